@@ -1,0 +1,88 @@
+# Everything there is to do here. Needs Python >= 3.11 and make, nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTEST := PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+SAY    = @printf '\n\033[1m== %s\033[0m\n'
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help venv demo test lint types architecture unit property scenarios kafka format coverage constraints clean
+
+help:  ## list what there is
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.dev  ## create .venv with everything the tests need
+
+demo: $(VENV)/.runtime  ## see the producer at work against a broker in the same process
+	@$(BIN)/aioproducer demo
+
+test: lint types architecture unit property scenarios kafka  ## every check, cheap ones first
+	$(SAY) "all checks passed"
+
+lint: $(VENV)/.dev  ## ruff: rules and formatting
+	$(SAY) "lint"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev  ## mypy --strict
+	$(SAY) "types"
+	@$(BIN)/mypy
+
+architecture: $(VENV)/.dev  ## the floors of docs/design.md, import by import
+	$(SAY) "architecture"
+	@$(BIN)/lint-imports --no-logo
+	@$(PYTEST) tests/test_architecture.py -q
+
+unit: $(VENV)/.dev  ## one test file per module
+	$(SAY) "unit"
+	@$(PYTEST) tests/unit -q
+
+property: $(VENV)/.dev  ## what must hold for any input (hypothesis)
+	$(SAY) "property"
+	@$(PYTEST) tests/property -q
+
+scenarios: $(VENV)/.dev  ## whole stories against the in-process broker
+	$(SAY) "scenarios"
+	@$(PYTEST) tests/scenarios -q
+
+kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
+	$(SAY) "kafka"
+	@$(PYTEST) tests/kafka -q
+
+format: $(VENV)/.dev  ## let ruff format and mend what it can
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+coverage: $(VENV)/.dev  ## which lines the unit and property tests never reach
+	@$(BIN)/coverage run -m pytest tests/unit tests/property -q
+	@$(BIN)/coverage report
+
+constraints:  ## pin the newest releases of everything in constraints.txt
+	@$(PYTHON) -m venv --clear .cache/newest
+	@.cache/newest/bin/python -m pip --quiet install -e '.[dev]'
+	@{ echo "# What the checks and tests run with, pinned. Made by: make constraints"; \
+		.cache/newest/bin/python -m pip freeze --exclude-editable; } > constraints.txt
+	@rm -rf .cache/newest
+
+clean:  ## remove everything that can be made again
+	rm -rf $(VENV) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Two sizes of the same virtual environment: the demo starts in seconds on a fresh machine.
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(SAY) "installing what the tests need into $(VENV) (once; a minute or two)"
+	@$(PIP) -e '.[dev]'
+	@touch $(VENV)/.runtime $@
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(SAY) "installing aioproducer into $(VENV) (once; some seconds)"
+	@$(PIP) -e '.[cli]'
+	@touch $@
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "no '$(PYTHON)' here; name a Python >= 3.11: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$$($(PYTHON) --version) is too old, 3.11 or newer is needed: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
