@@ -1,0 +1,42 @@
+"""Everything that `aioproducer` raises, in one place to import from."""
+
+from __future__ import annotations
+
+from aioproducer.errors import broker
+from aioproducer.errors.base import (
+    AuthenticationFailed,
+    BufferFull,
+    BufferTimeout,
+    ConfigError,
+    ConnectionFailed,
+    DeliveryTimeout,
+    MetadataTimeout,
+    MetadataUnavailable,
+    ProducerClosed,
+    ProducerError,
+    ProtocolError,
+    RecordTooLarge,
+    SendManyError,
+    SerializationError,
+    WrongLoop,
+)
+from aioproducer.errors.broker import *  # noqa: F403 - one class per error code, listed in broker.__all__
+
+__all__ = [
+    "AuthenticationFailed",
+    "BufferFull",
+    "BufferTimeout",
+    "ConfigError",
+    "ConnectionFailed",
+    "DeliveryTimeout",
+    "MetadataTimeout",
+    "MetadataUnavailable",
+    "ProducerClosed",
+    "ProducerError",
+    "ProtocolError",
+    "RecordTooLarge",
+    "SendManyError",
+    "SerializationError",
+    "WrongLoop",
+]
+__all__ += broker.__all__

@@ -1,0 +1,108 @@
+"""The errors that do not come from a broker's answer.
+
+Every error tells two things a caller has to know before sending again:
+
+- `possibly_persisted`: may the record be in the log all the same? False is a promise.
+- `retriable`: may sending the same record again, later, succeed?
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:  # the one name from above: the type of an attribute, never imported at run time
+    from aioproducer.results import SendManyResult
+
+
+class ProducerError(Exception):
+    """Base of all errors of this package."""
+
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", *, possibly_persisted: bool = False) -> None:
+        super().__init__(message)
+        self.possibly_persisted = possibly_persisted
+
+
+class ConfigError(ProducerError, ValueError):
+    """An option is unknown, out of range, or contradicts another."""
+
+
+class SerializationError(ProducerError):
+    """A serializer raised, or returned something that is not bytes; its error is the `__cause__`."""
+
+
+class RecordTooLarge(ProducerError):
+    """The record can never be sent: it is larger than `max_request_size` or `buffer_memory`."""
+
+
+class BufferFull(ProducerError):
+    """`send_nowait` found no room in `buffer_memory`, or others already waiting for it."""
+
+    retriable = True
+
+
+class BufferTimeout(ProducerError, TimeoutError):
+    """`max_block_ms` ran out while waiting for room in `buffer_memory`."""
+
+    retriable = True
+
+
+class MetadataUnavailable(ProducerError):
+    """`send_nowait` does not know the topic yet; it has been asked for."""
+
+    retriable = True
+
+
+class MetadataTimeout(ProducerError, TimeoutError):
+    """`max_block_ms` ran out before the topic's partitions were known."""
+
+    retriable = True
+
+
+class DeliveryTimeout(ProducerError, TimeoutError):
+    """The record was not acknowledged within its delivery timeout (or the call's `timeout_s`)."""
+
+    retriable = True
+
+
+class ProducerClosed(ProducerError):
+    """The producer was not started yet, is closed, or was closed before the record was sent."""
+
+
+class ConnectionFailed(ProducerError):
+    """A connection could not be made, was lost, or was closed because an answer did not come in time.
+
+    `written` is False if not one byte of the request in question reached the socket.
+    """
+
+    retriable = True
+
+    def __init__(self, message: str = "", *, possibly_persisted: bool = False, written: bool = True) -> None:
+        super().__init__(message, possibly_persisted=possibly_persisted)
+        self.written = written
+
+
+class AuthenticationFailed(ProducerError):
+    """The broker refused our credentials."""
+
+
+class ProtocolError(ProducerError):
+    """The peer sent bytes that are not what Kafka's protocol says; the connection is closed."""
+
+    retriable = True
+
+
+class WrongLoop(ProducerError, RuntimeError):
+    """The producer was used from another event loop, thread or process than it was started in."""
+
+
+class SendManyError(ProducerError):
+    """Some records of a `send_many` call failed; `result` tells which, why, and where the others are.
+
+    `possibly_persisted` is true if it is of any of the failed records.
+    """
+
+    def __init__(self, message: str, *, result: SendManyResult, possibly_persisted: bool = False) -> None:
+        super().__init__(message, possibly_persisted=possibly_persisted)
+        self.result = result

@@ -1,0 +1,55 @@
+"""The values that users hand in and get back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Headers as a record keeps them: pairs in order, names may repeat (KIP-82)."""
+
+HeadersInput = (
+    Sequence[tuple[str, bytes | bytearray | memoryview | None]]
+    | Mapping[str, bytes | bytearray | memoryview | None]
+)
+"""Headers as a user may give them; they are copied at the call."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Return `topic-partition`, as Kafka's logs write it."""
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is.
+
+    `offset` is -1 when the record was delivered and its offset is not known: with `acks=0`, and when
+    the broker recognised a resent batch that it no longer has the offset of.
+    `timestamp_ms` is the record's own, or the broker's when the topic is configured for
+    log append time (`log_append_time`).
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    log_append_time: bool
+
+
+@dataclass(slots=True)
+class ProducerRecord:
+    """A record as it was handed to the producer, before serializers: what interceptors see and may change."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    partition: int | None = None
+    headers: HeadersInput = ()
+    timestamp_ms: int | None = None
