@@ -1,0 +1,65 @@
+"""ApiVersions: which versions of which APIs a broker speaks; the first request of every connection.
+
+KIP-35, KIP-511 (v3: flexible, the client's name and version), KIP-584 (features in v3).
+
+A broker that lacks the version it is asked in answers error 35 in version 0, whatever was asked (KIP-511); and
+the response's header is always the classic one, or such an answer could not be read (`protocol/frames.py`).
+"""
+
+from __future__ import annotations
+
+from aioproducer.protocol.fields import field, struct
+from aioproducer.protocol.schema import Message, Request, message
+from aioproducer.protocol.types import BOOL, INT16, INT32, INT64, STRING, array_of
+
+
+@struct
+class ApiVersion:
+    """The versions of one API, both included."""
+
+    api_key: int = field(INT16)
+    min_version: int = field(INT16)
+    max_version: int = field(INT16)
+
+
+@struct
+class SupportedFeatureKey:
+    """A feature the broker knows, and at which levels."""
+
+    name: str = field(STRING)
+    min_version: int = field(INT16)
+    max_version: int = field(INT16)
+
+
+@struct
+class FinalizedFeatureKey:
+    """A feature in force in the whole cluster, and at which levels."""
+
+    name: str = field(STRING)
+    max_version_level: int = field(INT16)
+    min_version_level: int = field(INT16)
+
+
+@message(api_key=18, versions=(0, 4), flexible_from=3)
+class ApiVersionsResponse(Message):
+    """What the broker speaks; *finalized_features* hold only from a *finalized_features_epoch* of 0 on."""
+
+    error_code: int = field(INT16)
+    api_keys: list[ApiVersion] = field(array_of(ApiVersion))
+    throttle_time_ms: int = field(INT32, since=1, ignorable=True, default=0)
+    supported_features: list[SupportedFeatureKey] = field(
+        array_of(SupportedFeatureKey), since=3, tag=0, ignorable=True, factory=list
+    )
+    finalized_features_epoch: int = field(INT64, since=3, tag=1, ignorable=True, default=-1)
+    finalized_features: list[FinalizedFeatureKey] = field(
+        array_of(FinalizedFeatureKey), since=3, tag=2, ignorable=True, factory=list
+    )
+    zk_migration_ready: bool = field(BOOL, since=3, tag=3, ignorable=True, default=False)
+
+
+@message(api_key=18, versions=(0, 4), flexible_from=3)
+class ApiVersionsRequest(Request[ApiVersionsResponse]):
+    """Who is asking; brokers refuse names and versions with other characters than letters, digits, `-` and `.`."""
+
+    client_software_name: str = field(STRING, since=3, ignorable=True)
+    client_software_version: str = field(STRING, since=3, ignorable=True)

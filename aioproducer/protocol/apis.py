@@ -1,0 +1,33 @@
+"""Every request there is here, by the number of its API: what a server needs to read what it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.create_topics import CreateTopicsRequest
+from aioproducer.protocol.fetch import FetchRequest
+from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.list_offsets import ListOffsetsRequest
+from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.schema import Request
+
+REQUESTS: Final[Mapping[int, type[Request[Any]]]] = MappingProxyType(
+    {
+        each.API_KEY: each
+        for each in (
+            ApiVersionsRequest,
+            CreateTopicsRequest,
+            FetchRequest,
+            FindCoordinatorRequest,
+            InitProducerIdRequest,
+            ListOffsetsRequest,
+            MetadataRequest,
+            ProduceRequest,
+        )
+    }
+)

@@ -1,0 +1,44 @@
+"""FindCoordinator: the broker that looks after a consumer group or a transactional id.
+
+KIP-98 (v1: key types), KIP-482 (v3: flexible), KIP-699 (v4: many keys at once).
+"""
+
+from __future__ import annotations
+
+from aioproducer.protocol.fields import field, struct
+from aioproducer.protocol.schema import Message, Request, message
+from aioproducer.protocol.types import INT8, INT16, INT32, NULLABLE_STRING, STRING, array_of
+
+
+@struct
+class Coordinator:
+    """The coordinator of one key."""
+
+    key: str = field(STRING)
+    node_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(NULLABLE_STRING, ignorable=True, default="")
+
+
+@message(api_key=10, versions=(0, 4), flexible_from=3)
+class FindCoordinatorResponse(Message):
+    """One coordinator up to v3, an array of them after that."""
+
+    throttle_time_ms: int = field(INT32, since=1, ignorable=True, default=0)
+    error_code: int = field(INT16, until=3, default=0)
+    error_message: str | None = field(NULLABLE_STRING, since=1, until=3, ignorable=True, default="")
+    node_id: int = field(INT32, until=3, default=0)
+    host: str = field(STRING, until=3, default="")
+    port: int = field(INT32, until=3, default=0)
+    coordinators: list[Coordinator] = field(array_of(Coordinator), since=4, factory=list)
+
+
+@message(api_key=10, versions=(0, 4), flexible_from=3)
+class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
+    """A *key_type* of 0 is a consumer group, 1 a transactional id."""
+
+    key: str = field(STRING, until=3, default="")
+    key_type: int = field(INT8, since=1, default=0)
+    coordinator_keys: list[str] = field(array_of(STRING), since=4, factory=list)

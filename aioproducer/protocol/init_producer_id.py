@@ -1,0 +1,30 @@
+"""InitProducerId: the id and epoch under which an idempotent producer numbers its batches.
+
+KIP-98, KIP-482 (v2: flexible), KIP-360 (v3: carry on from the current id and epoch), KIP-588 (v4: PRODUCER_FENCED).
+"""
+
+from __future__ import annotations
+
+from aioproducer.protocol.fields import field
+from aioproducer.protocol.schema import Message, Request, message
+from aioproducer.protocol.types import INT16, INT32, INT64, NULLABLE_STRING
+
+
+@message(api_key=22, versions=(0, 4), flexible_from=2)
+class InitProducerIdResponse(Message):
+    """The id and epoch, or an error."""
+
+    throttle_time_ms: int = field(INT32, ignorable=True, default=0)
+    error_code: int = field(INT16, default=0)
+    producer_id: int = field(INT64, default=-1)
+    producer_epoch: int = field(INT16)
+
+
+@message(api_key=22, versions=(0, 4), flexible_from=2)
+class InitProducerIdRequest(Request[InitProducerIdResponse]):
+    """A *transactional_id* of None asks for idempotence alone; -1 for *producer_id* and *_epoch* for new ones."""
+
+    transactional_id: str | None = field(NULLABLE_STRING)
+    transaction_timeout_ms: int = field(INT32)
+    producer_id: int = field(INT64, since=3, default=-1)
+    producer_epoch: int = field(INT16, since=3, default=-1)

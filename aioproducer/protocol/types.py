@@ -1,0 +1,254 @@
+"""The types of fields: Kafka's primitive types, arrays, and structs as tagged fields.
+
+Values: UUID is its 16 bytes (a topic id is only ever compared), RECORDS is read as bytes and written from
+anything bytes-like. Arrays of structs or strings are lists; arrays of fixed width are read as tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
+from typing import Any, Final, TypeVar, cast, overload
+
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.codec import struct_reader, struct_writer
+from aioproducer.protocol.fields import Reader, WireType, Writer
+from aioproducer.wire.primitives import (
+    BytesLike,
+    append_compact_length,
+    append_compact_nullable_bytes,
+    append_compact_nullable_string,
+    append_compact_string,
+    append_length,
+    append_nullable_bytes,
+    append_nullable_string,
+    append_string,
+    past_the_end,
+    read_compact_length,
+    read_compact_nullable_bytes,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_length,
+    read_nullable_bytes,
+    read_nullable_string,
+    read_string,
+)
+
+T = TypeVar("T")
+
+_USUAL_COUNTS = 8
+"""Up to here arrays take a short cut: few partitions have as many replicas, and there are many partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed(WireType[T]):
+    """Numbers, booleans, UUIDs: whatever one format of `struct` packs."""
+
+    zero: T
+
+    def default(self) -> T:
+        return self.zero
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        pack = Struct(">" + self.code).pack
+
+        def write(buf: bytearray, value: Any) -> None:
+            buf += pack(value)
+
+        return write
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        fixed = Struct(">" + self.code)
+
+        def read(data: bytes, pos: int) -> tuple[Any, int]:
+            end = pos + fixed.size
+            if end > len(data):
+                raise past_the_end(fixed.size, data, pos)
+            return fixed.unpack_from(data, pos)[0], end
+
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized(WireType[T]):
+    """Strings and bytes: a classic and a compact form, either of which can say null."""
+
+    empty: T
+    writers: Mapping[tuple[bool, bool], Writer]
+    """By whether flexible and whether nullable."""
+    readers: Mapping[tuple[bool, bool], Reader]
+
+    def default(self) -> T:
+        return self.empty
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        return self.writers[flexible, nullable]
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        return self.readers[flexible, nullable]
+
+
+@dataclass(frozen=True, slots=True)
+class _Array(WireType[T]):
+    """An array of structs or strings, which may be null; Kafka has no arrays of arrays."""
+
+    item: WireType[Any]
+
+    def default(self) -> T:
+        """Return an empty array: Kafka's default for nullable ones, too."""
+        return cast("T", [])
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        append_count = append_compact_length if flexible else append_length
+        write_item = self.item.writer(version, flexible=flexible, nullable=False)
+
+        def write(buf: bytearray, value: Any) -> None:
+            if value is None and nullable:
+                append_count(buf, -1)
+                return
+            append_count(buf, len(value))
+            for item in value:
+                write_item(buf, item)
+
+        return write
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        read_count = read_compact_length if flexible else read_length
+        read_item = self.item.reader(version, flexible=flexible, nullable=False)
+
+        def read(data: bytes, pos: int) -> tuple[Any, int]:
+            count, pos = read_count(
+                data, pos
+            )  # each item takes a byte at least, so this bounds what we allocate
+            if count < 0:
+                if nullable:
+                    return None, pos
+                raise _null(self.name, pos)
+            items = []
+            for _ in range(count):
+                item, pos = read_item(data, pos)
+                items.append(item)
+            return items, pos
+
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedArray(WireType[Sequence[T]]):
+    """An array of items of fixed width, read and written at once."""
+
+    item: _Fixed[T]
+
+    def default(self) -> Sequence[T]:
+        return ()
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        append_count = append_compact_length if flexible else append_length
+
+        def write(buf: bytearray, value: Any) -> None:
+            append_count(buf, len(value))
+            buf += self._format(len(value)).pack(*value)
+
+        return write
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        read_count = read_compact_length if flexible else read_length
+
+        def read(data: bytes, pos: int) -> tuple[Any, int]:
+            count, pos = read_count(data, pos)
+            if count < 0:
+                raise _null(self.name, pos)
+            items = self._format(count)
+            try:
+                return items.unpack_from(data, pos), pos + items.size
+            except StructError:
+                raise past_the_end(items.size, data, pos) from None
+
+        by_first_byte = {count + 1: self._format(count) for count in range(_USUAL_COUNTS)}
+        usual = {byte: (items.unpack_from, 1 + items.size) for byte, items in by_first_byte.items()}
+
+        def read_usual(data: bytes, pos: int) -> tuple[Any, int]:
+            try:
+                unpack, size = usual[data[pos]]
+                return unpack(data, pos + 1), pos + size
+            except (IndexError, KeyError, StructError):
+                return read(data, pos)  # many items, or an error to name
+
+        return read_usual if flexible else read
+
+    def _format(self, count: int) -> Struct:
+        return Struct(f">{count}{self.item.code}")
+
+
+def _null(name: str, pos: int) -> ProtocolError:
+    return ProtocolError(f"a null {name} before byte {pos}, where the protocol has none")
+
+
+@dataclass(frozen=True, slots=True)
+class _Struct(WireType[T]):
+    """A struct as an array's item or a tagged field. No API of ours has a nullable one."""
+
+    cls: type[T]
+
+    def default(self) -> T:
+        return self.cls()
+
+    def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
+        return struct_writer(self.cls, version, flexible=flexible)
+
+    def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
+        return struct_reader(self.cls, version, flexible=flexible)
+
+
+BOOL: Final[_Fixed[bool]] = _Fixed("bool", nullable=False, code="?", zero=False)
+INT8: Final[_Fixed[int]] = _Fixed("int8", nullable=False, code="b", zero=0)
+INT16: Final[_Fixed[int]] = _Fixed("int16", nullable=False, code="h", zero=0)
+INT32: Final[_Fixed[int]] = _Fixed("int32", nullable=False, code="i", zero=0)
+INT64: Final[_Fixed[int]] = _Fixed("int64", nullable=False, code="q", zero=0)
+UUID: Final[_Fixed[bytes]] = _Fixed("uuid", nullable=False, code="16s", zero=bytes(16))
+
+_STRING_WRITERS: Final[Mapping[tuple[bool, bool], Writer]] = {
+    (False, False): append_string,
+    (False, True): append_nullable_string,
+    (True, False): append_compact_string,
+    (True, True): append_compact_nullable_string,
+}
+_STRING_READERS: Final[Mapping[tuple[bool, bool], Reader]] = {
+    (False, False): read_string,
+    (False, True): read_nullable_string,
+    (True, False): read_compact_string,
+    (True, True): read_compact_nullable_string,
+}
+STRING: Final[_Sized[str]] = _Sized("string", False, "", "", _STRING_WRITERS, _STRING_READERS)
+NULLABLE_STRING: Final[_Sized[str | None]] = _Sized("string", True, "", "", _STRING_WRITERS, _STRING_READERS)
+RECORDS: Final[_Sized[BytesLike | None]] = _Sized(
+    "records",
+    nullable=True,
+    code="",
+    empty=None,
+    writers={(False, True): append_nullable_bytes, (True, True): append_compact_nullable_bytes},
+    readers={(False, True): read_nullable_bytes, (True, True): read_compact_nullable_bytes},
+)
+
+
+@overload
+def array_of(item: _Fixed[T]) -> WireType[Sequence[T]]: ...
+@overload
+def array_of(item: _Sized[T] | type[T]) -> WireType[list[T]]: ...
+def array_of(item: WireType[Any] | type[Any]) -> WireType[Any]:
+    """Return the type of arrays of *item*, a struct or one of the types here."""
+    if isinstance(item, _Fixed):
+        return _FixedArray(f"[]{item.name}", nullable=False, code="", item=item)
+    inner = item if isinstance(item, WireType) else struct_of(item)
+    return _Array(f"[]{inner.name}", nullable=False, code="", item=inner)
+
+
+def nullable_array_of(cls: type[T]) -> WireType[list[T] | None]:
+    """Return the type of arrays of a struct that may be null."""
+    return _Array(f"[]{cls.__name__}", nullable=True, code="", item=struct_of(cls))
+
+
+def struct_of(cls: type[T]) -> WireType[T]:
+    """Return the type of a single struct."""
+    return _Struct(cls.__name__, nullable=False, code="", cls=cls)
