@@ -1,0 +1,112 @@
+"""The records of one batch, kept as columns until the batch is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
+"""The headers of one record, in order; names may repeat (KIP-82)."""
+
+
+class RecordColumns:
+    """The parts of records, one list per part; no bytes are built here.
+
+    Columns rather than one object per record: appending costs two list appends, the encoder works on whole
+    columns at C speed, and a part that no record has costs nothing. The lists are public, and `values` and
+    `timestamps` may be appended to directly as long as `keys` and `headers` are both None and the record has
+    neither. All the lists there are have the same length.
+
+    Everything in them is immutable (`bytes`, `str`, tuples): mutable buffers were copied before they got here.
+    """
+
+    __slots__ = ("headers", "keys", "timestamps", "values")
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    """None as long as no record has a key."""
+    headers: list[RecordHeaders] | None
+    """None as long as no record has headers; the same tuple again and again is encoded only once."""
+    timestamps: list[int]
+    """Milliseconds since the epoch, of each record."""
+
+    def __init__(self) -> None:
+        self.values = []
+        self.keys = None
+        self.headers = None
+        self.timestamps = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def append(
+        self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int
+    ) -> None:
+        """Add one record."""
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key is not None:
+            self.keys = [None] * len(self.values)
+            self.keys.append(key)
+        if self.headers is not None:
+            self.headers.append(headers)
+        elif headers:
+            self.headers = [()] * len(self.values)
+            self.headers.append(headers)
+        self.values.append(value)
+        self.timestamps.append(timestamp_ms)
+
+    def extend(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[RecordHeaders] | None,
+        timestamps: Sequence[int] | int,
+    ) -> None:
+        """Add a record per value; *timestamps* is a column too, or one time in ms for all of them.
+
+        Raises: ValueError, and nothing is added, if the columns are not of equal length.
+        """
+        count = len(values)
+        stamps = [timestamps] * count if isinstance(timestamps, int) else timestamps
+        for column in (keys, headers, stamps):
+            if column is not None and len(column) != count:
+                raise ValueError(f"columns of {count} and {len(column)} records cannot be put together")
+        if keys is not None or self.keys is not None:
+            if self.keys is None:
+                self.keys = [None] * len(self.values)
+            self.keys.extend([None] * count if keys is None else keys)
+        if headers is not None or self.headers is not None:
+            if self.headers is None:
+                self.headers = [()] * len(self.values)
+            self.headers.extend([()] * count if headers is None else headers)
+        self.values.extend(values)
+        self.timestamps.extend(stamps)
+
+    def slice(self, start: int, stop: int) -> RecordColumns:
+        """Return the records from *start* up to *stop*, as columns of their own."""
+        part = RecordColumns()
+        part.values = self.values[start:stop]
+        part.keys = None if self.keys is None else self.keys[start:stop]
+        part.headers = None if self.headers is None else self.headers[start:stop]
+        part.timestamps = self.timestamps[start:stop]
+        return part
+
+    def take(self, indices: Iterable[int]) -> RecordColumns:
+        """Return the records at *indices*, in that order, as columns of their own."""
+        chosen = list(indices)
+        part = RecordColumns()
+        part.values = [self.values[index] for index in chosen]
+        part.keys = None if self.keys is None else [self.keys[index] for index in chosen]
+        part.headers = None if self.headers is None else [self.headers[index] for index in chosen]
+        part.timestamps = [self.timestamps[index] for index in chosen]
+        return part
+
+    def remove(self, index: int) -> None:
+        """Take the record at *index* out."""
+        del self.values[index]
+        del self.timestamps[index]
+        if self.keys is not None:
+            del self.keys[index]
+        if self.headers is not None:
+            del self.headers[index]
