@@ -1,0 +1,361 @@
+"""One connection to one broker: requests go out at once, answers come back in the order of the requests.
+
+Who is told what:
+
+- Every `call` is settled exactly once: by its answer, or by the error that the connection was closed for.
+- A request of which surely no byte left gets ConnectionFailed with `written` false, whatever closed the connection.
+- Where the stream of answers stops making sense the connection is closed: nothing behind that point can be trusted.
+
+The reader task hands answers straight to their callables: no future and no task per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
+from aioproducer.net.dial import Address, Dial, Streams, configure_socket, dial as dial_any
+from aioproducer.net.framing import FrameReader
+from aioproducer.net.handshake import handshake
+from aioproducer.net.in_flight import Call, Decode, InFlight
+from aioproducer.net.settings import ConnectionSettings
+from aioproducer.protocol.frames import decode_response, encode_request
+from aioproducer.protocol.schema import Message, Request
+from aioproducer.protocol.versions import ApiVersionTable
+
+log = logging.getLogger(__name__)
+
+READ_BYTES: Final = 64 * 1024
+WRITE_BUFFER_BYTES: Final = 1024 * 1024
+"""`drain` waits while more than this is left to write."""
+FLUSH_GRACE_S: Final = 1.0
+"""How long an orderly close waits for the socket to take what nobody expects an answer to."""
+
+E = TypeVar("E", bound=ProducerError)
+
+R = TypeVar("R", bound=Message)
+
+
+class Connection:
+    """A connection past its handshake; made by `open`."""
+
+    on_closed: Callable[[Connection, ProducerError | None], None] | None = None
+    """Called once, after every call was settled; None if the connection was closed on purpose."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        address: Address,
+        settings: ConnectionSettings,
+        node_id: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._reader, self._writer = streams
+        self._settings = settings
+        self._loop = loop
+        self._frames = FrameReader(settings.max_response_bytes)
+        self._in_flight = InFlight()
+        self._correlation_id = 0
+        self._handed_over = 0  # bytes, to the transport; some may still be in its buffer
+        self._timer: asyncio.TimerHandle | None = None
+        self._opened_at = loop.time()
+        self._ready = self._retired = self._closed = False
+        self.address = address
+        self.node_id = node_id
+        self.versions = ApiVersionTable({})
+        """Empty until the handshake is over."""
+        self.error: ProducerError | None = None
+        """What the connection was closed for."""
+        self.last_used = self._opened_at
+        """When the last request was written or the last answer came, in loop time."""
+        self.throttled_until = 0.0
+        """The broker asked for silence until then, in loop time (KIP-219)."""
+        self._writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._reading = loop.create_task(self._read(), name=f"aioproducer: read {self}")
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        settings: ConnectionSettings,
+        *,
+        dial: Dial = dial_any,
+        node_id: int = -1,
+        deadline: float | None = None,
+    ) -> Connection:
+        """Dial *address* and shake hands, until *deadline* in loop time (by default, the setup timeout from now).
+
+        A *node_id* below 0 means that it is not known yet: a bootstrap address.
+
+        Raises: ConnectionFailed; ProtocolError if something else than a broker answers; BrokerError if it refuses
+            the handshake. Then, as when this is cancelled, nothing is left open.
+        """
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        if deadline is None:
+            deadline = began_at + settings.setup_timeout_s
+        streams = await _reach(address, settings, dial, deadline, _name(address, node_id))
+        connection = cls(streams, address, settings, node_id, loop)
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection.versions = await handshake(connection, settings)
+        except BaseException as error:
+            connection.close()
+            await connection.wait_closed()
+            if isinstance(error, TimeoutError):
+                waited_s = loop.time() - began_at
+                raise ConnectionFailed(
+                    f"{connection}: connected, but the handshake was not over in {waited_s:.3g} s"
+                ) from error
+            raise
+        if connection.error is not None:  # lost while the answer was on its way to this coroutine
+            await connection.wait_closed()
+            raise connection.error
+        connection._ready = True
+        return connection
+
+    def __str__(self) -> str:
+        return _name(self.address, self.node_id)
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls wait for their answer."""
+        return len(self._in_flight)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._closed or self._retired or self._writer.transport.is_closing()
+
+    def mute_until(self, when: float) -> None:
+        """Note that the broker wants no requests before *when*, in loop time; callers heed `throttled_until`."""
+        self.throttled_until = max(self.throttled_until, when)
+
+    def call(
+        self,
+        request: Request[R],
+        on_answer: Callable[[R | ProducerError], None],
+        *,
+        version: int | None = None,
+        decode: Decode = decode_response,
+    ) -> None:
+        """Write *request* now; *on_answer* is called once, later, with its answer or with why there is none.
+
+        Without *version* it is the highest that both sides know.
+
+        Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not know such
+            requests. Nothing was written then, and *on_answer* is not called.
+        """
+        version, frame = self._encode(request, version)
+        deadline = self._loop.time() + self._settings.request_timeout_s
+        self._in_flight.add(
+            Call(
+                self._correlation_id,
+                request.RESPONSE,
+                version,
+                decode,
+                on_answer,
+                deadline,
+                self._handed_over,
+            )
+        )
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._check_oldest)
+        self._write(frame)
+
+    def write_only(self, request: Request[Any], *, version: int | None = None) -> None:
+        """Write *request* now, which the broker will not answer: produce requests with acks=0.
+
+        Raises: as `call`.
+        """
+        self._write(self._encode(request, version)[1])
+
+    async def request(
+        self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
+    ) -> R:
+        """Send *request* and return its answer. Cancelling stops the waiting; the request is out.
+
+        Raises: as `call`, and the error that the connection was closed for.
+        """
+        answered: asyncio.Future[R] = self._loop.create_future()
+        self.call(request, partial(_resolve, answered), version=version, decode=decode)
+        return await answered
+
+    async def drain(self) -> None:
+        """Wait until the socket has taken most of what was written: nothing else bounds `write_only`.
+
+        Raises: ConnectionFailed if the connection is lost meanwhile, or closed here because that took longer than
+            the request timeout. Cancelling only stops the waiting.
+        """
+        timeout_s = self._settings.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._writer.drain()
+        except TimeoutError:
+            unwritten = self._writer.transport.get_write_buffer_size()
+            self.close(ConnectionFailed(f"{self}: {unwritten} bytes were not taken in {timeout_s:.3g} s"))
+        except OSError as error:
+            self.close(_caused(ConnectionFailed(f"{self}: lost {self._story()}: {error}"), error))
+        if self._closed:
+            raise _caused(ConnectionFailed(f"{self}: closed before all was written"), self.error)
+
+    def retire(self) -> None:
+        """Take no more calls, and close when those in flight are answered."""
+        self._retired = True
+        self._close_if_retired()
+
+    def close(self, cause: ProducerError | None = None) -> None:
+        """Close now and settle every call in flight with *cause*, before this returns.
+
+        Without a cause and with nothing in flight, what `write_only` left in the buffer still goes out, if the
+        broker takes it soon.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self.error = cause
+        self._stop_timer()
+        transport = self._writer.transport
+        left_us = self._handed_over - transport.get_write_buffer_size()
+        if cause is None and not self._in_flight:
+            transport.close()
+            self._timer = self._loop.call_later(FLUSH_GRACE_S, transport.abort)
+        else:
+            transport.abort()
+        reason = ConnectionFailed(f"{self}: closed by this side") if cause is None else cause
+        for each in self._in_flight.take_all():
+            if each.starts_at < left_us:
+                self._settle(each, reason)
+            else:
+                self._settle(each, _caused(ConnectionFailed(str(reason), written=False), reason))
+        if self.on_closed is not None:
+            self.on_closed(self, cause)
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed and the reader task is done; to be called after `close`."""
+        await asyncio.wait([self._reading])
+
+    def _encode(self, request: Request[Any], version: int | None) -> tuple[int, bytearray]:
+        if self.closed:
+            raise self._refusal()
+        if version is None:
+            version = self.versions.pick(type(request))
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        return version, encode_request(request, version, self._correlation_id, self._settings.client_id)
+
+    def _refusal(self) -> ConnectionFailed:
+        return _caused(ConnectionFailed(f"{self}: the connection is closed", written=False), self.error)
+
+    def _write(self, frame: bytearray) -> None:
+        self._handed_over += len(frame)
+        self.last_used = self._loop.time()
+        self._writer.write(frame)
+
+    async def _read(self) -> None:
+        """Hand out answers until the connection ends; the socket is closed when this is done."""
+        try:
+            while chunk := await self._reader.read(READ_BYTES):
+                self._take(chunk)
+                if self._closed:
+                    break
+            else:
+                self.close(ConnectionFailed(f"{self}: closed by the broker {self._story()}"))
+        except asyncio.CancelledError:
+            self.close(ConnectionFailed(f"{self}: the event loop is going down"))
+            self._writer.transport.abort()
+            raise
+        except ProtocolError as error:
+            self.close(_caused(ProtocolError(f"{self}: {error}"), error))
+        except OSError as error:
+            self.close(_caused(ConnectionFailed(f"{self}: lost {self._story()}: {error}"), error))
+        except Exception as error:
+            log.exception("connection.bug address=%s node_id=%d", self.address, self.node_id)
+            self.close(_caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error))
+        with suppress(OSError):  # it was told above
+            await self._writer.wait_closed()
+        self._stop_timer()
+
+    def _take(self, chunk: bytes) -> None:
+        for payload in self._frames.feed(chunk):
+            self._settle(*self._in_flight.match(payload))
+            self._close_if_retired()
+            if self._closed:
+                return
+        self.last_used = self._loop.time()
+        if self._frames.buffered and not self._in_flight:
+            raise ProtocolError(f"{self._frames.buffered} bytes came that nobody asked for")
+
+    def _settle(self, call: Call, outcome: Message | ProducerError) -> None:
+        try:
+            call.on_answer(outcome)
+        except Exception as error:  # the stream is fine, but who knows what state the caller is in
+            log.exception("connection.handler_failed address=%s node_id=%d", self.address, self.node_id)
+            self.close(_caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error))
+
+    def _close_if_retired(self) -> None:
+        if self._retired and not self._in_flight:
+            self.close()
+
+    def _check_oldest(self) -> None:
+        """The timer: it is set for the oldest call when it is set, and looks again when it goes off."""
+        self._timer = None
+        if not self._in_flight:
+            return
+        oldest = self._in_flight.oldest
+        if oldest.deadline > self._loop.time():
+            self._timer = self._loop.call_at(oldest.deadline, self._check_oldest)
+        else:
+            waited_s = self._settings.request_timeout_s
+            self.close(ConnectionFailed(f"{self}: no answer in {waited_s:.3g} s to {oldest}"))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _story(self) -> str:
+        age_s = self._loop.time() - self._opened_at
+        story = f"after {age_s:.3g} s with {self.in_flight} calls in flight"
+        if self._frames.buffered:
+            story += f", {self._frames.buffered} bytes into an answer"
+        if not self._ready:
+            story += ", before the handshake was over: does this listener want TLS or SASL?"
+        return story
+
+
+async def _reach(
+    address: Address, settings: ConnectionSettings, dial: Dial, deadline: float, name: str
+) -> Streams:
+    waiting = asyncio.timeout_at(deadline)
+    try:
+        async with waiting:
+            streams = await dial(*address)
+    except (OSError, ValueError) as error:
+        why = "nothing answered in time" if waiting.expired() else error
+        raise ConnectionFailed(f"{name}: cannot connect: {why}", written=False) from error
+    configure_socket(streams[1], settings)
+    return streams
+
+
+def _name(address: Address, node_id: int) -> str:
+    return f"{address} ({'bootstrap' if node_id < 0 else f'node {node_id}'})"
+
+
+def _resolve(answered: asyncio.Future[R], outcome: R | ProducerError) -> None:
+    if answered.done():  # cancelled
+        return
+    if isinstance(outcome, ProducerError):
+        answered.set_exception(outcome)
+    else:
+        answered.set_result(outcome)
+
+
+def _caused(error: E, cause: BaseException | None) -> E:
+    """As `raise error from cause`, for an error that is handed over instead of raised."""
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,116 @@
+"""From a host and port to a pair of streams."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from aioproducer.net.settings import ConnectionSettings
+
+HAPPY_EYEBALLS_DELAY_S: Final = 0.25
+"""How long one address of a host gets before the next is tried beside it (RFC 8305)."""
+
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
+"""As `getaddrinfo` gives them: family, type, protocol, canonical name, address."""
+
+Dial: TypeAlias = Callable[[str, int], Awaitable[Streams]]
+
+routes: Final[dict[tuple[str, int], Dial]] = {}
+"""Hosts and ports that are no TCP endpoints but something in this process: whatever is registered here is asked."""
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return `host:port`, with IPv6 addresses in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+async def dial(host: str, port: int) -> Streams:
+    """Connect to *host*, trying every address that its name resolves to.
+
+    Raises: OSError if none accepts; ValueError for what cannot be a host or port.
+    Cancelling leaves no socket behind.
+    """
+    route = routes.get((host, port))
+    if route is not None:
+        return await route(host, port)
+    if not 0 < port < 65_536:  # getaddrinfo would take it modulo 65,536
+        raise ValueError(f"there is no port {port}")
+    sock = await _connect_to_any(await _resolve(host, port))
+    try:
+        return await asyncio.open_connection(sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
+    try:  # an address in digits needs no thread to wait in
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+async def _connect_to_any(candidates: Sequence[_AddressInfo]) -> socket.socket:
+    """Try the next address when the one before has failed, or beside it after a while (RFC 8305).
+
+    asyncio's own happy eyeballs lose a connected socket when they are cancelled in the wrong moment.
+    """
+    untried = deque(candidates)
+    attempts: list[asyncio.Task[socket.socket]] = []
+    running: set[asyncio.Task[socket.socket]] = set()
+    winner = None
+    try:
+        while winner is None and (untried or running):
+            if untried:
+                attempts.append(asyncio.create_task(_connect(untried.popleft())))
+                running.add(attempts[-1])
+            delay_s = HAPPY_EYEBALLS_DELAY_S if untried else None
+            done, running = await asyncio.wait(running, timeout=delay_s, return_when=asyncio.FIRST_COMPLETED)
+            winner = next((each for each in done if each.exception() is None), None)
+    finally:
+        for each in attempts:
+            if each is not winner:
+                each.cancel()
+                each.add_done_callback(_close_result)
+    if winner is None:
+        raise OSError("; ".join(str(each.exception()) for each in attempts))
+    return winner.result()
+
+
+async def _connect(candidate: _AddressInfo) -> socket.socket:
+    family, kind, protocol, _, address = candidate
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _close_result(attempt: asyncio.Task[socket.socket]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
+
+
+def configure_socket(writer: asyncio.StreamWriter, settings: ConnectionSettings) -> None:
+    """Set the options of the socket behind *writer*, if there is one. TCP_NODELAY is asyncio's default."""
+    sock: socket.socket | None = writer.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if settings.send_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+    if settings.receive_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)

@@ -1,0 +1,78 @@
+"""The calls that wait for an answer on one connection, and which answer is whose; no I/O.
+
+A broker handles the requests of a connection one after the other, so answers come in the order of the requests:
+anything else is not an answer. Source: https://kafka.apache.org/protocol.html#protocol_network
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.frames import read_correlation_id
+from aioproducer.protocol.schema import Message
+
+Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[int, Any]]
+"""As `protocol.frames.decode_response`: response class, version and payload to correlation id and message."""
+
+
+class Call(NamedTuple):
+    """A request that was handed to the transport, and what to do with its answer."""
+
+    correlation_id: int
+    response: type[Message]
+    version: int
+    decode: Decode
+    on_answer: Callable[[Any], None]
+    deadline: float
+    """When the answer has to be there, in loop time."""
+    starts_at: int
+    """How many bytes the connection had been given before it."""
+
+    def __str__(self) -> str:
+        """Return the API's name and the version."""
+        return f"{self.response.__name__.removesuffix('Response')} v{self.version}"
+
+
+class InFlight:
+    """The calls of one connection, oldest first."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Call] = deque()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def oldest(self) -> Call:
+        """The call that the next answer is for; there has to be one."""
+        return self._calls[0]
+
+    def add(self, call: Call) -> None:
+        """Note that *call* was written, after all others."""
+        self._calls.append(call)
+
+    def match(self, payload: bytes) -> tuple[Call, Message]:
+        """Take out the call that *payload* answers, with its decoded answer.
+
+        Raises: ProtocolError if it answers another call, or none, or does not decode; no call is taken out then.
+        """
+        correlation_id = read_correlation_id(payload)
+        if not self._calls:
+            raise ProtocolError(f"an answer came that nobody asked for, with correlation id {correlation_id}")
+        call = self._calls[0]
+        if correlation_id != call.correlation_id:
+            raise ProtocolError(
+                f"an answer came with correlation id {correlation_id}, while {call.correlation_id} ({call}) was next"
+            )
+        _, answer = call.decode(call.response, call.version, payload)
+        self._calls.popleft()
+        return call, answer
+
+    def take_all(self) -> list[Call]:
+        """Take out all calls, oldest first."""
+        calls = list(self._calls)
+        self._calls.clear()
+        return calls

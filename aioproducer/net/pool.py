@@ -1,0 +1,200 @@
+"""One connection per node: made in the background when asked for, left alone for a while after a failure.
+
+Asking never waits. A node that is connected, or could not be, is reported through the callables given at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aioproducer.backoff import Backoff
+from aioproducer.errors import ProducerError
+from aioproducer.net.connection import Connection
+from aioproducer.net.dial import Address, Dial, dial as dial_any
+from aioproducer.net.settings import ConnectionSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    address: Address
+    connection: Connection | None = None
+    connecting: asyncio.Task[None] | None = None
+    failures: int = 0  # attempts in a row
+    next_attempt_at: float | None = None
+    last_error: ProducerError | None = None
+
+    @property
+    def is_connecting(self) -> bool:
+        return self.connecting is not None and not self.connecting.done()
+
+
+class Pool:
+    """The connections of one producer. Nodes with an id below 0 are bootstrap addresses."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        on_connected: Callable[[int], None],
+        on_disconnected: Callable[[int, ProducerError | None], None],
+        dial: Dial = dial_any,
+    ) -> None:
+        """Neither callable may wait, or raise.
+
+        *on_connected* is told the node that `get` gives a connection for from now on. *on_disconnected* is told the
+        node that it no longer does so for, or that an attempt failed for, and why: None if we wanted it so.
+        """
+        self._settings = settings
+        self._dial = dial
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
+        self._setup_timeout = Backoff(settings.setup_timeout_s, settings.setup_timeout_max_s)
+        self._nodes: dict[int, _Node] = {}
+        self._open: set[Connection] = set()  # with those that only wait for their last answers
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def get(self, node_id: int) -> Connection | None:
+        """Return the connection of the node if requests can be sent on it now."""
+        node = self._nodes.get(node_id)
+        if node is None or node.connection is None or node.connection.closed:
+            return None
+        return node.connection
+
+    def connect_soon(self, node_id: int, address: Address) -> None:
+        """Start connecting, unless the node is connected, or being so, or backing off: then this does nothing.
+
+        A node may move: with another *address* than before, its old connection only serves what is in flight on it.
+        """
+        if self._closed:
+            return
+        node = self._nodes.get(node_id)
+        if node is None or node.address != address:
+            self.forget(node_id)
+            node = self._nodes.setdefault(node_id, _Node(address))
+        if node.connection is not None or node.is_connecting:
+            return
+        now = asyncio.get_running_loop().time()
+        if node.next_attempt_at is None or node.next_attempt_at <= now:
+            node.next_attempt_at = None
+            node.connecting = self._spawn(self._connect(node_id, node), f"connect to {address}")
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        """Return when `connect_soon` will try again, in loop time; None if no failure keeps it from trying now."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.next_attempt_at
+
+    def last_error(self, node_id: int) -> ProducerError | None:
+        """Return why the node is not connected; None after a success."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.last_error
+
+    def least_loaded(self, candidates: Iterable[int]) -> Connection | None:
+        """Return the usable connection with the fewest calls in flight; one that the broker muted comes last."""
+        usable = [connection for each in candidates if (connection := self.get(each)) is not None]
+        if not usable:
+            return None
+        now = asyncio.get_running_loop().time()
+        return min(usable, key=lambda connection: (connection.throttled_until > now, connection.in_flight))
+
+    def forget(self, node_id: int) -> None:
+        """Drop the node and what is known about it. Calls in flight still get their answers."""
+        node = self._nodes.pop(node_id, None)
+        if node is None:
+            return
+        if node.connecting is not None:
+            node.connecting.cancel()
+        if node.connection is not None:
+            node.connection.retire()
+            self._on_disconnected(node_id, None)
+
+    async def close(self) -> None:
+        """Close all connections, failing what is in flight, and wait until sockets and tasks are gone."""
+        self._closed = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for node in self._nodes.values():
+            if node.connecting is not None:
+                node.connecting.cancel()
+        for connection in tuple(self._open):
+            connection.close()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _connect(self, node_id: int, node: _Node) -> None:
+        deadline = asyncio.get_running_loop().time() + self._setup_timeout.delay_s(node.failures)
+        try:
+            connection = await Connection.open(
+                node.address, self._settings, dial=self._dial, node_id=node_id, deadline=deadline
+            )
+        except ProducerError as error:
+            retry_in_s = self._back_off(node, error, attempt=node.failures)
+            node.failures += 1
+            log.warning(
+                "connection.failed node_id=%d address=%s attempts=%d retry_in_s=%.3f error=%s",
+                *(node_id, node.address, node.failures, retry_in_s, error),
+            )
+            self._on_disconnected(node_id, error)
+            return
+        connection.on_closed = self._lost
+        self._open.add(connection)
+        node.connection, node.failures, node.last_error = connection, 0, None
+        log.info("connection.opened node_id=%d address=%s", node_id, node.address)
+        self._watch_idle()
+        self._on_connected(node_id)
+
+    def _lost(self, connection: Connection, error: ProducerError | None) -> None:
+        self._open.discard(connection)
+        _ = self._spawn(connection.wait_closed(), f"close {connection}")
+        node_id = connection.node_id
+        node = self._nodes.get(node_id)
+        if node is None or node.connection is not connection:
+            return  # forgotten, or at another address: told then
+        node.connection = None
+        if error is not None:
+            retry_in_s = self._back_off(node, error, attempt=0)
+            log.warning(
+                "connection.lost node_id=%d address=%s retry_in_s=%.3f error=%s",
+                *(node_id, node.address, retry_in_s, error),
+            )
+        self._on_disconnected(node_id, error)
+
+    def _back_off(self, node: _Node, error: ProducerError, *, attempt: int) -> float:
+        delay_s = self._settings.reconnect_backoff.delay_s(attempt)
+        node.next_attempt_at = asyncio.get_running_loop().time() + delay_s
+        node.last_error = error
+        return delay_s
+
+    def _watch_idle(self) -> None:
+        """Set the one timer for the connection that may be idle for too long first, unless it is set."""
+        timeout_s = self._settings.idle_timeout_s
+        connected = [node.connection for node in self._nodes.values() if node.connection is not None]
+        if not timeout_s or not connected or self._idle_timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        idle_since = min(now if each.in_flight else each.last_used for each in connected)
+        self._idle_timer = loop.call_at(idle_since + timeout_s, self._close_idle, timeout_s)
+
+    def _close_idle(self, timeout_s: float) -> None:
+        self._idle_timer = None
+        long_ago = asyncio.get_running_loop().time() - timeout_s
+        for node in tuple(self._nodes.values()):
+            connection = node.connection
+            if connection is not None and not connection.in_flight and connection.last_used <= long_ago:
+                log.info("connection.idle node_id=%d address=%s", connection.node_id, connection.address)
+                connection.close()
+        self._watch_idle()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=f"aioproducer: {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
