@@ -1,0 +1,72 @@
+"""Ask one after another, and take the first answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from aioproducer.errors import ConnectionFailed, ProducerError
+
+T = TypeVar("T")
+
+
+class Attempt(NamedTuple, Generic[T]):
+    """One way to get an answer."""
+
+    whom: str
+    """Names it where it failed."""
+    start: Callable[[], Coroutine[Any, Any, T]]
+    patience_s: float
+    """How long it has for itself, before the next one starts beside it."""
+
+
+async def first_success(attempts: Iterable[Attempt[T]], *, deadline: float, failure: str) -> T:
+    """Return the first result; an attempt starts when the one before it fails, or its patience is over.
+
+    The others are cancelled, and have ended when this returns, raises or is cancelled.
+
+    Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* in
+        loop time. What is no ProducerError ends it at once.
+    """
+    loop = asyncio.get_running_loop()
+    source = iter(attempts)
+    started: dict[asyncio.Task[T], str] = {}
+    running: set[asyncio.Task[T]] = set()
+    try:
+        while loop.time() < deadline:
+            attempt = next(source, None)
+            if attempt is not None:
+                task = loop.create_task(attempt.start(), name=f"aioproducer ask {attempt.whom}")
+                started[task] = attempt.whom
+                running.add(task)
+            elif not running:
+                break
+            timeout_s = deadline - loop.time()
+            if attempt is not None:
+                timeout_s = min(timeout_s, attempt.patience_s)
+            done, running = await asyncio.wait(
+                running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                if not isinstance(task.exception(), ProducerError):
+                    return task.result()
+        raise _failed(failure, started)
+    finally:
+        for task in started:
+            task.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
+
+
+def _failed(failure: str, attempts: dict[asyncio.Task[Any], str]) -> ConnectionFailed:
+    causes = {whom: task.exception() if task.done() else None for task, whom in attempts.items()}
+    error = ConnectionFailed(
+        f"{failure}: " + ("; ".join(_told(*each) for each in causes.items()) or "nobody was asked")
+    )
+    error.__cause__ = next((cause for cause in causes.values() if cause is not None), None)
+    return error
+
+
+def _told(whom: str, cause: BaseException | None) -> str:
+    text = "no answer yet" if cause is None else str(cause)
+    return text if whom in text else f"{whom}: {text}"

@@ -1,0 +1,182 @@
+"""Where answers to metadata requests come from: any broker that can be reached.
+
+A broker may accept and never answer. So nobody is waited for alone: after a while the next one is asked, too, and
+the first answer counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+from aioproducer.cluster.race import Attempt, first_success
+from aioproducer.cluster.settings import MetadataSettings
+from aioproducer.cluster.snapshot import Broker
+from aioproducer.errors import ConnectionFailed, ProducerError, RebootstrapRequired, broker_error
+from aioproducer.net.connection import Connection
+from aioproducer.net.dial import Address
+from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+
+log = logging.getLogger(__name__)
+
+CONNECT_STAGGER_S: Final = 0.25
+"""How long one address has to connect and answer before the next is tried beside it."""
+ANSWER_PATIENCE_S: Final = 1.0
+"""How long a connected broker has to answer before the next is asked, too; large clusters take their time."""
+
+OpenConnection: TypeAlias = Callable[[Address], Awaitable[Connection]]
+
+
+class ConnectionPool(Protocol):
+    """What is needed of `net.pool.Pool`."""
+
+    def get(self, node_id: int) -> Connection | None:
+        """Return the node's connection if it is usable now."""
+
+    def connect_soon(self, node_id: int, address: Address) -> None:
+        """Start connecting, unless that is so already or has just failed."""
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        """Return when the pause after a failure is over."""
+
+    def last_error(self, node_id: int) -> ProducerError | None:
+        """Return why the node is not connected."""
+
+    def least_loaded(self, candidates: Iterable[int]) -> Connection | None:
+        """Return the best usable connection."""
+
+
+class MetadataSource:
+    """Asks one question at a time."""
+
+    def __init__(
+        self, settings: MetadataSettings, pool: ConnectionPool, open_connection: OpenConnection
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._open_connection = open_connection
+        self._spare: Connection | None = None  # the bootstrap connection, until there is one to a node
+        self._news = asyncio.Event()
+        self._unanswered_since: float | None = None
+        self._told_to_rebootstrap = False
+
+    async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
+        """Ask all bootstrap addresses, staggered; the connection of the first to answer is kept for a while.
+
+        Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*.
+        """
+        opened: list[Connection] = []
+
+        async def ask(address: Address) -> tuple[Connection, MetadataResponse]:
+            connection = await self._open_connection(address)
+            opened.append(connection)
+            return connection, await self._ask(connection, request)
+
+        attempts = (
+            Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in self._settings.bootstrap
+        )
+        winner = None
+        try:
+            winner, answer = await first_success(
+                attempts, deadline=deadline, failure="no bootstrap server could be asked for metadata"
+            )
+        finally:
+            for connection in opened:
+                if connection is not winner:
+                    connection.close()
+                    await connection.wait_closed()
+        await self.close()
+        self._spare = winner
+        return answer
+
+    async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
+        """Ask any of *brokers*, and if none can be reached, the bootstrap addresses.
+
+        Raises: ConnectionFailed with each cause. Cancelling leaves nothing behind.
+        """
+        now = asyncio.get_running_loop().time()
+        deadline = now + self._settings.request_timeout_s
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        silent_s = now - self._unanswered_since
+        if not (self._settings.rebootstrap and silent_s >= self._settings.rebootstrap_trigger_s):
+            try:
+                return await first_success(
+                    self._attempts(request, brokers),
+                    deadline=deadline,
+                    failure="no broker could be asked for metadata",
+                )
+            except ConnectionFailed as error:
+                out_of_reach = self._told_to_rebootstrap or self._pool.least_loaded(brokers) is None
+                if not (self._settings.rebootstrap and out_of_reach):
+                    raise
+                log.warning("metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error)
+        return await self.bootstrap(
+            request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
+        )
+
+    def connected(self) -> None:
+        """Note that the pool has a connection more."""
+        if self._spare is not None:
+            self._spare.retire()
+        self._wake()
+
+    def disconnected(self) -> None:
+        """Note that the pool has a connection less, or an attempt has failed."""
+        self._wake()
+
+    async def close(self) -> None:
+        """Close what was opened here."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.close()
+            await spare.wait_closed()
+
+    def _attempts(
+        self, request: MetadataRequest, brokers: Mapping[int, Broker]
+    ) -> Iterator[Attempt[MetadataResponse]]:
+        """Yield first the brokers that are connected, then those that would have to be."""
+        rest = set(brokers)
+        while (connection := self._pool.least_loaded(rest)) is not None:
+            rest.discard(connection.node_id)
+            yield Attempt(str(connection), partial(self._ask, connection, request), ANSWER_PATIENCE_S)
+        if self._spare is not None and not self._spare.closed:
+            yield Attempt(str(self._spare), partial(self._ask, self._spare, request), ANSWER_PATIENCE_S)
+        for node_id in random.sample(sorted(rest), len(rest)):
+            broker = brokers[node_id]
+            whom = str(Address(broker.host, broker.port))
+            yield Attempt(whom, partial(self._reach_and_ask, broker, request), CONNECT_STAGGER_S)
+
+    async def _reach_and_ask(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
+        """Have the pool connect, wait for that, and ask; an address that has just failed is left alone."""
+        while (connection := self._pool.get(broker.node_id)) is None:
+            pause_over_at = self._pool.next_attempt_at(broker.node_id)
+            if pause_over_at is not None and pause_over_at > asyncio.get_running_loop().time():
+                cause = self._pool.last_error(broker.node_id)
+                raise ConnectionFailed(str(cause), written=False) from cause
+            news = self._news
+            self._pool.connect_soon(broker.node_id, Address(broker.host, broker.port))
+            await news.wait()
+        return await self._ask(connection, request)
+
+    async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
+        answer: MetadataResponse = await connection.request(request)
+        if answer.throttle_time_ms > 0:
+            connection.mute_until(asyncio.get_running_loop().time() + answer.throttle_time_ms / 1000)
+        if answer.error_code:
+            error = broker_error(answer.error_code)
+            self._told_to_rebootstrap = error is RebootstrapRequired
+            raise error(f"{connection}: {error.__name__} ({error.code})")
+        if not answer.brokers:
+            raise ConnectionFailed(f"{connection}: it is starting up and knows no brokers yet")
+        self._unanswered_since = None
+        self._told_to_rebootstrap = False
+        return answer
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
