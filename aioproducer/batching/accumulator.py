@@ -1,0 +1,264 @@
+"""Where records wait to be sent: open batches per partition, a byte budget, a schedule, deadlines.
+
+Appending never awaits. On one event loop that makes it atomic, so the common path takes no lock; who
+has to wait for memory or metadata does so above, in order, and appends afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.deadlines import Deadlines
+from aioproducer.batching.failure import Failure
+from aioproducer.batching.memory import MemoryBudget
+from aioproducer.batching.queues import PartitionQueue, TopicQueues
+from aioproducer.batching.rows import Rows
+from aioproducer.batching.runs import ColumnRun, SendManyCall
+from aioproducer.batching.schedule import Schedule
+from aioproducer.batching.settings import BatchingSettings
+from aioproducer.errors import RecordTooLarge
+from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.records.sizes import BATCH_OVERHEAD
+from aioproducer.types import Headers, RecordMetadata
+
+RecordFuture = asyncio.Future[RecordMetadata]
+
+
+class Accumulator:
+    """Takes records in, and hands due batches out through its `schedule`."""
+
+    def __init__(
+        self,
+        settings: BatchingSettings,
+        identities: IdentityKeeper,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        wake: Callable[[], None],
+        touch: Callable[[str], None],
+    ) -> None:
+        self.memory = MemoryBudget(settings.buffer_bytes)
+        self.schedule = Schedule(identities)
+        self.deadlines: Deadlines[Batch] = Deadlines()
+        self.unresolved: set[Batch] = set()
+        """The batches whose records wait for an outcome."""
+        self.unfinished = 0
+        """How many batches are not at the end of their lives: those, and the abandoned ones."""
+        self.topics: dict[str, TopicQueues] = {}
+        self.flushing = 0
+        """How many wait for everything to be sent: while there are any, nothing lingers."""
+        self.callers = 0
+        """How many calls are on their way here: waiting for their turn, metadata or memory."""
+        self.closed_for: Failure | None = None
+        """Why nothing is taken any more."""
+        self.settings = settings
+        self.identities = identities
+        self._loop = loop
+        self._largest = min(settings.max_request_bytes, settings.buffer_bytes)
+        self.wake = wake
+        self._touch = touch
+
+    @property
+    def hurry(self) -> bool:
+        """Whether batches go without lingering: someone waits for them, or for their memory."""
+        return bool(self.flushing or self.memory.waiters)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing here, and nothing on its way."""
+        return not self.unfinished and not self.callers
+
+    def topic(self, name: str) -> TopicQueues:
+        """Return the queues of topic *name*, made when it is first written to."""
+        queues = self.topics.get(name)
+        if queues is None:
+            queues = self.topics[name] = TopicQueues(name, self.settings, self.identities)
+        return queues
+
+    def update_topic(self, name: str, leaders: Sequence[int]) -> None:
+        """Take over who leads the partitions of topic *name* now; nobody, if the topic is unknown or gone."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return
+        if not leaders and topic.idle:
+            del self.topics[name]
+            return
+        changed = topic.update(leaders)
+        if changed:
+            self.schedule.offer_all(changed, self._loop.time())
+            self.wake()
+
+    def takes(self, size: int) -> bool:
+        """Whether a record of *size* can be sent at all."""
+        return self.room_for(size) <= self._largest
+
+    def check_size(self, topic: str, size: int) -> None:
+        """Raise RecordTooLarge for a record of *size* that could never be sent."""
+        if self.takes(size):
+            return
+        total = self.room_for(size)
+        for limit, option in (
+            (self.settings.max_request_bytes, "max_request_size"),
+            (self.settings.buffer_bytes, "buffer_memory"),
+        ):
+            if total > limit:
+                msg = (
+                    f"a record for {topic!r} takes {total:,} bytes with its batch, more than {option}={limit:,}; "
+                    f"send less at once or raise {option}"
+                )
+                raise RecordTooLarge(msg)
+
+    def append(
+        self,
+        topic: TopicQueues,
+        queue: PartitionQueue | None,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        size: int,
+        reserved: int = 0,
+    ) -> RecordFuture | None:
+        """Append one record to *queue*, or to the sticky partition; return its Future.
+
+        *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if
+        there is no memory for it now, or if others wait for some. Who has waited hands in what it
+        got as *reserved*: enough for the record and a batch (`room_for`).
+        """
+        memory = self.memory
+        if reserved:
+            memory.free += reserved
+        elif memory.waiters:
+            return None
+        batch = queue.open if queue is not None else topic.sticky.open if topic.sticky is not None else None
+        if batch is None or batch.size + size > topic.batch_bytes:
+            # Room for the record and a batch: whoever finds none waits for both together.
+            if memory.free < size + BATCH_OVERHEAD:
+                return None
+            batch = self.open_batch(topic, queue, self._loop.time())
+        elif memory.free < size:
+            return None
+        memory.free -= size
+        batch.size += size
+        columns = batch.columns
+        if key is None and not headers and columns.keys is None and columns.headers is None:
+            columns.values.append(value)
+            columns.timestamps.append(timestamp_ms)
+        else:
+            columns.append(value, key, headers, timestamp_ms)
+        future: RecordFuture = asyncio.Future(loop=self._loop)
+        if batch.futures is not None:
+            batch.futures.append(future)
+        else:
+            batch.add_future(future)
+        if reserved:
+            memory.give_back(0)  # what is left of it may be enough for the next in line
+        return future
+
+    def extend(
+        self,
+        topic: TopicQueues,
+        queue: PartitionQueue | None,
+        rows: Rows,
+        call: SendManyCall,
+        reserved: int = 0,
+    ) -> int:
+        """Append *rows*, whose sizes are known, as far as memory goes; return how many went.
+
+        *reserved* is as for `append`: enough for the next record and a batch.
+        """
+        memory = self.memory
+        memory.free += reserved
+        ends = list(accumulate(rows.sizes, initial=0))  # where a batch is full is one bisection
+        start = 0
+        while start < len(rows) and (reserved or not memory.waiters):
+            reserved = 0
+            first = rows.sizes[start]
+            target = queue or topic.sticky or topic.switch()
+            batch = target.open
+            if batch is None or batch.size + first > topic.batch_bytes:
+                if memory.free < self.room_for(first):
+                    break
+                batch = self.open_batch(topic, queue, self._loop.time())
+            room = min(max(topic.batch_bytes - batch.size, first), memory.free)
+            stop = bisect_right(ends, ends[start] + room) - 1
+            if stop <= start:
+                break
+            memory.free -= ends[stop] - ends[start]
+            batch.size += ends[stop] - ends[start]
+            part = rows.slice(start, stop)
+            batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
+            batch.add_run(ColumnRun(call, part.positions))
+            start = stop
+        memory.give_back(0)
+        return start
+
+    @staticmethod
+    def room_for(size: int) -> int:
+        """Return the memory to ask for so that a record of *size* can surely be appended: it may need a new batch."""
+        return size + BATCH_OVERHEAD
+
+    @staticmethod
+    def last_batch(topic: TopicQueues, queue: PartitionQueue | None) -> Batch:
+        """Return the batch that the last append to *queue*, or to the sticky partition, went to."""
+        target = queue or topic.sticky
+        if target is None or target.open is None:
+            msg = "nothing was appended just now"
+            raise AssertionError(msg)
+        return target.open
+
+    def open_batch(self, topic: TopicQueues, queue: PartitionQueue | None, now: float) -> Batch:
+        """Open a batch in *queue*, or in a partition for records without a key; seal what is in its way."""
+        if queue is None:
+            queue = topic.sticky or topic.switch()
+            if queue.open is not None:  # full: the next records stick to another partition
+                self.seal(queue.open, now)
+                queue = topic.switch()
+        if queue.open is not None:
+            self.seal(queue.open, now)
+        if now >= topic.capped_until:
+            topic.uncap()
+        deadline = now + self.settings.delivery_timeout_s
+        batch = Batch(queue, queue.next_order(), created_at=now, deadline=deadline)
+        self.memory.free -= BATCH_OVERHEAD
+        queue.open = batch
+        queue.batches.append(batch)
+        self.unresolved.add(batch)
+        self.unfinished += 1
+        self.deadlines.add(batch, deadline)
+        self._touch(topic.name)
+        if self.schedule.linger(batch, now + self.settings.linger_s) or self.hurry:
+            self.wake()
+        return batch
+
+    def seal(self, batch: Batch, now: float) -> None:
+        """Let *batch* wait for no more records."""
+        batch.queue.seal(batch)
+        self.schedule.offer(batch.queue, now)
+        self.wake()
+
+    def hasten(self, batch: Batch, deadline: float) -> None:
+        """Let *batch* expire at *deadline* if that is earlier: it expires with its oldest record."""
+        if deadline < batch.deadline:
+            self.deadlines.discard(batch, batch.deadline)
+            batch.deadline = deadline
+            self.deadlines.add(batch, deadline)
+
+    def close(self, failure: Failure) -> int:
+        """Take nothing more, and fail the calls on their way here; return how many those are."""
+        self.closed_for = failure
+        self.memory.fail_waiters(failure.error)
+        return self.callers
+
+    async def flush(self) -> None:
+        """Send what was appended so far without lingering, and wait until all of it has its outcome."""
+        self.flushing += 1
+        self.wake()
+        try:
+            for batch in tuple(self.unresolved):
+                await batch.wait_resolved()
+        finally:
+            self.flushing -= 1

@@ -1,0 +1,77 @@
+"""The byte budget of everything that is queued and in flight (`buffer_memory`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+
+from aioproducer.errors import ProducerError
+
+
+class MemoryBudget:
+    """Bytes to take and give back; who has to wait is served first come, first served.
+
+    `free` and `waiters` are public for the append path, which takes without a call when nobody waits.
+    """
+
+    __slots__ = ("free", "limit", "waiters")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.free = limit
+        self.waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def used(self) -> int:
+        """How many bytes are taken."""
+        return self.limit - self.free
+
+    async def take(self, size: int, deadline: float) -> None:
+        """Take *size* bytes as soon as everyone who came before has theirs.
+
+        Cancelled or late, it leaves no hole: what it was just given goes to the next waiter.
+
+        Raises: TimeoutError once the loop's clock passes *deadline*.
+        """
+        if not self.waiters and size <= self.free:
+            self.free -= size
+            return
+        granted = asyncio.get_running_loop().create_future()
+        waiter = (size, granted)
+        self.waiters.append(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await granted
+        except BaseException:
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.give_back(size)
+            else:
+                with contextlib.suppress(ValueError):  # _serve() may have passed over it already
+                    self.waiters.remove(waiter)
+                self._serve()  # a large one that leaves may have held up small ones
+            raise
+
+    def give_back(self, size: int) -> None:
+        """Return *size* bytes and hand them to those who wait."""
+        self.free += size
+        if self.waiters:
+            self._serve()
+
+    def fail_waiters(self, error: Callable[[], ProducerError]) -> None:
+        """Let everybody who waits raise what *error* returns: one instance each."""
+        waiters, self.waiters = self.waiters, deque()
+        for _, granted in waiters:
+            if not granted.done():
+                granted.set_exception(error())
+
+    def _serve(self) -> None:
+        while self.waiters:
+            size, granted = self.waiters[0]
+            if size > self.free:
+                return
+            self.waiters.popleft()
+            if not granted.done():  # a cancelled one takes itself off the budget
+                self.free -= size
+                granted.set_result(None)

@@ -1,0 +1,248 @@
+"""What waits to be sent: one queue per partition that has been written to, grouped by topic."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from bisect import insort
+from collections import deque
+from collections.abc import Sequence
+from operator import attrgetter
+
+from aioproducer.batching.batch import Batch, Order
+from aioproducer.batching.settings import BatchingSettings
+from aioproducer.batching.state import BatchState
+from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.idempotence.sequences import PartitionSequences
+
+NO_LEADER = -1
+
+_by_order = attrgetter("order")
+
+
+class PartitionQueue:
+    """The batches of one partition, in order, wherever they are between append and answer.
+
+    Order in the log is order of `batches`, because a batch leaves it only when everything before it
+    has a sequence (idempotent) or an answer (plain); what has to be sent again waits in `retrying`
+    and goes before anything new.
+    """
+
+    __slots__ = (
+        "_identities",
+        "_next_order",
+        "_settings",
+        "batches",
+        "in_flight",
+        "leader",
+        "offered",
+        "open",
+        "partition",
+        "retrying",
+        "sequences",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, partition: int, settings: BatchingSettings, identities: IdentityKeeper
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.leader = NO_LEADER
+        self.batches: deque[Batch] = deque()
+        """Without a sequence: the open one last, before it sealed ones."""
+        self.open: Batch | None = None
+        """The last of `batches` while it takes records."""
+        self.retrying: list[Batch] = []
+        """In backoff, the oldest first; they hold their sequences."""
+        self.in_flight: list[Batch] = []
+        """Drained and not answered, the oldest first."""
+        self.sequences = PartitionSequences()
+        self.offered = False
+        """Whether the schedule has it among the ready ones."""
+        self._settings = settings
+        self._identities = identities
+        self._next_order = 0
+
+    def __str__(self) -> str:
+        """Return `topic-partition`, as Kafka's logs write it."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is anywhere."""
+        return not (self.batches or self.retrying or self.in_flight)
+
+    @property
+    def oldest_unsettled(self) -> Batch | None:
+        """The first of those that were sent and have no final answer."""
+        return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)
+
+    @property
+    def needs_identity(self) -> bool:
+        """Whether its next batch is due and has to get a sequence."""
+        return self._settings.idempotent and not self.retrying and bool(self.batches) and self.batches[0].due
+
+    def next_order(self) -> Order:
+        """Return the place of a new batch: behind all there were."""
+        self._next_order += 1
+        return (self._next_order,)
+
+    def next_batch(self, now: float) -> Batch | None:
+        """Return the batch to send next, or None if none may be sent now.
+
+        Something has to happen before None can change: time for a linger or a backoff, an answer,
+        an identity. Each of these offers the queue to the schedule again.
+        """
+        if self.retrying:
+            return self._next_retry(now)
+        if not self.batches or not self.batches[0].due:
+            return None
+        if not self._settings.idempotent:
+            # Two batches in flight could change places when the first one fails.
+            return None if self.in_flight else self.batches[0]
+        if len(self.in_flight) >= self._settings.max_in_flight:
+            return None  # the broker remembers five batches per partition, no more (KIP-98)
+        if not self.sequences.may_stamp(self._identities, unsettled=bool(self.in_flight)):
+            return None
+        return self.batches[0]
+
+    def _next_retry(self, now: float) -> Batch | None:
+        batch = self.retrying[0]
+        if batch.retry_at > now:
+            return None
+        if self.in_flight and (not self._settings.idempotent or self.in_flight[0].order < batch.order):
+            return None  # one at a time until everything is in order again
+        return batch
+
+    def take(self, batch: Batch) -> None:
+        """Move *batch*, which `next_batch` has just returned, in flight; it gets its sequence here if it has none."""
+        if batch.state is BatchState.BACKOFF:
+            self.retrying.remove(batch)
+        else:
+            self.batches.popleft()
+            self.seal(batch)
+            if self._settings.idempotent:
+                batch.stamp = self.sequences.stamp(len(batch))
+        batch.move(BatchState.IN_FLIGHT)
+        batch.attempts += 1
+        insort(self.in_flight, batch, key=_by_order)
+
+    def seal(self, batch: Batch) -> None:
+        """Let *batch* take no more records and wait for none."""
+        if batch.state is BatchState.OPEN:
+            batch.move(BatchState.SEALED)
+            self.open = None
+        batch.due = True
+
+    def put_back(self, batch: Batch) -> None:
+        """Put *batch*, sealed and without a sequence, where it belongs among `batches`."""
+        index = next(
+            (i for i, other in enumerate(self.batches) if other.order > batch.order), len(self.batches)
+        )
+        self.batches.insert(index, batch)
+
+    def retry(self, batch: Batch) -> None:
+        """Put *batch* where it belongs among `retrying`."""
+        insort(self.retrying, batch, key=_by_order)
+
+    def remove(self, batch: Batch) -> None:
+        """Take *batch* off, wherever it is."""
+        if batch.state in (BatchState.OPEN, BatchState.SEALED):
+            self.batches.remove(batch)
+            if self.open is batch:
+                self.open = None
+        elif batch.state is BatchState.BACKOFF:
+            self.retrying.remove(batch)
+        else:
+            self.in_flight.remove(batch)
+
+
+class TopicQueues:
+    """A topic's queues, and which partition records without a key stick to."""
+
+    __slots__ = (
+        "_identities",
+        "_queues",
+        "_settings",
+        "available",
+        "batch_bytes",
+        "capped_until",
+        "leaders",
+        "name",
+        "order",
+        "sticky",
+        "waiting",
+    )
+
+    def __init__(self, name: str, settings: BatchingSettings, identities: IdentityKeeper) -> None:
+        self.name = name
+        self.leaders: Sequence[int] = ()
+        """The node id of each partition's leader, or NO_LEADER."""
+        self.available: Sequence[int] = ()
+        """The partitions that have a leader."""
+        self.batch_bytes = settings.batch_bytes
+        """The largest batch to make; smaller than the setting once the broker refused one for its size."""
+        self.capped_until = math.inf
+        self.order = asyncio.Lock()
+        """Held by the call that waits to append: later calls for the topic queue behind it, in order."""
+        self.waiting = 0
+        """How many calls hold `order` or wait for it; a call that would not have to wait asks this first."""
+        self.sticky: PartitionQueue | None = None
+        self._queues: dict[int, PartitionQueue] = {}
+        self._settings = settings
+        self._identities = identities
+
+    def __getitem__(self, partition: int) -> PartitionQueue:
+        """Return the queue of *partition*, made when it is first written to."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = PartitionQueue(self.name, partition, self._settings, self._identities)
+            queue.leader = self.leaders[partition]
+            self._queues[partition] = queue
+        return queue
+
+    def queues(self) -> tuple[PartitionQueue, ...]:
+        """Return the queues made so far."""
+        return tuple(self._queues.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits to append and no partition has anything anywhere."""
+        return not self.waiting and all(queue.idle for queue in self._queues.values())
+
+    def update(self, leaders: Sequence[int]) -> list[PartitionQueue]:
+        """Take over what the cluster says now; return the queues whose leader changed."""
+        self.leaders = leaders
+        self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
+        changed = []
+        for partition, queue in self._queues.items():
+            # A topic made anew may have fewer partitions: what is queued for the others expires.
+            leader = leaders[partition] if partition < len(leaders) else NO_LEADER
+            if leader != queue.leader:
+                queue.leader = leader
+                changed.append(queue)
+        if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
+            self.switch()
+        return changed
+
+    def cap(self, batch_bytes: int, now: float) -> None:
+        """Make no batch larger than *batch_bytes* for a while: the broker would refuse it again."""
+        self.batch_bytes = min(self.batch_bytes, batch_bytes)
+        self.capped_until = now + self._settings.batch_cap_s
+
+    def uncap(self) -> None:
+        """Try the full size again: the topic's limit may have been raised."""
+        self.batch_bytes = self._settings.batch_bytes
+        self.capped_until = math.inf
+
+    def switch(self) -> PartitionQueue:
+        """Choose the partition for the next records without a key: any other that has a leader (KIP-480)."""
+        candidates = self.available or range(len(self.leaders))
+        current = self.sticky.partition if self.sticky is not None else None
+        partition = random.choice(candidates)
+        if partition == current and len(candidates) > 1:
+            partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
+        self.sticky = self[partition]
+        return self.sticky

@@ -1,0 +1,179 @@
+"""Who waits for the records of a batch.
+
+A batch holds its records as columns and, beside them, *runs*: stretches of consecutive records that
+have the same kind of waiter. A batch of single sends has one run of Futures; a batch that `send_many`
+filled has one run for the whole stretch, so that a bulk record costs neither a Future nor a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import InvalidStateError
+from collections.abc import Sequence
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple, Protocol
+
+from aioproducer.batching.failure import Failure
+from aioproducer.results import DeliveredRun, SendManyResult
+from aioproducer.types import RecordMetadata
+
+_new_metadata = partial(tuple.__new__, RecordMetadata)  # RecordMetadata._make without its Python frame
+
+
+class Delivered(NamedTuple):
+    """The broker's answer for a batch, or for a stretch of it."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    """The first record's offset, or -1 if it is not known."""
+    timestamps_ms: Sequence[int]
+    log_append_time: bool
+
+    def slice(self, start: int, stop: int) -> Delivered:
+        """Return the part of records *start* to *stop*."""
+        base = self.base_offset + start if self.base_offset >= 0 else -1
+        return self._replace(base_offset=base, timestamps_ms=self.timestamps_ms[start:stop])
+
+
+class Run(Protocol):
+    """A stretch of a batch's records with one kind of waiter."""
+
+    def __len__(self) -> int: ...
+
+    def deliver(self, delivered: Delivered) -> None:
+        """Tell the waiters where their records are."""
+
+    def fail(self, failure: Failure) -> None:
+        """Tell the waiters that their records failed."""
+
+    def take(self, indices: Sequence[int]) -> Run:
+        """Return a run of the records at *indices* only."""
+
+    def indices_of(self, waiter: Waiter) -> Sequence[int]:
+        """Return which records *waiter* waits for."""
+
+    def detach(self, waiter: Waiter, failure: Failure) -> None:
+        """Tell *waiter*, if it is one of ours, that its records failed; what comes later is not for it."""
+
+
+class FutureRun:
+    """Records whose senders each hold a Future."""
+
+    __slots__ = ("futures",)
+
+    def __init__(self, futures: list[asyncio.Future[RecordMetadata]]) -> None:
+        self.futures = futures
+
+    def __len__(self) -> int:
+        return len(self.futures)
+
+    def deliver(self, delivered: Delivered) -> None:
+        """Resolve all Futures in one pass."""
+        topic, partition, base, timestamps, log_append = delivered
+        offsets = range(base, base + len(self.futures)) if base >= 0 else repeat(-1)
+        rows = zip(repeat(topic), repeat(partition), offsets, timestamps, repeat(log_append))
+        pairs = zip(self.futures, map(_new_metadata, rows))  # noqa: B905 - endless columns
+        while True:
+            try:
+                for future, metadata in pairs:
+                    future.set_result(metadata)
+            except InvalidStateError:  # its waiter was cancelled; the record went all the same
+                continue
+            return
+
+    def fail(self, failure: Failure) -> None:
+        """Fail all Futures, each with an exception of its own."""
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(failure.error())
+                future.exception()  # retrieved: nobody has to await it to keep asyncio's log quiet
+
+    def take(self, indices: Sequence[int]) -> FutureRun:
+        """Return a run of the Futures at *indices*."""
+        return FutureRun([self.futures[index] for index in indices])
+
+    def indices_of(self, waiter: Waiter) -> Sequence[int]:
+        """Return where the Future *waiter* is, if it is one of these."""
+        return [index for index, future in enumerate(self.futures) if future is waiter]
+
+    def detach(self, waiter: Waiter, failure: Failure) -> None:
+        """Fail the Future *waiter* now; resolving it later is passed over."""
+        FutureRun([future for future in self.futures if future is waiter]).fail(failure)
+
+
+class SendManyCall:
+    """What the runs of one `send_many` call have in common: its result, and who waits for it."""
+
+    __slots__ = ("_done", "_outstanding", "result")
+
+    def __init__(self, topic: str, total: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.result = SendManyResult(topic, total)
+        self._outstanding = total
+        self._done: asyncio.Future[None] = loop.create_future()
+        if total == 0:
+            self._done.set_result(None)
+
+    def delivered(self, run: DeliveredRun) -> None:
+        """Note the records of *run* as acknowledged."""
+        self.result.add_delivered(run)
+        self._settled(len(run.positions))
+
+    def failed(self, positions: Sequence[int], failure: Failure) -> None:
+        """Note the records at *positions* as failed."""
+        for position in positions:
+            self.result.add_failed(position, failure.error())
+        self._settled(len(positions))
+
+    async def wait(self) -> None:
+        """Wait until every record is settled. Cancelling only stops the waiting."""
+        await asyncio.shield(self._done)
+
+    def _settled(self, count: int) -> None:
+        self._outstanding -= count
+        if self._outstanding == 0:
+            self._done.set_result(None)
+
+
+class ColumnRun:
+    """Records of one `send_many` call."""
+
+    __slots__ = ("call", "positions")
+
+    def __init__(self, call: SendManyCall | None, positions: Sequence[int]) -> None:
+        self.call = call
+        """None once the call has given up waiting."""
+        self.positions = positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def deliver(self, delivered: Delivered) -> None:
+        """Add one run to the call's result."""
+        _, partition, base, timestamps, log_append = delivered
+        if self.call is not None:
+            self.call.delivered(DeliveredRun(self.positions, partition, base, timestamps, log_append))
+
+    def fail(self, failure: Failure) -> None:
+        """Add each record to the call's failures."""
+        if self.call is not None:
+            self.call.failed(self.positions, failure)
+
+    def take(self, indices: Sequence[int]) -> ColumnRun:
+        """Return a run of the positions at *indices*."""
+        return ColumnRun(self.call, [self.positions[index] for index in indices])
+
+    def indices_of(self, waiter: Waiter) -> Sequence[int]:
+        """Return all of them if the call *waiter* is ours."""
+        return range(len(self.positions)) if self.call is waiter else ()
+
+    def detach(self, waiter: Waiter, failure: Failure) -> None:
+        """Fail the positions now and let the call go."""
+        if self.call is waiter:
+            self.fail(failure)
+            self.call = None
+
+
+Waiter = asyncio.Future[RecordMetadata] | SendManyCall
+"""Who waits for a record."""

@@ -1,0 +1,134 @@
+"""Which partitions have something to send now, by the node that leads them.
+
+Whatever may make a partition sendable offers its queue here; nothing here ever looks at a queue that
+has not been offered, so a wake-up of the sender costs what is ready, however many partitions there are.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Collection
+from itertools import count
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.queues import NO_LEADER, PartitionQueue
+from aioproducer.batching.state import BatchState
+from aioproducer.idempotence.identity import IdentityKeeper
+
+
+class Schedule:
+    """Ready partitions per node, and those that wait: for a linger, a backoff, a leader, an identity."""
+
+    __slots__ = (
+        "_backing_off",
+        "_identities",
+        "_leaderless",
+        "_lingering",
+        "_number",
+        "_ready",
+        "_without_identity",
+    )
+
+    def __init__(self, identities: IdentityKeeper) -> None:
+        self._leaderless: dict[PartitionQueue, None] = {}
+        self._identities = identities
+        self._without_identity: dict[PartitionQueue, None] = {}
+        self._ready: dict[int, deque[PartitionQueue]] = {}
+        self._lingering: deque[tuple[float, Batch]] = (
+            deque()
+        )  # the linger is the same for all: first in, first due
+        self._backing_off: list[tuple[float, int, PartitionQueue]] = []
+        self._number = count()  # heap entries never compare queues
+
+    def linger(self, batch: Batch, until: float) -> bool:
+        """Let the open *batch* wait for more records; return whether it is now the first in line."""
+        self._lingering.append((until, batch))
+        return len(self._lingering) == 1
+
+    def back_off(self, queue: PartitionQueue, until: float) -> None:
+        """Offer *queue* again at *until*."""
+        heapq.heappush(self._backing_off, (until, next(self._number), queue))
+
+    def offer(self, queue: PartitionQueue, now: float) -> None:
+        """Put *queue* among the ready ones if something of it may be sent."""
+        if queue.offered:
+            return
+        if queue.next_batch(now) is None:
+            if self._identities.current is None and queue.needs_identity:
+                self._without_identity[queue] = None
+        elif queue.leader == NO_LEADER:
+            self._leaderless[queue] = None
+        else:
+            queue.offered = True
+            self._ready.setdefault(queue.leader, deque()).append(queue)
+
+    def offer_all(self, queues: Collection[PartitionQueue], now: float) -> None:
+        """Offer each of *queues*, whose leader may have changed."""
+        for queue in queues:
+            self._leaderless.pop(queue, None)
+            self.offer(queue, now)
+
+    def identity_changed(self, now: float) -> None:
+        """Offer the queues that could not be sent for want of a producer id."""
+        waiting, self._without_identity = self._without_identity, {}
+        for queue in waiting:
+            self.offer(queue, now)
+
+    def has_leaderless(self) -> bool:
+        """Whether something waits for its partition to have a leader."""
+        for queue in tuple(self._leaderless):
+            if queue.idle:  # it has expired meanwhile
+                del self._leaderless[queue]
+        return bool(self._leaderless)
+
+    def collect(self, now: float, *, hurry: bool) -> None:
+        """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
+        lingering = self._lingering
+        while lingering and (hurry or lingering[0][0] <= now):
+            batch = lingering.popleft()[1]
+            if batch.state is BatchState.OPEN:
+                batch.due = True
+                self.offer(batch.queue, now)
+        while self._backing_off and self._backing_off[0][0] <= now:
+            self.offer(heapq.heappop(self._backing_off)[2], now)
+
+    def next_due(self) -> float | None:
+        """Return when `collect` will have something to do again."""
+        lingering = self._lingering
+        while lingering and lingering[0][1].state is not BatchState.OPEN:
+            lingering.popleft()  # went before its time
+        due = [queue[0][0] for queue in (lingering, self._backing_off) if queue]
+        return min(due) if due else None
+
+    def nodes(self) -> list[int]:
+        """Return the ids of the nodes that something may be sent to."""
+        return [node_id for node_id, ready in self._ready.items() if ready]
+
+    def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:
+        """Take at most one batch per partition of *node_id*, up to *max_bytes* together, at least one if any is ready.
+
+        A partition that has more to send goes to the end of the line, one that did not fit stays at
+        its head: every partition gets its turn.
+        """
+        ready = self._ready.get(node_id) or deque()
+        batches: list[Batch] = []
+        total = 0
+        for _ in range(len(ready)):
+            queue = ready.popleft()
+            queue.offered = False
+            if queue.leader != node_id:
+                self.offer(queue, now)
+                continue
+            batch = queue.next_batch(now)
+            if batch is None:
+                continue
+            total += batch.size
+            if batches and total > max_bytes:
+                queue.offered = True
+                ready.appendleft(queue)
+                break
+            queue.take(batch)
+            batches.append(batch)
+            self.offer(queue, now)
+        return batches

@@ -1,0 +1,234 @@
+"""What becomes of a batch: the one place where batches end, come back, or are taken apart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Protocol
+
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.failure import Failure
+from aioproducer.batching.queues import PartitionQueue
+from aioproducer.batching.runs import Waiter
+from aioproducer.batching.state import RESOLVED, BatchState
+from aioproducer.records.sizes import sizes
+
+log = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Told of every outcome before those who wait for it: interceptors and metrics are fed from here."""
+
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        """All records of *batch* are acknowledged."""
+
+    def failed(self, batch: Batch, count: int, failure: Failure) -> None:
+        """*count* records of *batch* have failed."""
+
+
+class Settler:
+    """Moves batches on once something is known of them, and gives back what they held."""
+
+    def __init__(self, accumulator: Accumulator, *, observer: Observer) -> None:
+        self._accumulator = accumulator
+        self._schedule = accumulator.schedule
+        self._observer = observer
+        self._loop = asyncio.get_running_loop()
+
+    def deliver(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
+        """The broker has *batch*: resolve its records and go on with its partition."""
+        abandoned = batch.state is BatchState.ABANDONED
+        batch.queue.remove(batch)
+        batch.move(BatchState.DELIVERED)
+        if not abandoned:
+            self._observer.delivered(batch, base_offset, log_append_time_ms)
+        self._end(batch)
+        if not abandoned:
+            batch.resolve(base_offset, log_append_time_ms)
+        self._go_on(batch.queue)
+
+    def fail(self, batch: Batch, failure: Failure) -> None:
+        """*batch* has failed for good: tell its waiters, and let its sequence, if any, be left behind."""
+        abandoned = batch.state is BatchState.ABANDONED
+        batch.queue.remove(batch)
+        batch.move(BatchState.FAILED)
+        self._end(batch)
+        if batch.stamp is not None:
+            batch.queue.sequences.break_off()
+        if not abandoned:
+            self._reject(batch, failure)
+        self._go_on(batch.queue)
+
+    def abandon(self, batch: Batch, failure: Failure) -> None:
+        """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
+        batch.move(BatchState.ABANDONED)
+        self._accumulator.unresolved.discard(batch)
+        self._accumulator.deadlines.discard(batch, batch.deadline)
+        self._reject(batch, failure)
+
+    def retry(self, batch: Batch, at: float) -> None:
+        """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
+        batch.queue.remove(batch)
+        batch.move(BatchState.BACKOFF)
+        batch.retry_at = at
+        batch.queue.retry(batch)
+        self._schedule.back_off(batch.queue, at)
+        self._go_on(batch.queue)
+
+    def restamp(self, batch: Batch) -> None:
+        """The broker refused *batch* for its sequence: send it again under a new identity.
+
+        Only for a batch that is surely not in the log, and after every other batch of the
+        partition that holds a sequence has its answer (PartitionSequences).
+        """
+        batch.queue.remove(batch)
+        batch.move(BatchState.SEALED)
+        batch.stamp = None
+        batch.queue.sequences.break_off()
+        batch.queue.put_back(batch)
+        self._go_on(batch.queue)
+
+    def split(self, batch: Batch) -> None:
+        """Send *batch*, refused for its size, again in two halves that share out its own sequences."""
+        half = self._halfway(batch)
+        parts = (
+            self._part(batch, range(half), 0, BatchState.BACKOFF),
+            self._part(batch, range(half, len(batch)), 1, BatchState.BACKOFF),
+        )
+        self._replace(batch, parts)
+        for part, offset in zip(parts, (0, half), strict=True):
+            part.stamp = batch.stamp.after(offset) if batch.stamp is not None else None
+            batch.queue.retry(part)
+        self._accumulator.topics[batch.queue.topic].cap(max(part.size for part in parts), self._loop.time())
+        self._go_on(batch.queue)
+
+    def reject_records(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
+        """The broker refused *batch* because of the records named: fail those, send the others again.
+
+        The others get new sequences, after the drain that `restamp` tells of.
+        """
+        kept = [index for index in range(len(batch)) if index not in failures]
+        for index, failure in sorted(failures.items()):
+            self._observer.failed(batch, 1, failure)
+            for run in batch.take_runs([index]):
+                run.fail(failure)
+        rest = self._part(batch, kept, 0, BatchState.SEALED)
+        self._replace(batch, (rest,))
+        if batch.stamp is not None:
+            batch.queue.sequences.break_off()
+        batch.queue.put_back(rest)
+        self._go_on(batch.queue)
+
+    def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:
+        """Fail what is past its deadline, wherever it is."""
+        for batch in self._accumulator.deadlines.take_due(now):
+            self.give_up(batch, failure_of(batch))
+
+    def give_up(self, batch: Batch, failure: Failure) -> None:
+        """Fail the records of *batch*, wherever it is."""
+        if batch.written:
+            self.abandon(batch, failure)
+        else:
+            self.fail(batch, failure)
+
+    def expire_waiter(self, batch: Batch, waiter: Waiter, failure: Failure) -> None:
+        """A call's own deadline has passed before that of *batch*.
+
+        Its records are taken out of a batch that was never drained; after that only the waiter
+        fails, and the record may be in the log.
+        """
+        for successor in batch.successors:
+            self.expire_waiter(successor, waiter, failure)
+        if batch.state in RESOLVED:
+            return
+        indices = batch.indices_of(waiter)
+        if not indices:
+            return
+        if batch.attempts:
+            persisted = replace(failure, possibly_persisted=True)
+            batch.detach(waiter, persisted)
+            self._observer.failed(batch, len(indices), persisted)
+            return
+        size = batch.size
+        for run in batch.drop(indices):
+            run.fail(failure)
+        self._observer.failed(batch, len(indices), failure)
+        self._accumulator.memory.give_back(size - batch.size)
+        if not len(batch):
+            self.fail(batch, failure)
+
+    def fail_everything(self, failure: Failure) -> int:
+        """Fail every record that has no outcome yet; return how many there were."""
+        batches = tuple(self._accumulator.unresolved)
+        for batch in batches:
+            self.give_up(batch, replace(failure, possibly_persisted=batch.possibly_persisted))
+        return sum(len(batch) for batch in batches)
+
+    def _halfway(self, batch: Batch) -> int:
+        columns = batch.columns
+        ends = list(accumulate(sizes(columns.values, columns.keys, columns.headers)))
+        return min(max(bisect_right(ends, ends[-1] // 2), 1), len(batch) - 1)
+
+    def _part(self, batch: Batch, indices: Sequence[int], number: int, state: BatchState) -> Batch:
+        columns = batch.columns.take(indices)
+        part = Batch(
+            batch.queue,
+            (*batch.order, number),
+            created_at=batch.created_at,
+            deadline=batch.deadline,
+            columns=columns,
+            runs=batch.take_runs(indices),
+            state=state,
+        )
+        part.due = True
+        part.size += sum(sizes(columns.values, columns.keys, columns.headers))
+        part.attempts = batch.attempts
+        part.uncertain = batch.uncertain
+        part.last_error = batch.last_error
+        return part
+
+    def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
+        """Let *parts* take over from *batch*. They may need a few bytes more than it had: headers of their own."""
+        accumulator = self._accumulator
+        batch.queue.remove(batch)
+        batch.successors = parts
+        batch.move(BatchState.SPLIT)
+        for part in parts:
+            accumulator.unresolved.add(part)
+            accumulator.unfinished += 1
+            accumulator.deadlines.add(part, part.deadline)
+            accumulator.memory.free -= part.size
+        self._end(batch)
+
+    def _end(self, batch: Batch) -> None:
+        accumulator = self._accumulator
+        accumulator.unresolved.discard(batch)
+        accumulator.unfinished -= 1
+        accumulator.deadlines.discard(batch, batch.deadline)
+        accumulator.memory.give_back(batch.size)
+        batch.encoded = None
+
+    def _reject(self, batch: Batch, failure: Failure) -> None:
+        if not len(batch):
+            return
+        log.warning(
+            "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
+            batch.queue,
+            len(batch),
+            batch.attempts,
+            failure.possibly_persisted,
+            failure.kind.__name__,
+            failure.message,
+        )
+        self._observer.failed(batch, len(batch), failure)
+        for run in batch.runs:
+            run.fail(failure)
+
+    def _go_on(self, queue: PartitionQueue) -> None:
+        self._schedule.offer(queue, self._loop.time())
+        self._accumulator.wake()

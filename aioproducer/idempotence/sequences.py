@@ -1,0 +1,76 @@
+"""Sequence numbers of one partition (KIP-98): consecutive per identity, from 0, wrapping at 2**31."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+
+_SEQUENCES = 2**31
+
+
+def add_to_sequence(sequence: int, count: int) -> int:
+    """Return the sequence *count* records after *sequence*."""
+    return (sequence + count) % _SEQUENCES
+
+
+class Stamp(NamedTuple):
+    """What a batch carries so that the broker recognises it when it comes again."""
+
+    identity: ProducerIdentity
+    base_sequence: int
+
+    def after(self, count: int) -> Stamp:
+        """Return the stamp of the batch that begins *count* records later in the same range."""
+        return self._replace(base_sequence=add_to_sequence(self.base_sequence, count))
+
+
+class PartitionSequences:
+    """Which identity a partition writes under, and the next sequence.
+
+    A partition changes its identity only while none of its batches holds a sequence (*unsettled*):
+    the broker must have answered for everything under the old one before it sees the new one,
+    or it would take a late batch of the old epoch for a zombie's.
+    """
+
+    __slots__ = ("_broken", "_identity", "_next")
+
+    def __init__(self) -> None:
+        self._identity: ProducerIdentity | None = None
+        self._next = 0
+        self._broken = False
+
+    @property
+    def broken(self) -> bool:
+        """Whether a sequence was given out that will never be in the log, or may not be."""
+        return self._broken
+
+    def break_off(self) -> None:
+        """A batch that held a sequence is gone or was refused: give out nothing until all is settled."""
+        self._broken = True
+
+    def may_stamp(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
+        """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
+        if self._broken:
+            if unsettled:
+                return False
+            if self._identity is not None:
+                keeper.leave(self._identity)
+            self._broken = False
+        if keeper.current is None:
+            return False
+        if self._identity != keeper.current:
+            if unsettled:
+                return False
+            self._identity = keeper.current
+            self._next = 0
+        return True
+
+    def stamp(self, count: int) -> Stamp:
+        """Give the next *count* sequences to a batch; `may_stamp` has just said yes."""
+        if self._identity is None:
+            msg = "stamp() before may_stamp() said yes"
+            raise AssertionError(msg)
+        stamp = Stamp(self._identity, self._next)
+        self._next = add_to_sequence(self._next, count)
+        return stamp
