@@ -1,0 +1,6 @@
+"""How a producer is configured: Kafka's names and defaults, checked before anything is started."""
+
+from __future__ import annotations
+
+from aioproducer.config.options import ProducerOptions as ProducerOptions
+from aioproducer.config.producer_config import ProducerConfig as ProducerConfig

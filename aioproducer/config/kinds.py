@@ -1,0 +1,193 @@
+"""What the value of an option may be, one small class per kind."""
+
+# ruff: noqa: D102 - the methods are documented once, by Kind
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_BOUNDS = {INT32_MAX: "2^31 - 1", INT64_MAX: "2^63 - 1"}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,19}\.[0-9]{1,19}", re.ASCII)
+_client_numbers = itertools.count(1)
+
+
+class Kind(ABC):
+    """Knows which values an option takes, from Python and from a `.properties` file."""
+
+    unit: str = ""
+    """What a number counts; empty for everything else."""
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """What a value should be, as error messages and the documentation say it."""
+
+    @abstractmethod
+    def check(self, value: object) -> object:
+        """Return *value* as the configuration keeps it.
+
+        Raises:
+            ValueError: *value* will not do; the message says why.
+        """
+
+    def parse(self, text: str) -> object:
+        """Read a value of a `.properties` file; what cannot be read stays as it is, for `check` to refuse."""
+        return text
+
+    def unfit(self, reason: str = "") -> ValueError:
+        """Say why a value will not do, in general or for a particular *reason*."""
+        return ValueError(reason or f"expected {self.expected}")
+
+
+@dataclass(frozen=True)
+class Integer(Kind):
+    """A whole number within Kafka's bounds for it."""
+
+    low: int
+    high: int = INT32_MAX
+    besides: int | None = None
+    """One more value, outside of the bounds, that Kafka gives a meaning of its own."""
+    unit: str = ""
+
+    @property
+    def expected(self) -> str:
+        also = "" if self.besides is None else f", or {self.besides}"
+        return f"an integer from {self.low} to {_BOUNDS.get(self.high, self.high)}{also}"
+
+    def check(self, value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.unfit()
+        if not self.low <= value <= self.high and value != self.besides:
+            raise self.unfit()
+        return value
+
+    def parse(self, text: str) -> object:
+        return int(text) if _INTEGER.fullmatch(text) else text
+
+
+def int_ms(low: int = 0) -> Integer:
+    """A duration that Kafka keeps in an int."""
+    return Integer(low, INT32_MAX, unit="ms")
+
+
+def long_ms(low: int = 0) -> Integer:
+    """A duration that Kafka keeps in a long."""
+    return Integer(low, INT64_MAX, unit="ms")
+
+
+@dataclass(frozen=True)
+class Number(Kind):
+    """A number that need not be whole."""
+
+    low: int
+    unit: str = ""
+
+    @property
+    def expected(self) -> str:
+        return f"a number from {self.low} to {_BOUNDS[INT64_MAX]}"
+
+    def check(self, value: object) -> int | float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.unfit()
+        if not (math.isfinite(value) and self.low <= value <= INT64_MAX):
+            raise self.unfit()
+        return value
+
+    def parse(self, text: str) -> object:
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        return float(text) if _DECIMAL.fullmatch(text) else text
+
+
+@dataclass(frozen=True)
+class Flag(Kind):
+    """Yes or no."""
+
+    optional: bool = False
+    """Whether None, "decide for me", is a third value."""
+
+    @property
+    def expected(self) -> str:
+        return "True, False or None" if self.optional else "True or False"
+
+    def check(self, value: object) -> bool | None:
+        if isinstance(value, bool) or (self.optional and value is None):
+            return value
+        raise self.unfit()
+
+    def parse(self, text: str) -> object:
+        return {"true": True, "false": False}.get(text.lower(), text)
+
+
+@dataclass(frozen=True)
+class Choice(Kind):
+    """One of a few words, in any case."""
+
+    words: tuple[str, ...]
+    absent: str | None = None
+    """The word that None stands for, if it stands for any."""
+
+    @property
+    def expected(self) -> str:
+        return "one of " + ", ".join(self.words)
+
+    def check(self, value: object) -> str:
+        if value is None and self.absent is not None:
+            return self.absent
+        if not isinstance(value, str) or value.lower() not in self.words:
+            raise self.unfit()
+        return value.lower()
+
+
+class Acks(Kind):
+    """How many replicas must have a record, which Kafka writes as a word or a number."""
+
+    expected = "all (the same as -1), 0 or 1"
+
+    def check(self, value: object) -> str | int:
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise self.unfit()
+        match str(value).lower():
+            case "all" | "-1":
+                return "all"
+            case "0" | "1" as count:
+                return int(count)
+            case _:
+                raise self.unfit()
+
+
+class SecurityProtocol(Kind):
+    """The one security protocol there is so far; asking for another is never just a warning."""
+
+    expected = "PLAINTEXT"
+
+    def check(self, value: object) -> str:
+        match value.upper() if isinstance(value, str) else value:
+            case "PLAINTEXT":
+                return "PLAINTEXT"
+            case "SSL" | "SASL_PLAINTEXT" | "SASL_SSL":
+                raise self.unfit("TLS and SASL are not supported yet by this version, only PLAINTEXT is")
+            case _:
+                raise self.unfit()
+
+
+class ClientId(Kind):
+    """The name that brokers log, meter and limit the client by."""
+
+    expected = "a string of at most 32767 bytes in UTF-8, or None"
+
+    def check(self, value: object) -> str:
+        if value is None:
+            return f"aioproducer-{next(_client_numbers)}"
+        if (
+            not isinstance(value, str) or len(value.encode(errors="replace")) > 0x7FFF
+        ):  # its length is an int16
+            raise self.unfit()
+        return value

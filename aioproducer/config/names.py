@@ -1,0 +1,122 @@
+"""Which options there are: those that do something here, those that only Kafka knows, and the rest."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from aioproducer.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+WITHOUT_EFFECT = frozenset(
+    """
+    bootstrap.resolve.timeout.ms client.dns.lookup client.rack config.providers enable.metrics.push
+    metadata.cluster.check.enable metric.reporters metrics.num.samples metrics.recording.level
+    metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
+    partitioner.rack.aware security.providers transaction.timeout.ms
+
+    sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+    sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+    sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+
+    ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
+    ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
+    ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+    ssl.truststore.location ssl.truststore.password ssl.truststore.type
+    """.split()  # noqa: SIM905 - ninety quoted names would be two pages
+)
+"""Names that Kafka's producer knows and ours has no use for. Source: ProducerConfig, SaslConfigs and
+SslConfigs of Kafka 4.4. TLS and SASL settings do nothing under `security.protocol=PLAINTEXT` in Kafka either."""
+
+REFUSED: Mapping[str, str] = {
+    "interceptor.classes": "Java classes cannot be loaded here; give Python objects as 'interceptors'",
+    "transactional.id": "transactions are not supported yet by this version",
+    "transaction.two.phase.commit.enable": "transactions are not supported yet by this version",
+}
+"""Kafka's names that change what a user may rely on: a warning would not do, unless they switch nothing on."""
+
+KAFKA_NAMES: Mapping[str, str] = {
+    "batch.num.messages": "batch.size",
+    "compression.codec": "compression.type",
+    "compression.level": "compression.gzip.level, compression.lz4.level or compression.zstd.level",
+    "max.batch.size": "batch.size",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.max.bytes": "max.request.size",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.kbytes": "buffer.memory",
+    "queue.buffering.max.messages": "buffer.memory",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.timeout.ms": "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+"""What other clients (librdkafka, aiokafka) call an option, and what Kafka and we call it."""
+
+_ALIASES = {"partitioner_class": "partitioner"}
+
+
+def applied_options(options: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
+    """Return the *options* that do something, under our names (*known*); either spelling is understood.
+
+    Logs one warning for each of Kafka's names that has no effect here. It is a log line, not a Python
+    warning: a configuration comes with a deployment, and its readers read logs.
+
+    Raises:
+        ConfigError: a name is unknown, given in both spellings, or asks for what we do not do.
+    """
+    applied: dict[str, Any] = {}
+    for name, value in options.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"{name!r} is not the name of an option; names are strings")
+        dotted = name.strip().replace("_", ".")
+        ours = dotted.replace(".", "_")
+        ours = _ALIASES.get(ours, ours)
+        if ours in applied:
+            raise ConfigError(f"{name!r} is given twice; {ours!r} is the same option")
+        if ours in known:
+            applied[ours] = value
+        elif dotted in REFUSED:
+            if value and str(value).strip().lower() not in {"", "false"}:  # else it switches nothing on
+                raise ConfigError(f"{name} = {value!r}: {REFUSED[dotted]}")
+        elif dotted in WITHOUT_EFFECT:
+            log.warning("config.without_effect name=%s", name)
+        else:
+            raise ConfigError(_unknown(name, dotted, known))
+    return applied
+
+
+def _unknown(name: str, dotted: str, known: Collection[str]) -> str:
+    separator = "." if "." in name else "_"
+    if dotted in KAFKA_NAMES:
+        return (
+            f"unknown option {name!r}; Kafka's name for it is {KAFKA_NAMES[dotted].replace('.', separator)}"
+        )
+    if dotted.startswith(("sasl.", "ssl.")):
+        return f"unknown option {name!r}; TLS and SASL are not supported yet by this version"
+    candidates = {each.replace("_", ".") for each in known} | WITHOUT_EFFECT | REFUSED.keys()
+    nearest = difflib.get_close_matches(dotted, sorted(candidates), n=1, cutoff=0.4)
+    hint = f"; did you mean {nearest[0].replace('.', separator)!r}?" if nearest else ""
+    return f"unknown option {name!r}{hint}"

@@ -1,0 +1,215 @@
+"""Every option: how it may be given, how it is kept, its default, and what it means."""
+
+# ruff: noqa: RUF009 - option() is dataclasses.field(), and the defaults are immutable
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict
+
+from aioproducer.cluster.partitioner import Partitioner, PartitionFunction
+from aioproducer.config.kinds import (
+    INT32_MAX,
+    INT64_MAX,
+    Acks,
+    Choice,
+    ClientId,
+    Flag,
+    Integer,
+    Kind,
+    Number,
+    SecurityProtocol,
+    int_ms,
+    long_ms,
+)
+from aioproducer.config.servers import Servers
+from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
+from aioproducer.interceptors import Interceptor
+from aioproducer.records.compression import LEVELS, Codec
+from aioproducer.serializers import Serializer
+
+
+class ProducerOptions(TypedDict, total=False):
+    """What can be given to a producer besides `bootstrap_servers`; `ProducerConfig` says what each means."""
+
+    client_id: str | None
+    acks: Literal["all", "-1", "0", "1", -1, 0, 1]
+    enable_idempotence: bool | None
+    max_in_flight_requests_per_connection: int
+    retries: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    max_block_ms: int
+    buffer_memory: int
+    batch_size: int
+    linger_ms: float
+    max_request_size: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    partitioner: Partitioner | PartitionFunction | None
+    partitioner_ignore_keys: bool
+    interceptors: Sequence[Interceptor]
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    connections_max_idle_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    metadata_max_age_ms: int
+    metadata_max_idle_ms: int
+    metadata_recovery_strategy: Literal["none", "rebootstrap"]
+    metadata_recovery_rebootstrap_trigger_ms: int
+    security_protocol: Literal["PLAINTEXT"]
+
+
+def option(default: object, kind: Kind, meaning: str) -> Any:
+    """Declare an option; *meaning* is its line in docs/reference/configuration.md."""
+    return field(default=default, metadata={"kind": kind, "meaning": meaning})
+
+
+def level(codec: Codec, besides: int | None = None) -> Integer:
+    """The compression levels of *codec*."""
+    levels = LEVELS[codec]
+    return Integer(levels[0], levels[-1], besides=besides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+class Options:
+    """Kafka's names with `_` for `.`, and the defaults of Kafka 4, in the one form that each value is kept in."""
+
+    bootstrap_servers: tuple[str, ...] = field(
+        metadata={
+            "kind": Servers(),
+            "meaning": "Brokers to ask for the rest of the cluster; the first that answers will do.",
+        }
+    )
+    client_id: str = option(
+        None, ClientId(), "The client's name in the brokers' logs, metrics and quotas. None: `aioproducer-N`."
+    )
+    acks: Literal["all", 0, 1] = option(
+        "all",
+        Acks(),
+        "Who must have a record before it counts as sent: all in-sync replicas, the leader, nobody.",
+    )
+    enable_idempotence: bool | None = option(
+        None,
+        Flag(optional=True),
+        "No duplicates and no reordering through retries. None: on, unless `acks` or `retries` rule it out.",
+    )
+    max_in_flight_requests_per_connection: int = option(
+        5, Integer(1), "How many produce requests may wait for their answer on one connection."
+    )
+    retries: int = option(
+        INT32_MAX,
+        Integer(0),
+        "How often a batch is sent again. Better left alone: `delivery_timeout_ms` ends it too.",
+    )
+    delivery_timeout_ms: int = option(
+        120_000, int_ms(1), "A record that is not acknowledged this long after the call fails."
+    )
+    request_timeout_ms: int = option(
+        30_000, int_ms(1), "A connection is given up when an answer takes longer than this."
+    )
+    max_block_ms: int = option(
+        60_000, long_ms(), "How long a call may wait for metadata and for memory, together."
+    )
+    buffer_memory: int = option(
+        33_554_432,
+        Integer(1, INT64_MAX, unit="bytes"),
+        "What may be queued and in flight, over all partitions.",
+    )
+    batch_size: int = option(
+        16_384,
+        Integer(0, unit="bytes"),
+        "A batch is full at this size, before compression. 0: one record each.",
+    )
+    linger_ms: float = option(
+        5, Number(0, unit="ms"), "How long a batch that is not full waits for more records."
+    )
+    max_request_size: int = option(
+        1_048_576, Integer(1, unit="bytes"), "The largest request, and the largest record before compression."
+    )
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = option(
+        "none",
+        Choice(tuple(map(str, Codec)), absent="none"),
+        "How batches are compressed.",
+    )
+    compression_gzip_level: int = option(
+        -1, level(Codec.GZIP, besides=-1), "Larger is smaller and slower. -1: zlib's own choice, 6."
+    )
+    compression_lz4_level: int = option(
+        9,
+        level(Codec.LZ4),
+        "The high-compression mode's level; 9, the default, is the fast mode, as in the JVM.",
+    )
+    compression_zstd_level: int = option(3, level(Codec.ZSTD), "Larger is smaller and slower.")
+    key_serializer: Serializer | None = option(
+        None, SerializerKind(), "Turns keys into bytes. None: keys are bytes already."
+    )
+    value_serializer: Serializer | None = option(
+        None, SerializerKind(), "Turns values into bytes. None: values are bytes already."
+    )
+    partitioner: Partitioner | None = option(
+        None,
+        PartitionerKind(),
+        "Chooses the partition. None: Kafka's way, by murmur2 of the key, or sticky without one.",
+    )
+    partitioner_ignore_keys: bool = option(
+        False, Flag(), "Choose as if no record had a key; only without a `partitioner` of your own."
+    )
+    interceptors: tuple[Interceptor, ...] = option(
+        (), InterceptorsKind(), "Called around every record, in this order."
+    )
+    retry_backoff_ms: int = option(
+        100, long_ms(), "Wait before a failed request is tried again; doubles with each failure in a row …"
+    )
+    retry_backoff_max_ms: int = option(1_000, long_ms(), "… up to this.")
+    reconnect_backoff_ms: int = option(
+        50, long_ms(), "Wait before a broker is dialled again; doubles with each failure in a row …"
+    )
+    reconnect_backoff_max_ms: int = option(
+        1_000,
+        long_ms(),
+        "… up to this. Left out while `reconnect_backoff_ms` is set: the same, as in the JVM.",
+    )
+    socket_connection_setup_timeout_ms: int = option(
+        10_000, long_ms(1), "How long connecting may take; doubles with each failure in a row …"
+    )
+    socket_connection_setup_timeout_max_ms: int = option(30_000, long_ms(1), "… up to this.")
+    connections_max_idle_ms: int = option(
+        540_000, long_ms(-1), "Close a connection that was not used for this long. -1 or 0: never."
+    )
+    send_buffer_bytes: int = option(
+        131_072, Integer(-1, unit="bytes"), "SO_SNDBUF of the sockets. -1: as the operating system has it."
+    )
+    receive_buffer_bytes: int = option(
+        32_768, Integer(-1, unit="bytes"), "SO_RCVBUF of the sockets. -1: as the operating system has it."
+    )
+    metadata_max_age_ms: int = option(
+        300_000, long_ms(), "Ask for the cluster's state again after this long, even if nothing went wrong."
+    )
+    metadata_max_idle_ms: int = option(
+        300_000, long_ms(5_000), "Forget a topic that nothing was sent to for this long."
+    )
+    metadata_recovery_strategy: Literal["none", "rebootstrap"] = option(
+        "rebootstrap",
+        Choice(("none", "rebootstrap")),
+        "Whether to start over from `bootstrap_servers` when no known broker answers.",
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = option(
+        300_000, long_ms(), "Start over when there was no metadata for this long."
+    )
+    security_protocol: Literal["PLAINTEXT"] = option(
+        "PLAINTEXT", SecurityProtocol(), "How to talk to brokers. TLS and SASL are not supported yet."
+    )
+
+
+KINDS: Mapping[str, Kind] = {each.name: each.metadata["kind"] for each in fields(Options)}
+DEFAULTS: Mapping[str, object] = {each.name: each.default for each in fields(Options)}

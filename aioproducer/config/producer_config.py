@@ -1,0 +1,223 @@
+"""The configuration of a producer: what options may not be together, and each floor's settings."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Self, Unpack
+
+from aioproducer.backoff import Backoff
+from aioproducer.batching.settings import BatchingSettings
+from aioproducer.cluster.partitioner import Murmur2Partitioner, Partitioner
+from aioproducer.cluster.settings import MetadataSettings
+from aioproducer.config.kinds import INT32_MAX
+from aioproducer.config.names import applied_options
+from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
+from aioproducer.config.properties import read_properties
+from aioproducer.config.servers import parse_server
+from aioproducer.config.user_code import AnyPartition
+from aioproducer.errors import ConfigError
+from aioproducer.net.settings import ConnectionSettings
+from aioproducer.records.compression import Codec, codec, compressor
+from aioproducer.sender.settings import SenderSettings
+
+log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT_IDEMPOTENT = 5
+"""A broker remembers the last five batches of each producer and partition, no more (KIP-98, KAFKA-5494)."""
+
+
+class ProducerConfig(Options):
+    """Every option of a producer, checked. Immutable.
+
+    Values that may be written in several ways are kept in one: `bootstrap_servers` as a tuple of
+    `host:port`, `acks` as "all", 0 or 1, a missing `client_id` as the `aioproducer-N` it stands for.
+
+    Raises:
+        ConfigError: an option is unknown, out of range, contradicts another, or needs a package that is
+            not installed.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, *, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+        # Not the generated one: unknown names are to fail with the nearest name, names without effect to
+        # pass with a warning, and some rules depend on what was given and what is a default.
+        given = applied_options({"bootstrap_servers": bootstrap_servers, **options}, KINDS)
+        for name, kind in KINDS.items():
+            value = given.get(name, DEFAULTS[name])
+            try:
+                self._set(name, kind.check(value))
+            except ValueError as reason:
+                raise ConfigError(f"{name} = {value!r}: {reason}") from None
+        self._limit_backoffs(given)
+        self._check_idempotence()
+        self._check_delivery_timeout(given)
+        compressor(self._codec, self._compression_level)  # raises if its package is missing
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, object]) -> Self:
+        """Take Kafka's own spelling (`linger.ms`) or ours, and values as text or as Python objects.
+
+        Text is read as in `.properties` files: "5", "true", "all", "a:9092, b:9092". Java's
+        StringSerializer, ByteArraySerializer and RoundRobinPartitioner are known by their class names.
+
+        Raises:
+            ConfigError: as the constructor; `bootstrap.servers` is missing.
+        """
+        given = applied_options(options, KINDS)
+        if "bootstrap_servers" not in given:
+            raise ConfigError(
+                "bootstrap.servers is missing; it names the brokers to start from, as host:port"
+            )
+        for name, value in given.items():
+            if isinstance(value, str):
+                given[name] = KINDS[name].parse(value.strip())
+        return cls(**given)
+
+    @classmethod
+    def from_properties(cls, source: str | os.PathLike[str]) -> Self:
+        """Take a Java `.properties` file: a path, or (a `str` with a line break or `=` in it) its text.
+
+        Raises:
+            ConfigError: as `from_mapping`; an escape in the text is malformed.
+            OSError: the file cannot be read.
+        """
+        return cls.from_mapping(read_properties(source))
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether the producer is idempotent, after `enable_idempotence=None` was decided."""
+        if self.enable_idempotence is None:
+            return self.acks == "all" and self.retries > 0
+        return self.enable_idempotence
+
+    @property
+    def max_block_s(self) -> float:
+        """`max_block_ms` in seconds."""
+        return self.max_block_ms / 1000
+
+    def effective_partitioner(self) -> Partitioner:
+        """Return what chooses the partitions: the user's partitioner, or Kafka's way."""
+        if self.partitioner is not None:
+            return self.partitioner
+        return AnyPartition() if self.partitioner_ignore_keys else Murmur2Partitioner()
+
+    def connection_settings(self) -> ConnectionSettings:
+        """Return what the network floor needs."""
+        return ConnectionSettings(
+            client_id=self.client_id,
+            request_timeout_s=self.request_timeout_ms / 1000,
+            setup_timeout_s=self.socket_connection_setup_timeout_ms / 1000,
+            setup_timeout_max_s=self.socket_connection_setup_timeout_max_ms / 1000,
+            idle_timeout_s=self.connections_max_idle_ms / 1000 if self.connections_max_idle_ms > 0 else None,
+            reconnect_backoff=_backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms),
+            send_buffer_bytes=self.send_buffer_bytes,
+            receive_buffer_bytes=self.receive_buffer_bytes,
+        )
+
+    def metadata_settings(self) -> MetadataSettings:
+        """Return what the cluster floor needs."""
+        return MetadataSettings(
+            bootstrap=tuple(parse_server(server) for server in self.bootstrap_servers),
+            max_age_s=self.metadata_max_age_ms / 1000,
+            max_idle_s=self.metadata_max_idle_ms / 1000,
+            backoff=_backoff(self.retry_backoff_ms, self.retry_backoff_max_ms),
+            request_timeout_s=self.request_timeout_ms / 1000,
+            rebootstrap=self.metadata_recovery_strategy == "rebootstrap",
+            rebootstrap_trigger_s=self.metadata_recovery_rebootstrap_trigger_ms / 1000,
+        )
+
+    def batching_settings(self) -> BatchingSettings:
+        """Return what the batching floor needs."""
+        return BatchingSettings(
+            batch_bytes=self.batch_size,
+            linger_s=self.linger_ms / 1000,
+            buffer_bytes=self.buffer_memory,
+            max_request_bytes=self.max_request_size,
+            delivery_timeout_s=self.delivery_timeout_ms / 1000,
+            max_in_flight=self.max_in_flight_requests_per_connection,
+            idempotent=self.idempotent,
+            batch_cap_s=self.metadata_max_age_ms / 1000,  # what a topic takes may change as its leaders do
+        )
+
+    def sender_settings(self) -> SenderSettings:
+        """Return what the sender floor needs."""
+        return SenderSettings(
+            acks=-1 if self.acks == "all" else self.acks,
+            idempotent=self.idempotent,
+            max_in_flight=self.max_in_flight_requests_per_connection,
+            retries=self.retries,
+            request_timeout_s=self.request_timeout_ms / 1000,
+            retry_backoff=_backoff(self.retry_backoff_ms, self.retry_backoff_max_ms),
+            codec=self._codec,
+            compression_level=self._compression_level,
+        )
+
+    @property
+    def _codec(self) -> Codec:
+        return codec(self.compression_type)
+
+    @property
+    def _compression_level(self) -> int | None:
+        """The level of the chosen codec; None if it has none."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # frozen for everyone else
+
+    def _limit_backoffs(self, given: Collection[str]) -> None:
+        """Keep each pair of first and longest wait in order, as the JVM does: the longest one rules."""
+        if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
+            self._set("reconnect_backoff_max_ms", self.reconnect_backoff_ms)
+        for first in ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"):
+            value, longest = getattr(self, f"{first}_ms"), getattr(self, f"{first}_max_ms")
+            if value > longest:
+                log.warning(
+                    "config.limited name=%s_ms value=%d limit=%d by=%s_max_ms", first, value, longest, first
+                )
+                self._set(f"{first}_ms", longest)
+
+    def _check_idempotence(self) -> None:
+        if not self.idempotent:
+            if self.enable_idempotence is None:
+                log.info("config.idempotence_off acks=%s retries=%d", self.acks, self.retries)
+            return
+        if self.acks != "all":
+            raise ConfigError(
+                f"enable_idempotence = True needs acks = 'all', not {self.acks!r}; change one of the two"
+            )
+        if self.retries == 0:
+            raise ConfigError("enable_idempotence = True needs retries; leave retries alone, or turn it off")
+        in_flight = self.max_in_flight_requests_per_connection
+        if in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
+            raise ConfigError(
+                f"max_in_flight_requests_per_connection = {in_flight}: an idempotent producer may have at most "
+                f"{MAX_IN_FLIGHT_IDEMPOTENT}, since brokers remember no more; lower it, or set enable_idempotence = False"
+            )
+
+    def _check_delivery_timeout(self, given: Collection[str]) -> None:
+        """A record must have the time for one attempt; a default that is too short is lifted, as in the JVM."""
+        needed = min(math.ceil(self.linger_ms) + self.request_timeout_ms, INT32_MAX)
+        if self.delivery_timeout_ms >= needed:
+            return
+        if "delivery_timeout_ms" in given:
+            raise ConfigError(
+                f"delivery_timeout_ms = {self.delivery_timeout_ms}: expected at least linger_ms + request_timeout_ms "
+                f"= {self.linger_ms} + {self.request_timeout_ms}; raise it, or lower one of them"
+            )
+        log.warning(
+            "config.lifted name=delivery_timeout_ms value=%d needed=%d", self.delivery_timeout_ms, needed
+        )
+        self._set("delivery_timeout_ms", needed)
+
+
+def _backoff(first_ms: int, longest_ms: int) -> Backoff:
+    return Backoff(initial_s=first_ms / 1000, max_s=longest_ms / 1000)

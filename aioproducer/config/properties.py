@@ -1,0 +1,86 @@
+"""Java's `.properties` files, so that a JVM producer's configuration can be used as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from aioproducer.errors import ConfigError
+
+_BLANK = " \t\f"
+_LINE = re.compile(r"\r\n|\r|\n")
+_SIMPLE_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
+# A key ends at the first separator that no backslash stands before.
+_ENTRY = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*\\?)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
+
+
+def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
+    """Read the properties in *source*: a path, or the text itself.
+
+    A `str` with a line break or a `=` in it is text, every other `str` is a path. A file is read as
+    UTF-8 or, if it is not that, as ISO-8859-1, as Java has done since 9 (JEP 226). A name that occurs
+    twice has its last value, as in Java.
+
+    Raises:
+        ConfigError: an escape is malformed.
+        OSError: the file cannot be read.
+    """
+    if isinstance(source, str) and ("=" in source or _LINE.search(source)):
+        text = source
+    else:
+        content = Path(source).read_bytes()
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = content.decode("iso-8859-1")
+    return dict(_entry(line) for line in _logical_lines(text))
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Join what a backslash at the end of a line continues; leave out comments and blank lines."""
+    line = ""
+    for natural_line in _LINE.split(text):
+        part = natural_line.lstrip(_BLANK)
+        if not line and (not part or part[0] in "#!"):
+            continue
+        line += part
+        if _continues(line):
+            line = line[:-1]
+        else:
+            yield line
+            line = ""
+    if line:
+        yield line
+
+
+def _continues(line: str) -> bool:
+    backslashes = len(line) - len(line.rstrip("\\"))
+    return backslashes % 2 == 1
+
+
+def _entry(line: str) -> tuple[str, str]:
+    entry = _ENTRY.fullmatch(line)
+    assert entry is not None, "every part of the pattern may be empty"
+    return _unescape(entry["key"]), _unescape(entry["value"])
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    try:
+        # Java's characters are UTF-16: two escapes may be the halves of one character.
+        return _ESCAPE.sub(_unescaped, text).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ConfigError(f"half of a surrogate pair in {text!r}") from None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    escaped = escape[1]
+    if len(escaped) > 1:
+        return chr(int(escaped[1:], 16))
+    if escaped == "u":
+        raise ConfigError(rf"\u needs four hexadecimal digits in {escape.string!r}")
+    return _SIMPLE_ESCAPES.get(escaped, escaped)

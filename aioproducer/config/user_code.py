@@ -1,0 +1,108 @@
+"""Options whose values are the user's own code, and the Java class names that we have a counterpart for."""
+
+# ruff: noqa: D102 - the methods are documented once, by Kind
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from aioproducer.cluster.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
+from aioproducer.config.kinds import Kind
+from aioproducer.interceptors import Interceptor
+from aioproducer.serializers import Serializer, bytes_serializer, string_serializer
+
+_JAVA_SERIALIZERS: Mapping[str, Serializer] = {
+    "org.apache.kafka.common.serialization.StringSerializer": string_serializer,
+    "org.apache.kafka.common.serialization.ByteArraySerializer": bytes_serializer,
+}
+_JAVA_ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+_INTERCEPTOR_METHODS = ("on_send", "on_acknowledgement", "close")
+
+
+class SerializerKind(Kind):
+    """A callable from what the user sends to bytes."""
+
+    expected = "a callable that takes the value and returns bytes or None; or None"
+
+    def check(self, value: object) -> object:
+        if isinstance(value, str):
+            raise self.unfit(_no_counterpart(_JAVA_SERIALIZERS, "a Python callable"))
+        if value is not None and not callable(value):
+            raise self.unfit()
+        _refuse_async(value)
+        return value
+
+    def parse(self, text: str) -> object:
+        return _JAVA_SERIALIZERS.get(text, text)
+
+
+class PartitionerKind(Kind):
+    """What chooses a record's partition."""
+
+    expected = "a Partitioner, a callable (key, all_partitions, available_partitions) -> partition, or None"
+
+    def check(self, value: object) -> Partitioner | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            raise self.unfit(
+                _no_counterpart((_JAVA_ROUND_ROBIN,), "a Python one") + "; leave it out for Kafka's default"
+            )
+        if isinstance(value, type):
+            raise self.unfit(f"is a class; give an instance of it: {value.__name__}()")
+        if isinstance(value, Partitioner):
+            _refuse_async(value.partition)
+            return value
+        if not callable(value):
+            raise self.unfit()
+        _refuse_async(value)
+        return as_partitioner(value)
+
+    def parse(self, text: str) -> object:
+        if text == _JAVA_ROUND_ROBIN:
+            return RoundRobinPartitioner()
+        return text or None
+
+
+class InterceptorsKind(Kind):
+    """The interceptors, in the order in which they are called."""
+
+    expected = "a sequence of objects with on_send, on_acknowledgement or close"
+
+    def check(self, value: object) -> tuple[Interceptor, ...]:
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+            raise self.unfit()
+        for interceptor in value:
+            if isinstance(interceptor, type):
+                raise self.unfit(f"holds the class {interceptor.__name__}; give an instance of it")
+            methods = [name for name in _INTERCEPTOR_METHODS if hasattr(interceptor, name)]
+            if not methods:
+                raise self.unfit(f"holds {interceptor!r}; expected {self.expected}")
+            for name in methods:
+                _refuse_async(getattr(interceptor, name))
+        return tuple(value)
+
+
+class AnyPartition:
+    """Kafka's `partitioner.ignore.keys`: every record goes to the sticky partition, as if it had no key."""
+
+    keyless_is_sticky: ClassVar[bool] = True
+
+    def partition(
+        self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
+    ) -> int | None:
+        """Leave the choice to whoever fills the batches."""
+        return None
+
+
+def _refuse_async(code: object) -> None:
+    """Records of a partition keep the order of the calls: nothing may wait between call and append."""
+    if inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(getattr(code, "__call__", None)):  # noqa: B004 - an object with an async __call__, not a test for callability
+        raise ValueError("is a coroutine function; it is called synchronously and may not wait")
+
+
+def _no_counterpart(mapped: Sequence[str] | Mapping[str, object], instead: str) -> str:
+    return (
+        f"of Java's classes only {' and '.join(mapped)} can be named here; give {instead} instead of a name"
+    )
