@@ -1,0 +1,183 @@
+"""A started producer: its floors wired together, and taken down in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import asdict
+from typing import Any
+
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.failure import Failure
+from aioproducer.batching.settler import Settler
+from aioproducer.cluster.refresher import Refresher
+from aioproducer.cluster.snapshot import Snapshot
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ProducerError
+from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.intake.intake import Intake, IntakeSettings
+from aioproducer.intake.many import ManyIntake
+from aioproducer.interceptors import InterceptorChain
+from aioproducer.metrics import Metrics
+from aioproducer.net.connection import Connection
+from aioproducer.net.dial import Address
+from aioproducer.net.pool import Pool
+from aioproducer.observer import OutcomeObserver
+from aioproducer.sender.loop import Sender
+from aioproducer.sender.wakeup import Wakeup
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Everything that lives on one event loop from `start` to `close`; made there."""
+
+    def __init__(self, config: ProducerConfig, *, on_crash: Callable[[BaseException], None]) -> None:
+        self.config = config
+        self._on_crash = on_crash
+        self._loop = asyncio.get_running_loop()
+        self._connections = config.connection_settings()
+        self._interceptors = InterceptorChain(config.interceptors)
+        self._unreachable: set[int] = set()
+        self._sending: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self.metrics = Metrics()
+        wakeup = Wakeup(self._loop)
+        self.pool = Pool(self._connections, on_connected=self._connected, on_disconnected=self._disconnected)
+        self.refresher = Refresher(
+            config.metadata_settings(),
+            self.pool,
+            open_connection=self._open_bootstrap_connection,
+            on_update=self._metadata_changed,
+        )
+        self.accumulator = Accumulator(
+            config.batching_settings(),
+            IdentityKeeper(),
+            loop=self._loop,
+            wake=wakeup.ring,
+            touch=self.refresher.touch,
+        )
+        settler = Settler(self.accumulator, observer=OutcomeObserver(self.metrics, self._interceptors))
+        self._settler = settler
+        self._wakeup = wakeup
+        self._sender = Sender(
+            config.sender_settings(),
+            accumulator=self.accumulator,
+            settler=settler,
+            pool=self.pool,
+            refresher=self.refresher,
+            wakeup=wakeup,
+        )
+        settings = IntakeSettings(
+            key_serializer=config.key_serializer,
+            value_serializer=config.value_serializer,
+            partitioner=config.effective_partitioner(),
+            interceptors=self._interceptors,
+            max_block_s=config.max_block_s,
+        )
+        self.intake = Intake(
+            settings, accumulator=self.accumulator, settler=settler, refresher=self.refresher
+        )
+        self.many = ManyIntake(self.intake, accumulator=self.accumulator, settler=settler)
+
+    @property
+    def degraded(self) -> bool:
+        """Whether brokers could not be reached and none is connected."""
+        return bool(self._unreachable) and self.pool.least_loaded(self.refresher.snapshot.brokers) is None
+
+    async def start(self) -> None:
+        """Get the first metadata answer, then run.
+
+        Raises: ConnectionFailed; cancelled or failed, everything is taken down again.
+        """
+        settings = self._connections
+        try:
+            await self.refresher.bootstrap(
+                self._loop.time() + settings.setup_timeout_s + settings.request_timeout_s
+            )
+        except BaseException:
+            await self.stop()
+            raise
+        self.refresher.start()
+        self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
+        self._sending.add_done_callback(self._sender_ended)
+
+    async def drained(self) -> None:
+        """Wait until everything that was appended, or is on its way, has its outcome."""
+        self._sender.finish()
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+
+    def fail_everything(self, failure: Failure) -> int:
+        """Fail every record without an outcome, and every call that waits to append; return how many."""
+        waiting = self.accumulator.close(failure)
+        self.refresher.fail_all(failure.error)
+        return waiting + self._settler.fail_everything(failure)
+
+    async def stop(self) -> None:
+        """Close connections and end tasks; at the same time from several callers is fine."""
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
+        await asyncio.shield(self._stopping)
+
+    def report(self) -> dict[str, dict[Any, Any]]:
+        """Return the counters, and the gauges that are cheap to read."""
+        memory = self.accumulator.memory
+        return {
+            "producer": {
+                **self.metrics.total(),
+                "buffer_used_bytes": memory.used,
+                "buffer_limit_bytes": memory.limit,
+                "calls_waiting": self.accumulator.callers,
+                "batches_unfinished": self.accumulator.unfinished,
+            },
+            "topics": {name: asdict(counters) for name, counters in self.metrics.topics.items()},
+            "nodes": {
+                node_id: {
+                    "address": f"{broker.host}:{broker.port}",
+                    "connected": (connection := self.pool.get(node_id)) is not None,
+                    "in_flight": connection.in_flight if connection is not None else 0,
+                }
+                for node_id, broker in self.refresher.snapshot.brokers.items()
+            },
+        }
+
+    async def _stop(self) -> None:
+        self._sender.finish()
+        await self.refresher.close()
+        await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+        self._interceptors.close()
+
+    def _sender_ended(self, task: asyncio.Task[None]) -> None:
+        error = task.exception() if not task.cancelled() else asyncio.CancelledError()
+        if error is None:
+            return
+        log.error("sender.crashed", exc_info=error)
+        failure = Failure(ProducerError, f"the sender task has died of a bug: {error!r}", cause=error)
+        self.fail_everything(failure)
+        self._on_crash(error)
+
+    async def _open_bootstrap_connection(self, address: Address) -> Connection:
+        return await Connection.open(address, self._connections)
+
+    def _connected(self, node_id: int) -> None:
+        self._unreachable.discard(node_id)
+        self.refresher.connected(node_id)
+        self._wakeup.ring()
+
+    def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
+        if error is not None:
+            self._unreachable.add(node_id)
+        self.refresher.disconnected(node_id, error)
+        self._wakeup.ring()
+
+    def _metadata_changed(self, snapshot: Snapshot, topics: Collection[str]) -> None:
+        self._unreachable &= snapshot.brokers.keys()
+        for name in topics:
+            info = snapshot.topics.get(name)
+            leaders = [each.leader for each in info.partitions] if info is not None else []
+            self.accumulator.update_topic(name, leaders)
+        self._wakeup.ring()

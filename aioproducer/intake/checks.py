@@ -1,0 +1,105 @@
+"""What a user hands in, checked and made immutable. Errors name the argument and what was expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aioproducer.types import Headers, HeadersInput
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_MAX_INT64: Final = 2**63 - 1
+
+BytesInput = bytes | bytearray | memoryview | None
+
+
+def as_bytes(argument: str, data: object) -> bytes | None:
+    """Return *data* as bytes: itself if it is bytes or None, a copy of what could still be changed.
+
+    Raises: TypeError.
+    """
+    if data is None or type(data) is bytes:
+        return data
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    hint = f"; set {argument}_serializer to send other types" if argument in {"key", "value"} else ""
+    msg = f"{argument} must be bytes, bytearray, memoryview or None, not {type(data).__name__}{hint}"
+    raise TypeError(msg)
+
+
+def as_headers(argument: str, headers: HeadersInput) -> Headers:
+    """Return a snapshot of *headers* as pairs.
+
+    Raises: TypeError; ValueError for a name that has no UTF-8 form.
+    """
+    if not headers:
+        return ()
+    pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
+    if isinstance(pairs, (str, bytes)):
+        msg = f"{argument} must be pairs (name, value) or a mapping, not {type(headers).__name__}"
+        raise TypeError(msg)
+    return tuple(_as_header(argument, pair) for pair in pairs)
+
+
+def _as_header(argument: str, pair: object) -> tuple[str, bytes | None]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        msg = f"{argument} must be pairs (name, value), got {pair!r}"
+        raise TypeError(msg)
+    name, value = pair
+    if not isinstance(name, str):
+        msg = f"{argument}: a header's name must be str, not {type(name).__name__} ({name!r})"
+        raise TypeError(msg)
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        msg = f"{argument}: the header name {name!r} cannot be encoded as UTF-8"
+        raise ValueError(msg) from error
+    return name, as_bytes(f"{argument}: the value of {name!r}", value)
+
+
+def check_topic(topic: object) -> str:
+    """Return *topic* if Kafka allows it as a name. Raises: TypeError, ValueError."""
+    if not isinstance(topic, str):
+        msg = f"topic must be str, not {type(topic).__name__}"
+        raise TypeError(msg)
+    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        msg = (
+            f"topic {topic!r} is not a legal name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-',"
+            " but not '.' or '..'"
+        )
+        raise ValueError(msg)
+    return topic
+
+
+def check_partition(argument: str, partition: object) -> int:
+    """Return *partition* if it can be one. Raises: TypeError, ValueError."""
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        msg = f"{argument} must be int or None, not {type(partition).__name__}"
+        raise TypeError(msg)
+    if partition < 0:
+        msg = f"{argument} must be 0 or more, not {partition}"
+        raise ValueError(msg)
+    return partition
+
+
+def check_timestamp(argument: str, timestamp_ms: object) -> int:
+    """Return *timestamp_ms* if it can be one. Raises: TypeError, ValueError."""
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        msg = f"{argument} must be int (milliseconds since the epoch) or None, not {type(timestamp_ms).__name__}"
+        raise TypeError(msg)
+    if not 0 <= timestamp_ms <= _MAX_INT64:
+        msg = f"{argument} must be milliseconds since the epoch, 0 to 2**63 - 1, not {timestamp_ms}"
+        raise ValueError(msg)
+    return timestamp_ms
+
+
+def check_timeout(argument: str, timeout_s: object) -> float:
+    """Return *timeout_s* if it is a duration. Raises: TypeError, ValueError."""
+    if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
+        msg = f"{argument} must be seconds (int or float) or None, not {type(timeout_s).__name__}"
+        raise TypeError(msg)
+    if not timeout_s >= 0:  # refuses nan too
+        msg = f"{argument} must be 0 or more seconds, not {timeout_s}"
+        raise ValueError(msg)
+    return float(timeout_s)

@@ -1,0 +1,208 @@
+"""`send_many`: columns in, straight into batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import repeat
+from typing import Final
+
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.failure import Failure
+from aioproducer.batching.queues import PartitionQueue, TopicQueues
+from aioproducer.batching.rows import Rows
+from aioproducer.batching.runs import SendManyCall
+from aioproducer.batching.settler import Settler
+from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
+from aioproducer.intake.intake import Intake, Pending
+from aioproducer.intake.turn import Turn
+from aioproducer.records.sizes import sizes
+from aioproducer.results import SendManyResult
+
+Group = tuple[PartitionQueue | None, Rows]
+"""Rows and the queue they go to; None is the sticky one's."""
+
+CHUNK_RECORDS: Final = 4096
+"""After this many records the event loop gets a turn."""
+
+
+class ManyIntake:
+    """Takes the columns of `send_many` calls: chunk by chunk, partition by partition, as memory allows."""
+
+    def __init__(self, intake: Intake, *, accumulator: Accumulator, settler: Settler) -> None:
+        self._intake = intake
+        self._settings = intake.settings
+        self._accumulator = accumulator
+        self._settler = settler
+        self._partitioner = intake.settings.partitioner
+
+    async def send(self, rows: Rows, timeout_s: float | None) -> SendManyResult:
+        """Append all of *rows* and wait for their outcomes.
+
+        Cancelling stops the appending and the waiting; what was appended goes on.
+        """
+        loop = self._intake.loop
+        call = SendManyCall(rows.topic, len(rows), loop)
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        timer = None
+        if deadline is not None:
+            failure = Failure(
+                DeliveryTimeout, f"{rows.topic!r}: not acknowledged within the call's timeout_s={timeout_s:g}"
+            )
+            timer = loop.call_at(deadline, self._expire, call, failure)
+        try:
+            await self._append(rows, call, deadline)
+            await call.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return call.result
+
+    async def _append(self, rows: Rows, call: SendManyCall, deadline: float | None) -> None:
+        queues = self._accumulator.topic(rows.topic)
+        todo: deque[Group] = deque()
+        planned = 0
+        try:
+            async with self._intake.turn(queues, self._block_deadline(deadline)) as turn:
+                if rows:
+                    await turn.metadata(rows.highest_partition())
+                while planned < len(rows):
+                    chunk = rows.slice(planned, planned + CHUNK_RECORDS)
+                    planned += len(chunk)
+                    todo.extend(self._by_queue(queues, self._prepared(chunk, call)))
+                    while todo:
+                        await self._append_first(turn, queues, todo, call, deadline)
+                    await asyncio.sleep(0)
+        except ProducerError as error:
+            failure = Failure(type(error), str(error), cause=error.__cause__)
+            for positions in (*(rest.positions for _, rest in todo), rows.positions[planned:]):
+                call.failed(positions, failure)
+        finally:
+            self._seal(queues, call)
+
+    async def _append_first(
+        self,
+        turn: Turn,
+        queues: TopicQueues,
+        todo: deque[Group],
+        call: SendManyCall,
+        deadline: float | None,
+    ) -> None:
+        """Append the first of *todo* and take it off; while it waits for memory, only what is left of it is there."""
+        reserved = 0
+        while True:
+            queue, rows = todo[0]
+            done = self._accumulator.extend(queues, queue, rows, call, reserved)
+            if done == len(rows):
+                todo.popleft()
+                return
+            todo[0] = queue, rows.slice(done, len(rows))
+            turn.deadline = self._block_deadline(deadline)  # a wait of its own, as each `send` has
+            reserved = self._accumulator.room_for(rows.sizes[done])
+            await turn.memory(reserved)
+
+    def _prepared(self, rows: Rows, call: SendManyCall) -> Rows:
+        """Return *rows* ready to be appended: intercepted, serialized, measured; what fails, fails alone."""
+        settings = self._settings
+        if settings.interceptors:
+            rows = self._intercepted(rows, call)
+        if settings.value_serializer is not None or settings.key_serializer is not None:
+            rows = self._serialized(rows, call)
+        rows = replace(rows, sizes=sizes(rows.values, rows.keys, rows.headers))
+        failures: dict[int, ProducerError] = {}
+        if self._accumulator.takes(max(rows.sizes, default=0)):
+            return rows
+        for index, size in enumerate(rows.sizes):
+            try:
+                self._accumulator.check_size(rows.topic, size)
+            except RecordTooLarge as error:
+                failures[index] = error
+        return _without(failures, rows, call)
+
+    def _intercepted(self, rows: Rows, call: SendManyCall) -> Rows:
+        pended: list[Pending] = []
+        failures: dict[int, ProducerError] = {}
+        for index in range(len(rows)):
+            pending = self._intake.pend(
+                rows.topic,
+                rows.values[index],
+                None if rows.keys is None else rows.keys[index],
+                rows.partition(index),
+                () if rows.headers is None else rows.headers[index],
+                rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else rows.timestamps_ms[index],
+            )
+            if pending.topic != rows.topic:
+                failures[index] = ProducerError(
+                    f"an interceptor moved a record from {rows.topic!r} to {pending.topic!r};"
+                    " send_many writes to one topic"
+                )
+            pended.append(pending)
+        changed = replace(
+            rows,
+            values=[each.value for each in pended],
+            keys=[each.key for each in pended],
+            headers=[each.headers for each in pended],
+            timestamps_ms=[each.timestamp_ms for each in pended],
+            partitions=[each.partition for each in pended],
+        )
+        return _without(failures, changed, call)
+
+    def _serialized(self, rows: Rows, call: SendManyCall) -> Rows:
+        settings, topic = self._settings, rows.topic
+        values: list[bytes | None] = []
+        keys: list[bytes | None] = []
+        failures: dict[int, ProducerError] = {}
+        for index, value in enumerate(rows.values):
+            key = None if rows.keys is None else rows.keys[index]
+            try:
+                serialized_key = self._intake.serialized("key", settings.key_serializer, topic, key)
+                serialized_value = self._intake.serialized("value", settings.value_serializer, topic, value)
+            except SerializationError as error:
+                failures[index] = error
+                serialized_key = serialized_value = None
+            keys.append(serialized_key)
+            values.append(serialized_value)
+        return _without(failures, replace(rows, values=values, keys=keys), call)
+
+    def _by_queue(self, queues: TopicQueues, rows: Rows) -> list[Group]:
+        """Return *rows* by the queue they go to, in order within each."""
+        if rows.partitions is None and rows.keys is None and self._partitioner.keyless_is_sticky:
+            return [(None, rows)]
+        if isinstance(rows.partitions, int):
+            return [(queues[rows.partitions], rows)]
+        indices: dict[PartitionQueue | None, list[int]] = {}
+        keys = rows.keys if rows.keys is not None else repeat(None)
+        chosen = rows.partitions if rows.partitions is not None else repeat(None)
+        for index, (_, key, partition) in enumerate(zip(rows.values, keys, chosen)):  # noqa: B905 - endless columns
+            queue = self._intake.choose(queues, key) if partition is None else queues[partition]
+            try:
+                indices[queue].append(index)
+            except KeyError:
+                indices[queue] = [index]
+        return [(queue, rows.take(of_queue)) for queue, of_queue in indices.items()]
+
+    def _block_deadline(self, deadline: float | None) -> float:
+        until = self._intake.loop.time() + self._settings.max_block_s
+        return until if deadline is None else min(until, deadline)
+
+    def _seal(self, queues: TopicQueues, call: SendManyCall) -> None:
+        """Let the call's last batches go: it never lingers."""
+        now = self._intake.loop.time()
+        for queue in queues.queues():
+            if queue.open is not None and queue.open.holds(call):
+                self._accumulator.seal(queue.open, now)
+
+    def _expire(self, call: SendManyCall, failure: Failure) -> None:
+        for batch in tuple(self._accumulator.unresolved):
+            self._settler.expire_waiter(batch, call, failure)
+
+
+def _without(failures: Mapping[int, ProducerError], rows: Rows, call: SendManyCall) -> Rows:
+    """Return *rows* but for those that failed, of which *call* is told."""
+    if not failures:
+        return rows
+    for index, error in failures.items():
+        call.failed([rows.positions[index]], Failure(type(error), str(error), cause=error.__cause__))
+    return rows.take([index for index in range(len(rows)) if index not in failures])

@@ -1,0 +1,371 @@
+"""The producer as users see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from aioproducer.batching.accumulator import RecordFuture
+from aioproducer.batching.failure import Failure
+from aioproducer.config import ProducerConfig, ProducerOptions
+from aioproducer.engine import Engine
+from aioproducer.errors import ProducerClosed
+from aioproducer.intake.checks import check_timeout, check_topic
+from aioproducer.intake.intake import Pending
+from aioproducer.intake.rows import check_rows
+from aioproducer.results import SendManyResult
+from aioproducer.types import HeadersInput, RecordMetadata
+
+Offer = Callable[
+    [str, Any, Any, int | None, HeadersInput, int | None],
+    RecordFuture | Pending,
+]
+
+
+class State(StrEnum):
+    """Where a producer is in its life; compares equal to its name in lower case."""
+
+    NEW = "new"
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    """Started, and no broker can be reached: records wait for one."""
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Producer:
+    """Sends records to Apache Kafka.
+
+        async with Producer("localhost:9092") as producer:
+            sent = await producer.send("orders", b"value", key=b"customer-7")
+
+    One producer serves any number of tasks of one event loop. Making one touches no loop and no
+    network: it checks the configuration, and is fine at module level.
+
+    Raises:
+        ConfigError: an option is unknown, out of range, or contradicts another.
+    """
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+        self._begin(ProducerConfig(bootstrap_servers=bootstrap_servers, **options))
+
+    @classmethod
+    def from_config(cls, config: ProducerConfig) -> Self:
+        """Return a producer with a configuration that was made before, say by `ProducerConfig.from_mapping`."""
+        producer = cls.__new__(cls)
+        producer._begin(config)  # noqa: SLF001 - our own
+        return producer
+
+    def _begin(self, config: ProducerConfig) -> None:
+        self.config = config
+        self._state = State.NEW
+        self._engine: Engine | None = None
+        self._crash: BaseException | None = None
+        self._offer: Offer = self._refuse  # the hot path asks nothing about states: it is replaced instead
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.config.client_id} {self.state}>"
+
+    @property
+    def state(self) -> State:
+        """Where it is in its life."""
+        if self._state is State.READY and self._engine is not None and self._engine.degraded:
+            return State.DEGRADED
+        return self._state
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close, and wait for everything that was sent."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect, and return after the first metadata answer.
+
+        Cancelled or failed, nothing is left behind and it may be started again.
+
+        Raises:
+            ConnectionFailed: every bootstrap address has failed; it lists each with its cause.
+            ProducerClosed: it was closed, or is being closed while it starts.
+        """
+        if self._state is not State.NEW:
+            msg = f"a producer is started once; this one is {self.state}"
+            raise ProducerClosed(msg)
+        self._state = State.STARTING
+        engine = self._engine = Engine(self.config, on_crash=self._crashed)
+        try:
+            await engine.start()
+        except BaseException:
+            self._engine = None
+            if self._state is State.STARTING:
+                self._state = State.NEW
+            raise
+        if self._state is not State.STARTING:  # closed meanwhile
+            await engine.stop()
+            msg = "the producer was closed while it was starting"
+            raise ProducerClosed(msg)
+        self._offer = engine.intake.offer
+        self._state = State.READY
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: HeadersInput = (),
+        timestamp_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> RecordMetadata:
+        """Send one record and return where it is, once the broker has acknowledged it.
+
+        Args:
+            topic: its name.
+            value: bytes, bytearray, memoryview or None (a tombstone); anything with a `value_serializer`.
+            key: likewise; records with the same key go to the same partition.
+            partition: from 0; by default the partitioner chooses.
+            headers: pairs or a mapping of str to bytes or None.
+            timestamp_ms: milliseconds since the epoch; by default now.
+            timeout_s: fail after so many seconds, if that is before the delivery timeout.
+
+        Waits for metadata and memory (at most `max_block_ms` together), then for the broker (at most
+        `delivery_timeout_ms` from the call). Cancelled before the record is appended, it is not sent;
+        after that it goes on, and only the waiting ends.
+
+        Raises:
+            TypeError, ValueError: an argument is not what it should be; the message names it.
+            ProducerError: see `aioproducer.errors`; `possibly_persisted` tells if it may be in the log.
+        """
+        if timeout_s is not None:
+            return await (await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s))
+        outcome = self._offer(topic, value, key, partition, headers, timestamp_ms)
+        if isinstance(outcome, Pending):
+            outcome = await self._wait(outcome)
+        return await outcome
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: HeadersInput = (),
+        timestamp_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> RecordFuture:
+        """Append one record and return the Future of its acknowledgement.
+
+        Waits as `send` does for metadata and memory, but not for the broker. Cancelling the Future only
+        detaches it. A Future that nobody awaits is fine, too: its failure is logged once per batch.
+
+        Raises: as `send`, for what happens before the append; the rest is in the Future.
+        """
+        if timeout_s is not None:
+            return await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
+        outcome = self._offer(topic, value, key, partition, headers, timestamp_ms)
+        if isinstance(outcome, Pending):
+            outcome = await self._wait(outcome)
+        return outcome
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: HeadersInput = (),
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """Append one record now and return the Future of its acknowledgement.
+
+        Raises:
+            BufferFull: there is no memory for it, or earlier calls for the topic are waiting.
+            MetadataUnavailable: the topic is not known yet; it is being asked for.
+            TypeError, ValueError, ProducerError: as `enqueue`.
+        """
+        outcome = self._offer(topic, value, key, partition, headers, timestamp_ms)
+        if isinstance(outcome, Pending):
+            raise self._started().intake.refusal(outcome)
+        return outcome
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[HeadersInput] | None = None,
+        common_headers: HeadersInput = (),
+        timestamps_ms: Iterable[int | None] | None = None,
+        partition: int | None = None,
+        partitions: Iterable[int | None] | None = None,
+        timeout_s: float | None = None,
+    ) -> SendManyResult:
+        """Send many records of one topic, given as columns, and return all their outcomes.
+
+        Args:
+            topic: its name.
+            values: one item per record.
+            keys: a column of the same length, as are the next two and *partitions*.
+            headers: one item per record, as `send` takes them.
+            timestamps_ms: None where now will do.
+            partitions: None where the partitioner is to choose.
+            common_headers: put before each record's own.
+            partition: one for all.
+            timeout_s: fail what has no outcome after so many seconds.
+
+        Order within a partition is the order of *values*. Records go in chunks that fit the memory; each
+        chunk waits at most `max_block_ms` for it. It never lingers. A record that cannot be serialized or
+        is too large fails alone. Cancelled, it appends no more; what was appended goes on.
+
+        Raises:
+            TypeError, ValueError: an argument, or an item of a column; nothing was appended.
+            SendManyError: records failed; `result` tells which and why.
+        """
+        engine = self._started()
+        engine.intake.check_loop()
+        config = self.config
+        rows = check_rows(
+            topic,
+            values,
+            keys=keys,
+            headers=headers,
+            common_headers=common_headers,
+            timestamps_ms=timestamps_ms,
+            partition=partition,
+            partitions=partitions,
+            serialized_later=(config.value_serializer is not None, config.key_serializer is not None),
+        )
+        if timeout_s is not None:
+            timeout_s = check_timeout("timeout_s", timeout_s)
+        result = await engine.many.send(rows, timeout_s)
+        result.raise_failures()
+        return result
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send everything that was appended so far without lingering, and wait for its outcomes, good or bad.
+
+        Cancelling only ends the waiting.
+
+        Raises:
+            TimeoutError: (the builtin one) not everything had its outcome after *timeout_s* seconds.
+        """
+        engine = self._started()
+        engine.intake.check_loop()
+        async with asyncio.timeout(None if timeout_s is None else check_timeout("timeout_s", timeout_s)):
+            await engine.accumulator.flush()
+
+    async def partitions_for(self, topic: str) -> frozenset[int]:
+        """Return the partitions of *topic*, waiting for its metadata if it is not known yet.
+
+        Raises:
+            MetadataTimeout: it was not known after `max_block_ms`.
+            BrokerError: the cluster says something final against it, such as TopicAuthorizationFailed.
+        """
+        engine = self._started()
+        engine.intake.check_loop()
+        deadline = asyncio.get_running_loop().time() + self.config.max_block_s
+        info = await engine.refresher.topic(check_topic(topic), deadline)
+        return frozenset(range(len(info.partitions)))
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """Return counters since the start, and what is in use now: `{"producer": …, "topics": …, "nodes": …}`."""
+        if self._engine is None:
+            return {"producer": {}, "topics": {}, "nodes": {}}
+        return self._engine.report()
+
+    async def close(self, timeout_s: float | None = None) -> int:
+        """Send what was appended, then end; return how many records were failed instead.
+
+        None waits for every outcome, which the delivery timeout bounds. After *timeout_s* seconds,
+        at once for 0, what is left fails with ProducerClosed. Closing twice is fine. Cancelling it is
+        `close(0)`, then CancelledError.
+        """
+        if timeout_s is not None:
+            timeout_s = check_timeout("timeout_s", timeout_s)
+        engine = self._engine
+        if engine is None or self._state is State.CLOSED:
+            self._state = State.CLOSED
+            return 0
+        engine.intake.check_loop()
+        self._offer = self._refuse
+        self._state = State.CLOSING
+        try:
+            failed = await self._finish(engine, timeout_s)
+        except asyncio.CancelledError:
+            engine.fail_everything(_closed_early())
+            await engine.stop()
+            raise
+        finally:
+            self._state = State.CLOSED
+        return failed
+
+    async def _finish(self, engine: Engine, timeout_s: float | None) -> int:
+        failed = 0
+        if timeout_s == 0:
+            failed = engine.fail_everything(_closed_early())
+        else:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await engine.drained()
+            except TimeoutError:
+                failed = engine.fail_everything(_closed_early())
+        await engine.stop()
+        return failed
+
+    async def _limited(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+        timeout_s: float,
+    ) -> RecordFuture:
+        intake = self._started().intake
+        intake.check_loop()
+        timeout_s = check_timeout("timeout_s", timeout_s)
+        pending = intake.pend(topic, value, key, partition, headers, timestamp_ms)
+        return await intake.wait(pending, intake.loop.time(), timeout_s)
+
+    async def _wait(self, pending: Pending) -> RecordFuture:
+        intake = self._started().intake
+        return await intake.wait(pending, intake.loop.time(), None)
+
+    def _started(self) -> Engine:
+        if self._engine is None or self._state is not State.READY:
+            raise self._not_usable()
+        return self._engine
+
+    def _not_usable(self) -> ProducerClosed:
+        started = self._state not in (State.NEW, State.STARTING)
+        error = ProducerClosed(f"the producer is {'closed' if started else 'not started'}")
+        error.__cause__ = self._crash
+        return error
+
+    def _refuse(self, *_: object) -> RecordFuture | Pending:
+        """Stand in for the intake while there is none."""
+        raise self._not_usable()
+
+    def _crashed(self, error: BaseException) -> None:
+        self._crash = error
+        self._offer = self._refuse
+        if self._state is State.READY:
+            self._state = State.CLOSING  # until somebody calls close()
+
+
+def _closed_early() -> Failure:
+    return Failure(ProducerClosed, "the producer was closed before the record was acknowledged")

@@ -1,0 +1,164 @@
+"""From a broker's answer, or the lack of one, to what becomes of each batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.settler import Settler
+from aioproducer.batching.state import BatchState
+from aioproducer.cluster.refresher import Refresher
+from aioproducer.cluster.snapshot import Broker, LeaderHint
+from aioproducer.errors import ProducerError, ProtocolError, broker_error
+from aioproducer.net.connection import Connection
+from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
+from aioproducer.sender import describe, outcomes
+from aioproducer.sender.settings import SenderSettings
+
+log = logging.getLogger(__name__)
+
+
+class AnswerHandler:
+    """Matches answers to batches, judges them, and has the settler carry the verdicts out."""
+
+    def __init__(self, settings: SenderSettings, settler: Settler, refresher: Refresher) -> None:
+        self._settings = settings
+        self._settler = settler
+        self._refresher = refresher
+        self._loop = asyncio.get_running_loop()
+
+    def take(
+        self, connection: Connection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
+    ) -> None:
+        """Settle each of *batches*; called once per request, from the connection's reader."""
+        if isinstance(answer, ProducerError):
+            self.lost(connection, batches, answer)
+            return
+        if answer.throttle_time_ms:
+            connection.mute_until(self._loop.time() + answer.throttle_time_ms / 1000)
+        answers = {
+            (topic.name, partition.index): partition
+            for topic in answer.responses
+            for partition in topic.partition_responses
+        }
+        self._follow_leaders(answer)
+        missing = []
+        for batch in batches:
+            partition = answers.pop((batch.queue.topic, batch.queue.partition), None)
+            if partition is None:
+                missing.append(batch)
+            else:
+                batch.written = False
+                self._settle(connection, batch, partition)
+        if missing or answers:
+            unasked = ", ".join(f"{topic}-{index}" for topic, index in answers)
+            error = ProtocolError(
+                f"the answer to Produce lacks {', '.join(str(batch.queue) for batch in missing) or 'nothing'}"
+                f" and has {unasked or 'nothing'} that was not asked for"
+            )
+            self.lost(connection, missing, error)
+            connection.close(error)
+
+    def _follow_leaders(self, answer: ProduceResponse) -> None:
+        """Use what brokers say of new leaders, from version 10 on, instead of asking again (KIP-951)."""
+        hints = [
+            LeaderHint(
+                topic.name, each.index, each.current_leader.leader_id, each.current_leader.leader_epoch
+            )
+            for topic in answer.responses
+            for each in topic.partition_responses
+            if each.error_code and each.current_leader.leader_id >= 0
+        ]
+        if hints:
+            endpoints = [
+                Broker(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints
+            ]
+            self._refresher.take_leader_hints(hints, endpoints)
+
+    def _settle(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
+        if not answer.error_code:
+            self._settler.deliver(batch, answer.base_offset, answer.log_append_time_ms)
+            return
+        kind = broker_error(answer.error_code)
+        error = kind(answer.error_message or kind.__doc__ or kind.__name__)
+        standing = outcomes.Standing(
+            records=len(batch),
+            idempotent=batch.stamp is not None,
+            oldest=batch.queue.oldest_unsettled is batch,
+            uncertain=batch.uncertain,
+            last_attempt=batch.attempts > self._settings.retries or batch.state is BatchState.ABANDONED,
+        )
+        if not kind.definitely_refused:
+            batch.uncertain = True
+        batch.last_error = error
+        record_errors = {
+            each.batch_index: each.batch_index_error_message or error.args[0]
+            for each in answer.record_errors
+            if 0 <= each.batch_index < len(batch)
+        }
+        verdict = outcomes.judge(error, standing, record_errors)
+        if batch.state is BatchState.ABANDONED and not isinstance(verdict, outcomes.Deliver):
+            verdict = outcomes.Fail(error)
+        self._apply(connection, batch, verdict)
+
+    def _apply(self, connection: Connection, batch: Batch, verdict: outcomes.Verdict) -> None:
+        settler = self._settler
+        match verdict:
+            case outcomes.Deliver(base_offset, log_append_time_ms):
+                settler.deliver(batch, base_offset, log_append_time_ms)
+            case outcomes.Retry(error):
+                if error.stale_metadata:
+                    self._refresher.request_refresh()
+                self._retry(batch, error)
+            case outcomes.Restamp(error):
+                log.warning(
+                    "batch.restamp partition=%s stamp=%s error=%s",
+                    batch.queue,
+                    batch.stamp,
+                    type(error).__name__,
+                )
+                settler.restamp(batch)
+            case outcomes.Split(error):
+                log.warning(
+                    "batch.split partition=%s records=%d bytes=%d", batch.queue, len(batch), batch.size
+                )
+                settler.split(batch)
+            case outcomes.FailRecords(error, messages):
+                settler.reject_records(
+                    batch,
+                    {
+                        index: describe.failed(batch, connection, type(error)(message))
+                        for index, message in messages.items()
+                    },
+                )
+            case outcomes.Fail(error):
+                settler.fail(batch, describe.failed(batch, connection, error))
+
+    def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
+        """There will be no answer for *batches*: the connection is gone."""
+        self._refresher.request_refresh()
+        for batch in batches:
+            if batch.written and getattr(error, "written", True):
+                batch.uncertain = True
+            batch.written = False
+            batch.last_error = error
+            if batch.state is BatchState.ABANDONED or batch.attempts > self._settings.retries:
+                self._settler.fail(batch, describe.failed(batch, connection, error))
+            else:
+                self._retry(batch, error)
+
+    def _retry(self, batch: Batch, error: ProducerError) -> None:
+        backoff_s = self._settings.retry_backoff.delay_s(batch.attempts - 1)
+        now = self._loop.time()
+        log.info(
+            "batch.retry partition=%s attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
+            batch.queue,
+            batch.attempts,
+            backoff_s,
+            batch.deadline - now,
+            type(error).__name__,
+            error,
+        )
+        self._settler.retry(batch, now + backoff_s)

@@ -1,0 +1,47 @@
+"""What a failed record's error says: where, how often, how long, and why last."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.failure import Failure
+from aioproducer.errors import DeliveryTimeout, ProducerError
+from aioproducer.net.connection import Connection
+
+
+def failed(batch: Batch, connection: Connection, error: ProducerError) -> Failure:
+    """Return the failure of *batch* for *error*, which came over *connection*."""
+    text = f"{batch.queue} at {connection}, {_effort(batch)}: {error}"
+    return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
+
+
+def expired(batch: Batch) -> Failure:
+    """Return the failure of *batch* at its deadline."""
+    text = f"{batch.queue}: not acknowledged in time, {_effort(batch)}"
+    if batch.last_error is not None:
+        text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
+    elif batch.written:
+        text += "; the broker has not answered yet"
+    elif batch.queue.leader < 0:
+        text += "; the partition has no leader that we know of"
+    else:
+        text += f"; it could not be sent to its leader, node {batch.queue.leader}"
+    return Failure(DeliveryTimeout, text, batch.possibly_persisted, batch.last_error)
+
+
+def refused_identity(batch: Batch, error: ProducerError) -> Failure:
+    """Return the failure of *batch*, which could not be sent for want of a producer id."""
+    text = f"{batch.queue}: an idempotent producer needs a producer id, and {error}"
+    return Failure(type(error), text, batch.possibly_persisted, error)
+
+
+def unencodable(batch: Batch, error: Exception) -> Failure:
+    """Return the failure of *batch*, which could not be encoded or compressed."""
+    return Failure(ProducerError, f"{batch.queue}: the batch could not be encoded: {error!r}", cause=error)
+
+
+def _effort(batch: Batch) -> str:
+    elapsed_s = asyncio.get_running_loop().time() - batch.created_at
+    attempts = f"{batch.attempts} attempt{'' if batch.attempts == 1 else 's'}"
+    return f"{attempts} in {elapsed_s:.3f} s"

@@ -1,0 +1,191 @@
+"""The sender: one task that takes due batches to the brokers, and applies what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.settler import Settler
+from aioproducer.batching.state import BatchState
+from aioproducer.cluster.refresher import Refresher
+from aioproducer.errors import ProducerError, UnsupportedVersion
+from aioproducer.net.connection import Connection
+from aioproducer.net.dial import Address
+from aioproducer.net.pool import Pool
+from aioproducer.sender import describe
+from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.producer_id import ProducerIdRequester
+from aioproducer.sender.requests import Encoder, Unencodable, produce_request
+from aioproducer.sender.settings import SenderSettings
+from aioproducer.sender.wakeup import Wakeup
+
+
+class Sender:
+    """ready → expire → drain → send, for ever; answers arrive by callback and ring the wakeup.
+
+    Everything but encoding off the loop and waiting happens without an await, so a turn sees a
+    state that nobody else changes.
+    """
+
+    def __init__(
+        self,
+        settings: SenderSettings,
+        *,
+        accumulator: Accumulator,
+        settler: Settler,
+        pool: Pool,
+        refresher: Refresher,
+        wakeup: Wakeup,
+    ) -> None:
+        self._settings = settings
+        self._accumulator = accumulator
+        self._schedule = accumulator.schedule
+        self._settler = settler
+        self._pool = pool
+        self._refresher = refresher
+        self._wakeup = wakeup
+        self._encoder = Encoder(settings)
+        self._answers = AnswerHandler(settings, settler, refresher)
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+        self._preparing: dict[int, asyncio.Task[None]] = {}
+        """Nodes whose next request is being encoded off the loop, or taken by the socket: until it is
+        written they get no other, so that requests leave in the order of the drain."""
+        self._producer_id = ProducerIdRequester(
+            accumulator.identities,
+            settings.retry_backoff,
+            on_identity=self._identity_changed,
+            on_refused=self._identity_refused,
+        )
+
+    def finish(self) -> None:
+        """Let `run` end once everything has its outcome that was appended, or is on its way."""
+        self._closing = True
+        self._wakeup.ring()
+
+    async def run(self) -> None:
+        """Send until `finish` was called and nothing is left.
+
+        Cancelling it leaves the batches where they are; whoever does so fails them.
+        """
+        try:
+            while not (self._closing and self._accumulator.idle):
+                await self._wakeup.wait(self._turn())
+        finally:
+            for task in self._preparing.values():
+                task.cancel()
+            await asyncio.gather(*self._preparing.values(), return_exceptions=True)
+
+    def _turn(self) -> float | None:
+        """Do everything that can be done now; return when there will be more to do, unless something happens."""
+        now = self._loop.time()
+        accumulator, schedule = self._accumulator, self._schedule
+        self._settler.expire(now, describe.expired)
+        schedule.collect(now, hurry=accumulator.hurry or self._closing)
+        if schedule.has_leaderless():
+            self._refresher.request_refresh()
+        checks = [schedule.next_due(), accumulator.deadlines.next_due()]
+        if self._settings.idempotent and accumulator.identities.current is None:
+            checks.append(self._ask_for_identity(now))
+        checks.extend(self._serve(node_id, now) for node_id in schedule.nodes())
+        return min((check for check in checks if check is not None), default=None)
+
+    def _ask_for_identity(self, now: float) -> float | None:
+        requester = self._producer_id
+        if requester.asking:
+            return None
+        if requester.retry_at > now:
+            return requester.retry_at
+        brokers = self._refresher.snapshot.brokers
+        connection = self._pool.least_loaded(brokers)
+        if connection is not None:
+            requester.ask(connection)
+            return None
+        return self._connect(random.choice(tuple(brokers))) if brokers else None
+
+    def _connect(self, node_id: int) -> float | None:
+        """See to it that *node_id* gets a connection; return when to try again if none is on its way."""
+        broker = self._refresher.snapshot.brokers.get(node_id)
+        if broker is None:  # gone from the cluster since: the next metadata will name another leader
+            self._refresher.request_refresh()
+            return None
+        self._pool.connect_soon(node_id, Address(broker.host, broker.port))
+        return self._pool.next_attempt_at(node_id)
+
+    def _serve(self, node_id: int, now: float) -> float | None:
+        """Send what is ready for *node_id*, as far as it goes; return when to look again."""
+        connection = self._pool.get(node_id)
+        if connection is None:
+            return self._connect(node_id)
+        if connection.throttled_until > now:
+            return connection.throttled_until
+        while node_id not in self._preparing and connection.in_flight < self._settings.max_in_flight:
+            batches = self._schedule.drain(node_id, now, self._accumulator.settings.max_request_bytes)
+            if not batches:
+                break
+            if self._settings.acks == 0 or self._encoder.leaves_loop(batches):
+                task = self._loop.create_task(self._prepare_and_write(node_id, connection, batches))
+                self._preparing[node_id] = task
+                task.add_done_callback(partial(self._prepared, node_id))
+            else:
+                self._fail_unencodable(self._encoder.encode_all(batches))
+                self._write(connection, batches)
+        return None
+
+    async def _prepare_and_write(
+        self, node_id: int, connection: Connection, batches: Sequence[Batch]
+    ) -> None:
+        """Encode in a worker thread, write, and with acks=0 wait for the socket: nothing else slows us down then."""
+        self._fail_unencodable(await self._encoder.encode_off_loop(batches))
+        self._write(connection, batches)
+        if self._settings.acks == 0:
+            with suppress(ProducerError):  # the pool tells of lost connections
+                await connection.drain()
+
+    def _fail_unencodable(self, failed: Unencodable) -> None:
+        for batch, error in failed:
+            self._settler.fail(batch, describe.unencodable(batch, error))
+
+    def _prepared(self, node_id: int, task: asyncio.Task[None]) -> None:
+        del self._preparing[node_id]
+        self._wakeup.ring()
+
+    def _write(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        # What failed meanwhile has failed as never written: it must not go out now.
+        batches = [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
+        if not batches:
+            return
+        request = produce_request(
+            batches, acks=self._settings.acks, timeout_ms=int(self._settings.request_timeout_s * 1000)
+        )
+        try:
+            if self._settings.acks == 0:
+                connection.write_only(request)
+            else:
+                connection.call(request, partial(self._answers.take, connection, batches))
+        except UnsupportedVersion as error:
+            for batch in batches:
+                self._settler.fail(batch, describe.failed(batch, connection, error))
+        except ProducerError as error:
+            self._answers.lost(connection, batches, error)
+        else:
+            for batch in batches:
+                batch.written = True
+            if self._settings.acks == 0:
+                for batch in batches:
+                    self._settler.deliver(batch, -1)
+
+    def _identity_changed(self) -> None:
+        self._schedule.identity_changed(self._loop.time())
+        self._wakeup.ring()
+
+    def _identity_refused(self, error: ProducerError) -> None:
+        for batch in tuple(self._accumulator.unresolved):
+            if batch.due and batch.stamp is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
+                self._settler.fail(batch, describe.refused_identity(batch, error))
+        self._wakeup.ring()

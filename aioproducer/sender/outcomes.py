@@ -1,0 +1,107 @@
+"""What an answer means for a batch: pure, so that every row of the table can be tested alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aioproducer.errors import (
+    BrokerError,
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    UnknownProducerId,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """It is in the log; -1 where the broker did not say."""
+
+    base_offset: int
+    log_append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Send it again, in order, under the sequence it has."""
+
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class Restamp:
+    """Refused for its sequence: send it again under a new identity."""
+
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Refused for its size: send it again in parts."""
+
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class FailRecords:
+    """Refused because of these records: fail them, send the others again."""
+
+    error: BrokerError
+    messages: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Failed for good."""
+
+    error: BrokerError
+
+
+Verdict = Deliver | Retry | Restamp | Split | FailRecords | Fail
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a verdict depends on besides the answer."""
+
+    records: int
+    idempotent: bool
+    oldest: bool
+    """Nothing before it in its partition waits for an answer or a retry."""
+    uncertain: bool
+    """An earlier attempt may be in the log."""
+    last_attempt: bool
+    """`retries` is used up."""
+
+
+def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, str]) -> Verdict:
+    """Return what to do with a batch that the broker answered with *error*.
+
+    A batch of uncertain fate is neither restamped nor taken apart: only under its old sequence, and
+    whole, can the broker recognise it as one that it has (KIP-98).
+    """
+    match error:
+        case DuplicateSequenceNumber():
+            return Deliver(base_offset=-1, log_append_time_ms=-1)
+        case MessageTooLarge() if standing.records > 1 and not standing.uncertain:
+            return Split(error)
+        case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
+            verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Restamp(error)
+        case InvalidRecord() | InvalidTimestamp() if record_errors and not standing.uncertain:
+            return FailRecords(error, record_errors) if len(record_errors) < standing.records else Fail(error)
+        case _:
+            verdict = Retry(error) if error.retriable else Fail(error)
+    return Fail(error) if standing.last_attempt else verdict
+
+
+def _may_fit_later(error: BrokerError, standing: Standing) -> bool:
+    """Whether a batch refused for its sequence is to be sent again under it.
+
+    So it is if it may be in the log itself, which only the same sequence can show; and if its
+    sequence is out of order only because one before it is still to be sent again.
+    """
+    return standing.uncertain or (isinstance(error, OutOfOrderSequenceNumber) and not standing.oldest)
