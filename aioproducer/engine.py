@@ -14,7 +14,7 @@ from aioproducer.batching.settler import Settler
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import Snapshot
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ProducerError
+from aioproducer.errors import ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake, IntakeSettings
 from aioproducer.intake.many import ManyIntake
@@ -38,8 +38,9 @@ class Engine:
         self._on_crash = on_crash
         self._loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
-        self._interceptors = InterceptorChain(config.interceptors)
+        interceptors = InterceptorChain(config.interceptors)
         self._unreachable: set[int] = set()
+        self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self.metrics = Metrics()
@@ -58,7 +59,7 @@ class Engine:
             wake=wakeup.ring,
             touch=self.refresher.touch,
         )
-        settler = Settler(self.accumulator, observer=OutcomeObserver(self.metrics, self._interceptors))
+        settler = Settler(self.accumulator, observer=OutcomeObserver(self.metrics, interceptors))
         self._settler = settler
         self._wakeup = wakeup
         self._sender = Sender(
@@ -73,7 +74,7 @@ class Engine:
             key_serializer=config.key_serializer,
             value_serializer=config.value_serializer,
             partitioner=config.effective_partitioner(),
-            interceptors=self._interceptors,
+            interceptors=interceptors,
             max_block_s=config.max_block_s,
         )
         self.intake = Intake(
@@ -89,16 +90,23 @@ class Engine:
     async def start(self) -> None:
         """Get the first metadata answer, then run.
 
-        Raises: ConnectionFailed; cancelled or failed, everything is taken down again.
+        Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. Failed or cancelled,
+        everything is taken down again.
         """
         settings = self._connections
+        deadline = self._loop.time() + settings.setup_timeout_s + settings.request_timeout_s
+        self._starting = self._loop.create_task(self.refresher.bootstrap(deadline), name="aioproducer: start")
         try:
-            await self.refresher.bootstrap(
-                self._loop.time() + settings.setup_timeout_s + settings.request_timeout_s
-            )
+            await asyncio.wait([self._starting])
+            if self._stopping is None:
+                self._starting.result()
         except BaseException:
             await self.stop()
             raise
+        if self._stopping is not None:
+            await self.stop()
+            msg = "the producer was closed while it was starting"
+            raise ProducerClosed(msg)
         self.refresher.start()
         self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
         self._sending.add_done_callback(self._sender_ended)
@@ -145,11 +153,13 @@ class Engine:
 
     async def _stop(self) -> None:
         self._sender.finish()
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
         await self.refresher.close()
         await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
         if self._sending is not None:
             await asyncio.wait([self._sending])
-        self._interceptors.close()
 
     def _sender_ended(self, task: asyncio.Task[None]) -> None:
         error = task.exception() if not task.cancelled() else asyncio.CancelledError()

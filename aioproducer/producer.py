@@ -109,10 +109,6 @@ class Producer:
             if self._state is State.STARTING:
                 self._state = State.NEW
             raise
-        if self._state is not State.STARTING:  # closed meanwhile
-            await engine.stop()
-            msg = "the producer was closed while it was starting"
-            raise ProducerClosed(msg)
         self._offer = engine.intake.offer
         self._state = State.READY
 
@@ -309,7 +305,9 @@ class Producer:
             await engine.stop()
             raise
         finally:
-            self._state = State.CLOSED
+            if self._state is State.CLOSING:  # the first of several callers
+                self._state = State.CLOSED
+                engine.intake.settings.interceptors.close()
         return failed
 
     async def _finish(self, engine: Engine, timeout_s: float | None) -> int:

@@ -118,7 +118,7 @@ class SendManyResult:
     def _unfold(self) -> tuple[array[int], array[int]]:
         """Return, per position, the number of its run and its index in that run."""
         if self._unfolded is None:
-            run_of, index_of = array("l", bytes(8 * self._total)), array("l", bytes(8 * self._total))
+            run_of, index_of = array("q", bytes(8 * self._total)), array("q", bytes(8 * self._total))
             for number, run in enumerate(self._runs):
                 for index, position in enumerate(run.positions):
                     run_of[position] = number

@@ -57,7 +57,6 @@ class Accumulator:
         self.settings = settings
         self.identities = identities
         self._loop = loop
-        self._largest = min(settings.max_request_bytes, settings.buffer_bytes)
         self.wake = wake
         self._touch = touch
 
@@ -68,8 +67,8 @@ class Accumulator:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing here, and nothing on its way."""
-        return not self.unfinished and not self.callers
+        """Whether nobody waits for an outcome, and no call is on its way here."""
+        return not self.unresolved and not self.callers
 
     def topic(self, name: str) -> TopicQueues:
         """Return the queues of topic *name*, made when it is first written to."""
@@ -91,14 +90,13 @@ class Accumulator:
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()
 
-    def takes(self, size: int) -> bool:
-        """Whether a record of *size* can be sent at all."""
-        return self.room_for(size) <= self._largest
+    @property
+    def largest_record(self) -> int:
+        """The size of the largest record that can be sent at all."""
+        return min(self.settings.max_request_bytes, self.settings.buffer_bytes) - BATCH_OVERHEAD
 
     def check_size(self, topic: str, size: int) -> None:
         """Raise RecordTooLarge for a record of *size* that could never be sent."""
-        if self.takes(size):
-            return
         total = self.room_for(size)
         for limit, option in (
             (self.settings.max_request_bytes, "max_request_size"),
@@ -138,7 +136,7 @@ class Accumulator:
             # Room for the record and a batch: whoever finds none waits for both together.
             if memory.free < size + BATCH_OVERHEAD:
                 return None
-            batch = self.open_batch(topic, queue, self._loop.time())
+            batch = self._batch_with_room(topic, queue, size)
         elif memory.free < size:
             return None
         memory.free -= size
@@ -182,7 +180,7 @@ class Accumulator:
             if batch is None or batch.size + first > topic.batch_bytes:
                 if memory.free < self.room_for(first):
                     break
-                batch = self.open_batch(topic, queue, self._loop.time())
+                batch = self._batch_with_room(topic, queue, first)
             room = min(max(topic.batch_bytes - batch.size, first), memory.free)
             stop = bisect_right(ends, ends[start] + room) - 1
             if stop <= start:
@@ -210,15 +208,21 @@ class Accumulator:
             raise AssertionError(msg)
         return target.open
 
-    def open_batch(self, topic: TopicQueues, queue: PartitionQueue | None, now: float) -> Batch:
-        """Open a batch in *queue*, or in a partition for records without a key; seal what is in its way."""
-        if queue is None:
-            queue = topic.sticky or topic.switch()
-            if queue.open is not None:  # full: the next records stick to another partition
+    def _batch_with_room(self, topic: TopicQueues, queue: PartitionQueue | None, size: int) -> Batch:
+        """Seal what is full, and return an open batch of *queue*, or of the next sticky partition."""
+        now = self._loop.time()
+        full = queue if queue is not None else topic.sticky
+        if full is not None and full.open is not None:
+            self.seal(full.open, now)
+        if queue is None:  # a batch was closed: the next records stick to another partition (KIP-480)
+            queue = topic.switch()
+            if queue.open is not None:
+                if queue.open.size + size <= topic.batch_bytes:
+                    return queue.open
                 self.seal(queue.open, now)
-                queue = topic.switch()
-        if queue.open is not None:
-            self.seal(queue.open, now)
+        return self._open_batch(topic, queue, now)
+
+    def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
         if now >= topic.capped_until:
             topic.uncap()
         deadline = now + self.settings.delivery_timeout_s

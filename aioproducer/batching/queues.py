@@ -36,7 +36,7 @@ class PartitionQueue:
         "batches",
         "in_flight",
         "leader",
-        "offered",
+        "offered_to",
         "open",
         "partition",
         "retrying",
@@ -59,8 +59,8 @@ class PartitionQueue:
         self.in_flight: list[Batch] = []
         """Drained and not answered, the oldest first."""
         self.sequences = PartitionSequences()
-        self.offered = False
-        """Whether the schedule has it among the ready ones."""
+        self.offered_to: int | None = None
+        """The node among whose ready partitions the schedule has it."""
         self._settings = settings
         self._identities = identities
         self._next_order = 0

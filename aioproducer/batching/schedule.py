@@ -7,7 +7,7 @@ has not been offered, so a wake-up of the sender costs what is ready, however ma
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection
 from itertools import count
 
@@ -34,7 +34,7 @@ class Schedule:
         self._leaderless: dict[PartitionQueue, None] = {}
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
-        self._ready: dict[int, deque[PartitionQueue]] = {}
+        self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._lingering: deque[tuple[float, Batch]] = (
             deque()
         )  # the linger is the same for all: first in, first due
@@ -52,7 +52,7 @@ class Schedule:
 
     def offer(self, queue: PartitionQueue, now: float) -> None:
         """Put *queue* among the ready ones if something of it may be sent."""
-        if queue.offered:
+        if queue.offered_to is not None:
             return
         if queue.next_batch(now) is None:
             if self._identities.current is None and queue.needs_identity:
@@ -60,13 +60,16 @@ class Schedule:
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
         else:
-            queue.offered = True
-            self._ready.setdefault(queue.leader, deque()).append(queue)
+            queue.offered_to = queue.leader
+            self._ready.setdefault(queue.leader, OrderedDict())[queue] = None
 
     def offer_all(self, queues: Collection[PartitionQueue], now: float) -> None:
         """Offer each of *queues*, whose leader may have changed."""
         for queue in queues:
             self._leaderless.pop(queue, None)
+            if queue.offered_to is not None:  # its old leader may never be drained again
+                del self._ready[queue.offered_to][queue]
+                queue.offered_to = None
             self.offer(queue, now)
 
     def identity_changed(self, now: float) -> None:
@@ -111,24 +114,20 @@ class Schedule:
         A partition that has more to send goes to the end of the line, one that did not fit stays at
         its head: every partition gets its turn.
         """
-        ready = self._ready.get(node_id) or deque()
+        ready = self._ready.get(node_id, OrderedDict())
         batches: list[Batch] = []
         total = 0
         for _ in range(len(ready)):
-            queue = ready.popleft()
-            queue.offered = False
-            if queue.leader != node_id:
-                self.offer(queue, now)
-                continue
+            queue, _none = ready.popitem(last=False)
             batch = queue.next_batch(now)
-            if batch is None:
-                continue
-            total += batch.size
-            if batches and total > max_bytes:
-                queue.offered = True
-                ready.appendleft(queue)
-                break
-            queue.take(batch)
-            batches.append(batch)
+            if batch is not None:
+                total += batch.size
+                if batches and total > max_bytes:
+                    ready[queue] = None
+                    ready.move_to_end(queue, last=False)
+                    break
+                queue.take(batch)
+                batches.append(batch)
+            queue.offered_to = None
             self.offer(queue, now)
         return batches

@@ -79,8 +79,8 @@ class Agenda:
 
     def want(self, topic: str, now: float) -> None:
         """Ask for *topic* as soon as its pace allows; this is a use of it, too."""
+        interest = self.touch(topic, now)
         if topic not in self._wanted:
-            interest = self.touch(topic, now)
             self._begin_anew_after_calm(interest, now)
             self._wanted[topic] = interest
 
@@ -93,7 +93,7 @@ class Agenda:
     def due_at(self) -> float:
         """Return when to ask next; infinity if only a new want makes that necessary."""
         all_at = self._all.not_before if self._all_wanted else max(self._all.not_before, self._expires_at)
-        return min(all_at, *(interest.not_before for interest in self._wanted.values()))
+        return min([all_at, *(interest.not_before for interest in self._wanted.values())])
 
     def begin(self, now: float) -> Plan:
         """Return what to ask for now. What is wanted from here on, this request does not answer."""

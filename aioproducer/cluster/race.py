@@ -59,14 +59,14 @@ async def first_success(attempts: Iterable[Attempt[T]], *, deadline: float, fail
 
 
 def _failed(failure: str, attempts: dict[asyncio.Task[Any], str]) -> ConnectionFailed:
-    causes = {whom: task.exception() if task.done() else None for task, whom in attempts.items()}
-    error = ConnectionFailed(
-        f"{failure}: " + ("; ".join(_told(*each) for each in causes.items()) or "nobody was asked")
-    )
-    error.__cause__ = next((cause for cause in causes.values() if cause is not None), None)
+    causes = [(whom, task.exception() if task.done() else None) for task, whom in attempts.items()]
+    told = "; ".join(_told(whom, cause) for whom, cause in causes) or "nobody was asked"
+    error = ConnectionFailed(f"{failure}: {told}")
+    error.__cause__ = next((cause for _, cause in causes if cause is not None), None)
     return error
 
 
 def _told(whom: str, cause: BaseException | None) -> str:
-    text = "no answer yet" if cause is None else str(cause)
-    return text if whom in text else f"{whom}: {text}"
+    if cause is None:
+        return f"{whom}: no answer yet"
+    return str(cause) if whom in str(cause) else f"{whom}: {cause}"

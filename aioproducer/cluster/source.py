@@ -76,9 +76,9 @@ class MetadataSource:
             opened.append(connection)
             return connection, await self._ask(connection, request)
 
-        attempts = (
-            Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in self._settings.bootstrap
-        )
+        # In any order: a thousand clients with the same list shall not all ask the first.
+        addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
+        attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
         winner = None
         try:
             winner, answer = await first_success(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,7 +86,8 @@ class Intake:
         self._refresher = refresher
         self._partitioner = settings.partitioner
         self._plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
-        self._plain_keyless = self._plain and settings.partitioner.keyless_is_sticky
+        self._sticky_keyless = settings.partitioner.keyless_is_sticky
+        self._small = min(SMALL_PAYLOAD, accumulator.largest_record)
 
     def offer(
         self,
@@ -109,29 +108,32 @@ class Intake:
         except (KeyError, TypeError):  # unknown yet, or not even a str
             return self.pend(topic, value, key, partition, headers, timestamp_ms)
         if (
-            self._plain_keyless
-            and key is None
+            self._plain
+            and type(value) is bytes
+            and (key is None or type(key) is bytes)
             and partition is None
             and timestamp_ms is None
-            and type(value) is bytes
             and not headers
-            and len(value) < SMALL_PAYLOAD
             and queues.leaders
             and not queues.waiting
-        ):  # the most common record by far: nothing to check, nothing to choose
-            size = len(value) + RECORD_OVERHEAD
-            future = self._accumulator.append(queues, None, value, None, (), wall_ms(), size)
-            if future is not None:
-                return future
-        pending = self.pend(topic, value, key, partition, headers, timestamp_ms)
-        return self._append_pending(pending)
+        ):  # the most common records by far: nothing to check, nothing to convert
+            size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
+            if size <= self._small:
+                queue = None if key is None and self._sticky_keyless else self.choose(queues, key)
+                future = self._accumulator.append(queues, queue, value, key, (), wall_ms(), size)
+                if future is not None:
+                    return future
+        return self._append_pending(self.pend(topic, value, key, partition, headers, timestamp_ms))
 
     def _append_pending(self, pending: Pending) -> RecordFuture | Pending:
         queues = self._topics.get(pending.topic)  # an interceptor may have changed it
         if queues is None or queues.waiting or not has_partition(queues, pending.partition):
             return pending
-        with self._telling(pending):
+        try:
             ready = self._prepare(queues, pending)
+        except ProducerError as error:
+            self._tell(pending, error)
+            raise
         future = self._accumulator.append(queues, *ready)
         return pending._replace(ready=ready) if future is None else future
 
@@ -199,7 +201,7 @@ class Intake:
         if timeout_s is not None:
             limits_s.append(timeout_s)
         queues = self._accumulator.topic(pending.topic)
-        with self._telling(pending):
+        try:
             async with self.turn(queues, called_at + min(limits_s)) as turn:
                 ready = pending.ready
                 if ready is None:
@@ -214,6 +216,9 @@ class Intake:
                         msg = "reserved memory did not suffice"
                         raise AssertionError(msg)
                 batch = self._accumulator.last_batch(queues, ready.queue)
+        except ProducerError as error:
+            self._tell(pending, error)
+            raise
         self._accumulator.hasten(batch, called_at + delivery_timeout_s)
         if timeout_s is not None:
             self.limit(batch, future, called_at, timeout_s)
@@ -261,15 +266,10 @@ class Intake:
             msg = f"the {argument} of a record for {topic!r} ({type(data).__name__}) could not be serialized: {error}"
             raise SerializationError(msg) from error
 
-    @contextmanager
-    def _telling(self, pending: Pending) -> Iterator[None]:
+    def _tell(self, pending: Pending, error: ProducerError) -> None:
         """Let the interceptors hear of a record that fails before it is appended, too."""
-        try:
-            yield
-        except ProducerError as error:
-            where = TopicPartition(pending.topic, -1 if pending.partition is None else pending.partition)
-            self.settings.interceptors.on_acknowledgement(None, error, where)
-            raise
+        where = TopicPartition(pending.topic, -1 if pending.partition is None else pending.partition)
+        self.settings.interceptors.on_acknowledgement(None, error, where)
 
     def _prepare(self, queues: TopicQueues, pending: Pending) -> Ready:
         topic, raw_value, raw_key, partition, headers, timestamp_ms, _ = pending

@@ -74,7 +74,8 @@ class ManyIntake:
                     todo.extend(self._by_queue(queues, self._prepared(chunk, call)))
                     while todo:
                         await self._append_first(turn, queues, todo, call, deadline)
-                    await asyncio.sleep(0)
+                    if planned < len(rows):
+                        await asyncio.sleep(0)
         except ProducerError as error:
             failure = Failure(type(error), str(error), cause=error.__cause__)
             for positions in (*(rest.positions for _, rest in todo), rows.positions[planned:]):
@@ -112,7 +113,7 @@ class ManyIntake:
             rows = self._serialized(rows, call)
         rows = replace(rows, sizes=sizes(rows.values, rows.keys, rows.headers))
         failures: dict[int, ProducerError] = {}
-        if self._accumulator.takes(max(rows.sizes, default=0)):
+        if max(rows.sizes, default=0) <= self._accumulator.largest_record:
             return rows
         for index, size in enumerate(rows.sizes):
             try:

@@ -44,7 +44,7 @@ class WireType(ABC, Generic[T]):
 
     @abstractmethod
     def writer(self, version: int, *, flexible: bool, nullable: bool) -> Writer:
-        """Compile the writer for one version; it raises ValueError for None unless *nullable*."""
+        """Compile the writer for one version; it refuses None unless *nullable*."""
 
     @abstractmethod
     def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:

@@ -55,16 +55,11 @@ def message(*, api_key: int, versions: tuple[int, int], flexible_from: int) -> C
     return decorate
 
 
-def response_class(request_cls: type[Request[R]]) -> type[R]:
-    """Return `RESPONSE` as type checkers cannot know it: a ClassVar may not be generic."""
-    return cast("type[R]", request_cls.RESPONSE)
-
-
 def encode(message: Message, version: int) -> bytearray:
     """Return *message* as *version* has it on the wire.
 
-    Raises: ValueError if a field is set that *version* lacks, or None where it has no null. That, or any
-    other error, is a bug of the caller.
+    Raises: ValueError if a field is set that *version* lacks, or does not fit; TypeError for None where
+    *version* has no null. Either is a bug of the caller.
     """
     buf = bytearray()
     _writer(type(message), version)(buf, message)

@@ -118,14 +118,12 @@ class _Array(WireType[T]):
         read_item = self.item.reader(version, flexible=flexible, nullable=False)
 
         def read(data: bytes, pos: int) -> tuple[Any, int]:
-            count, pos = read_count(
-                data, pos
-            )  # each item takes a byte at least, so this bounds what we allocate
+            count, pos = read_count(data, pos)
             if count < 0:
                 if nullable:
                     return None, pos
                 raise _null(self.name, pos)
-            items = []
+            items = []  # grows as items are read: a count that is a lie allocates nothing
             for _ in range(count):
                 item, pos = read_item(data, pos)
                 items.append(item)
@@ -154,28 +152,27 @@ class _FixedArray(WireType[Sequence[T]]):
 
     def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
         read_count = read_compact_length if flexible else read_length
+        usual = [self._format(count) for count in range(_USUAL_COUNTS)]
+        by_first_byte = {count + 1: (items.unpack_from, 1 + items.size) for count, items in enumerate(usual)}
 
         def read(data: bytes, pos: int) -> tuple[Any, int]:
             count, pos = read_count(data, pos)
             if count < 0:
                 raise _null(self.name, pos)
-            items = self._format(count)
+            items = usual[count] if count < _USUAL_COUNTS else self._format(count)
             try:
                 return items.unpack_from(data, pos), pos + items.size
             except StructError:
                 raise past_the_end(items.size, data, pos) from None
 
-        by_first_byte = {count + 1: self._format(count) for count in range(_USUAL_COUNTS)}
-        usual = {byte: (items.unpack_from, 1 + items.size) for byte, items in by_first_byte.items()}
-
-        def read_usual(data: bytes, pos: int) -> tuple[Any, int]:
+        def read_compact(data: bytes, pos: int) -> tuple[Any, int]:
             try:
-                unpack, size = usual[data[pos]]
+                unpack, size = by_first_byte[data[pos]]
                 return unpack(data, pos + 1), pos + size
             except (IndexError, KeyError, StructError):
                 return read(data, pos)  # many items, or an error to name
 
-        return read_usual if flexible else read
+        return read_compact if flexible else read
 
     def _format(self, count: int) -> Struct:
         return Struct(f">{count}{self.item.code}")

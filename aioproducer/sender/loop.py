@@ -163,6 +163,8 @@ class Sender:
         request = produce_request(
             batches, acks=self._settings.acks, timeout_ms=int(self._settings.request_timeout_s * 1000)
         )
+        for batch in batches:
+            batch.written = True
         try:
             if self._settings.acks == 0:
                 connection.write_only(request)
@@ -170,12 +172,11 @@ class Sender:
                 connection.call(request, partial(self._answers.take, connection, batches))
         except UnsupportedVersion as error:
             for batch in batches:
+                batch.written = False
                 self._settler.fail(batch, describe.failed(batch, connection, error))
         except ProducerError as error:
             self._answers.lost(connection, batches, error)
         else:
-            for batch in batches:
-                batch.written = True
             if self._settings.acks == 0:
                 for batch in batches:
                     self._settler.deliver(batch, -1)

@@ -1,0 +1,52 @@
+"""An in-process Kafka cluster for tests, with faults on demand and virtual time.
+
+    async with Cluster(brokers=2, topics={"orders": 3}) as cluster: ...
+
+`Cluster` lives on the running event loop, `ThreadedCluster` on a thread of its own. The pytest plugin has the
+fixture `kafka_cluster`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aioproducer.records.decode import DecodedBatch as DecodedBatch, DecodedRecord as DecodedRecord
+    from aioproducer.testing.cluster import Cluster as Cluster
+    from aioproducer.testing.faults import Rule as Rule
+    from aioproducer.testing.refusal import Refused as Refused
+    from aioproducer.testing.threaded import ThreadedCluster as ThreadedCluster
+    from aioproducer.testing.virtual_time import (
+        Deadlock as Deadlock,
+        in_virtual_time as in_virtual_time,
+    )
+
+_HOMES = {
+    "Cluster": "aioproducer.testing.cluster",
+    "Deadlock": "aioproducer.testing.virtual_time",
+    "DecodedBatch": "aioproducer.records.decode",
+    "DecodedRecord": "aioproducer.records.decode",
+    "Refused": "aioproducer.testing.refusal",
+    "Rule": "aioproducer.testing.faults",
+    "ThreadedCluster": "aioproducer.testing.threaded",
+    "in_virtual_time": "aioproducer.testing.virtual_time",
+}
+
+__all__ = [
+    "Cluster",
+    "Deadlock",
+    "DecodedBatch",
+    "DecodedRecord",
+    "Refused",
+    "Rule",
+    "ThreadedCluster",
+    "in_virtual_time",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for (PEP 562): pytest imports the plugin beside this at every start."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

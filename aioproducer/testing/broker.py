@@ -1,0 +1,149 @@
+"""One node: its listener, its connections, and the order in which it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from contextlib import suppress
+
+from aioproducer.errors import ProtocolError
+from aioproducer.net.framing import FrameReader
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.apis import REQUESTS
+from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
+from aioproducer.protocol.schema import Message, decode
+from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Script, Strike
+from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.handlers.connect import unknown_api_versions
+from aioproducer.testing.handlers.table import APIS
+from aioproducer.testing.listener import READ_BYTES, Listener
+from aioproducer.testing.state import ClusterState
+
+log = logging.getLogger(__name__)
+
+MAX_REQUEST_BYTES = 100 * 1024 * 1024
+"""Kafka's default for `socket.request.max.bytes`."""
+
+
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class Broker:
+    """A node that listens, and serves each connection in a task of its own.
+
+    As in Kafka, a connection's requests are served one after the other, so its answers come in order.
+    """
+
+    def __init__(self, node_id: int, listener: Listener, state: ClusterState, script: Script) -> None:
+        self.listener = listener
+        self._node_id = node_id
+        self._state = state
+        self._script = script
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+        self._bugs: list[Exception] = []
+
+    async def start(self) -> None:
+        """Listen. Raises: OSError if the port is taken."""
+        await self.listener.open(self._accept)
+
+    async def stop(self) -> None:
+        """Reset the connections, leave no task behind, and raise what went wrong in one, if anything did."""
+        self.listener.close()
+        tasks = list(self._connections)
+        self.disconnect()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.listener.wait_closed()
+        self.thaw()
+        if self._bugs:
+            bugs, self._bugs = self._bugs, []
+            raise ExceptionGroup(f"broker {self._node_id} failed", bugs)
+
+    def disconnect(self) -> None:
+        """Reset all connections; clients may connect again."""
+        for writer in self._connections.values():
+            sock: socket.socket | None = writer.get_extra_info("socket")
+            if sock is not None:  # without lingering, closing is a reset and not an end of stream
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            writer.transport.abort()
+
+    def freeze(self) -> None:
+        """Accept connections and requests, and do nothing with them until `thaw`."""
+        self._thawed.clear()
+
+    def thaw(self) -> None:
+        """Go on where it was frozen."""
+        self._thawed.set()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        name = f"aioproducer.testing broker {self._node_id}"
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer), name=name)
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer_all(reader, writer)
+        except (HangUp, OSError, ProtocolError) as error:
+            log.debug("broker.hang_up node_id=%d error=%r", self._node_id, error)
+        except Exception as bug:
+            log.exception("broker.bug node_id=%d", self._node_id)
+            self._bugs.append(bug)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = FrameReader(MAX_REQUEST_BYTES)
+        while data := await reader.read(READ_BYTES):
+            for payload in frames.feed(data):
+                try:
+                    await self._answer(payload, writer)
+                except NeverAnswer:
+                    while await reader.read(READ_BYTES):
+                        pass
+                    return
+
+    async def _answer(self, payload: bytes, writer: asyncio.StreamWriter) -> None:
+        """Answer one request. Raises: HangUp, NeverAnswer, and ProtocolError if it is none."""
+        await self._thawed.wait()
+        header, body_at = decode_request(payload, REQUESTS)
+        request_cls = REQUESTS.get(header.api_key)
+        if (
+            request_cls is None
+            or not request_cls.VERSIONS[0] <= header.api_version <= request_cls.VERSIONS[1]
+        ):
+            if header.api_key != ApiVersionsRequest.API_KEY:
+                raise HangUp(f"API {header.api_key} version {header.api_version} is not served")
+            header = header._replace(api_version=0)
+            await self._send(writer, header, unknown_api_versions(), NO_FAULT)
+            return
+        request = decode(request_cls, header.api_version, payload, body_at)
+        api = APIS[header.api_key]
+        targets = list(api.targets(request, self._state))
+        self._state.note(api.name, self._node_id, targets)
+        strike = self._script.strike(api.name, self._node_id, targets)
+        await strike.before()
+        call = Call(self._state, self._node_id, header.api_version, strike)
+        response = await api.handle(call, request)
+        await strike.after()
+        if response is not None:
+            await self._send(writer, header, response, strike)
+
+    async def _send(
+        self, writer: asyncio.StreamWriter, header: RequestHeader, response: Message, strike: Strike
+    ) -> None:
+        """Write the answer, and pause for as long as it tells the client to (KIP-219)."""
+        frame = encode_response(response, header.api_version, header.correlation_id)
+        await self._thawed.wait()
+        for piece in strike.pieces(frame):
+            writer.write(piece)
+            await writer.drain()
+        if strike.throttle_ms:
+            await asyncio.sleep(strike.throttle_ms / 1000)

@@ -1,0 +1,233 @@
+"""The in-process Kafka cluster, as tests see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Literal, Self
+
+from aioproducer.records.decode import DecodedBatch, DecodedRecord
+from aioproducer.testing.broker import Broker
+from aioproducer.testing.faults import Rule, Script, Target
+from aioproducer.testing.handlers.table import APIS
+from aioproducer.testing.listener import Listener, TcpListener
+from aioproducer.testing.memory import MemoryListener
+from aioproducer.testing.state import ClusterState, Node, TopicConfig
+
+LOOPBACK = "127.0.0.1"
+MESSAGE_MAX_BYTES = 1_048_588
+"""Kafka's default for `message.max.bytes`."""
+
+Transport = Literal["tcp", "memory"]
+
+
+class Cluster:
+    """A Kafka cluster within this process: real protocol, real logs, and faults on demand.
+
+        async with Cluster(brokers=2, topics={"orders": 3}) as cluster:
+            producer = Producer(cluster.bootstrap_servers)
+
+    Any Kafka client can produce to it, and fetch from it without a consumer group. It refuses what a broker
+    refuses. Nothing is on disk, and everything is gone at the end of the `async with`.
+
+    Nodes are numbered from 1. Partition p is led by node 1 + p modulo *brokers* until its leader is moved.
+    With *port*, node n listens on port + n - 1; otherwise on any free port. With `transport="memory"` there are no
+    sockets: only clients of this package in the same event loop reach it, and `virtual_time` works with it.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        topics: Mapping[str, int] | None = None,
+        *,
+        transport: Transport = "tcp",
+        port: int | None = None,
+        auto_create_topics: bool = True,
+        default_partitions: int = 1,
+        message_max_bytes: int = MESSAGE_MAX_BYTES,
+    ) -> None:
+        self._topics = dict(topics or {})
+        self._script = Script()
+        self._state = ClusterState(
+            auto_create_topics=auto_create_topics,
+            default_partitions=default_partitions,
+            message_max_bytes=message_max_bytes,
+        )
+        self._brokers = {
+            node_id: Broker(node_id, _listener(node_id, transport, port), self._state, self._script)
+            for node_id in range(1, brokers + 1)
+        }
+        self._exit = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as opened:
+            for node_id, broker in self._brokers.items():
+                await broker.start()
+                opened.push_async_callback(broker.stop)
+                self._state.nodes[node_id] = Node(node_id, broker.listener.address)
+            for name, partitions in self._topics.items():
+                self.create_topic(name, partitions)
+            self._exit = opened.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit.aclose()
+
+    # --- what clients and tests ask -----------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all nodes, `host:port,host:port`."""
+        return ",".join(str(broker.listener.address) for broker in self._brokers.values())
+
+    def records(self, topic: str, partition: int) -> list[DecodedRecord]:
+        """Return every record of a partition, in order of offset."""
+        return [record for batch in self.batches(topic, partition) for record in batch.records]
+
+    def batches(self, topic: str, partition: int) -> list[DecodedBatch]:
+        """Return every batch of a partition, with what its producer wrote in its header."""
+        return self._state.partition(topic, partition).log.batches()
+
+    async def wait_for_records(self, topic: str, partition: int, count: int) -> list[DecodedRecord]:
+        """Return the records of a partition as soon as there are *count*."""
+        partition_log = self._state.partition(topic, partition).log
+        appended = asyncio.Event()
+        partition_log.watchers.add(appended.set)
+        try:
+            while partition_log.end_offset < count:
+                appended.clear()
+                await appended.wait()
+        finally:
+            partition_log.watchers.discard(appended.set)
+        return self.records(topic, partition)
+
+    def produce_requests(self, topic: str, partition: int) -> list[int]:
+        """Return the ids of the nodes that were asked to append to a partition, in order."""
+        return list(self._state.produce_requests.get(Target(topic, partition), ()))
+
+    def request_count(self, request: str, *, node: int | None = None) -> int:
+        """Return how many requests of a kind have come, to one node or all; kinds as in `on`."""
+        return sum(
+            count
+            for (name, node_id), count in self._state.requests.items()
+            if name == _known(request) and node in {None, node_id}
+        )
+
+    # --- topics and leaders ---------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        log_append_time: bool = False,
+        compacted: bool = False,
+        message_max_bytes: int | None = None,
+    ) -> None:
+        """Create a topic, with *partitions* or the cluster's default of them.
+
+        With *log_append_time* its records get the broker's time instead of their own; *compacted* refuses records
+        without a key (it compacts nothing); *message_max_bytes* is the largest batch it takes.
+        """
+        config = TopicConfig(
+            log_append_time=log_append_time, compacted=compacted, message_max_bytes=message_max_bytes
+        )
+        self._state.add_topic(self._state.new_topic(name, partitions, config))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records; created again it has another id."""
+        self._state.delete_topic(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Let a topic have *total* partitions, more than it has."""
+        self._state.add_partitions(name, total)
+
+    def move_leader(self, topic: str, partition: int, *, to_broker: int) -> None:
+        """Let another node lead a partition; it has all the records."""
+        self._broker(to_broker)
+        self._state.move_leader(self._state.partition(topic, partition), to_broker)
+
+    @property
+    def message_max_bytes(self) -> int:
+        """The largest batch that topics take that were not created with a size of their own."""
+        return self._state.message_max_bytes
+
+    @message_max_bytes.setter
+    def message_max_bytes(self, size: int) -> None:
+        self._state.message_max_bytes = size
+
+    # --- what goes wrong --------------------------------------------------------------------------------------------
+
+    def on(
+        self,
+        request: str | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+        times: int | None = 1,
+        after: int = 0,
+    ) -> Rule:
+        """Return a rule for the next requests of a kind; say what happens to them by its methods.
+
+        *request* is one of "produce", "metadata", "fetch", "list_offsets", "create_topics", "api_versions",
+        "init_producer_id", "find_coordinator"; None is any. *times* requests are struck (None: all) after
+        *after* of them have passed. See `aioproducer.testing.faults`.
+        """
+        target = Target(topic, partition)
+        rule = Rule(request and _known(request), target, node=node, times=times, after=after)
+        return self._script.add(rule)
+
+    async def stop_broker(self, node_id: int, *, failover: bool = False) -> None:
+        """Stop a node: its connections are reset, its port is closed, clients are told of it no more.
+
+        Its partitions have no leader until it is back; with *failover* another node leads them, for good.
+        """
+        broker = self._broker(node_id)
+        self._state.nodes[node_id].alive = False
+        successors = [node.node_id for node in self._state.alive_nodes()]
+        for index, partition in enumerate(self._state.led_by(node_id)):
+            if failover and successors:
+                self._state.move_leader(partition, successors[index % len(successors)])
+        await broker.stop()
+
+    async def start_broker(self, node_id: int) -> None:
+        """Start a stopped node at its old address; it leads again what nobody has led since."""
+        await self._broker(node_id).start()
+        self._state.nodes[node_id].alive = True
+        for partition in self._state.led_by(node_id):
+            self._state.move_leader(partition, node_id)
+
+    def freeze_broker(self, node_id: int) -> None:
+        """Let a node accept connections and requests, and do nothing with them until `thaw_broker`."""
+        self._broker(node_id).freeze()
+
+    def thaw_broker(self, node_id: int) -> None:
+        """Let a frozen node go on where it was."""
+        self._broker(node_id).thaw()
+
+    def disconnect(self, node_id: int) -> None:
+        """Reset all connections to a node; it can be reached again at once."""
+        self._broker(node_id).disconnect()
+
+    def _broker(self, node_id: int) -> Broker:
+        if node_id not in self._brokers:
+            raise ValueError(f"there is no broker {node_id}, but {sorted(self._brokers)}")
+        return self._brokers[node_id]
+
+
+def _listener(node_id: int, transport: Transport, port: int | None) -> Listener:
+    if transport == "memory":
+        return MemoryListener(f"broker-{node_id}.memory")
+    return TcpListener(LOOPBACK, 0 if port is None else port + node_id - 1)
+
+
+def _known(request: str) -> str:
+    names = {api.name for api in APIS.values()}
+    if request not in names:
+        raise ValueError(f"{request!r} is no kind of request, those are {sorted(names)}")
+    return request

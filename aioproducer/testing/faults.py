@@ -1,0 +1,249 @@
+"""What is to go wrong, and when: the script that tests write.
+
+    cluster.on("produce", topic="orders").answer(NotLeaderOrFollower)           # the next one, once
+    cluster.on("produce", times=3).close(before_append=False)                   # appended, never acknowledged
+    cluster.on("metadata", node=2, times=None).drop()                           # node 2 never answers it
+    cluster.on("produce", after=10).delay(0.5).answer(NotEnoughReplicas)        # the eleventh: late, and an error
+
+A rule waits for requests of its kind. It strikes `times` of them (None: all), after having let `after` pass. For
+each partition that a request names the oldest rule that matches strikes, so rules for the same requests come one
+after the other, and rules for two partitions may strike one request together. An error is answered for the
+partitions that the rule matches; the other faults befall the request as a whole.
+
+Faults come before the broker does what it was asked for. With `before_append=False` they come after it, and before
+the answer: the record is in the log, and the producer cannot know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from aioproducer.errors import BrokerError, broker_error
+from aioproducer.testing.refusal import Refused
+from aioproducer.wire.primitives import BytesLike
+
+Rewrite = Callable[[bytes], bytes | Iterable[bytes]]
+
+
+class Target(NamedTuple):
+    """What a request is about: a partition, a topic, or (None, None) for requests about neither."""
+
+    topic: str | None = None
+    partition: int | None = None
+
+
+class HangUp(Exception):
+    """The connection is to be closed instead of an answer."""
+
+
+class NeverAnswer(Exception):
+    """The connection is to stay open, and silent."""
+
+
+@dataclass(slots=True)
+class _Moment:
+    """What happens before, or after, the broker does what it was asked for."""
+
+    delay_s: float = 0.0
+    error: type[BrokerError] | None = None
+    record_errors: Mapping[int, str] = field(default_factory=dict)
+    end: type[HangUp | NeverAnswer] | None = None
+
+    def refuse(self) -> None:
+        if self.error is not None:
+            raise Refused(self.error, "a fault of the test's script", record_errors=self.record_errors)
+
+
+class Rule:
+    """What happens to the requests that it matches; made by `Cluster.on`. Without a fault it only watches.
+
+    The faults return the rule itself: `rule.delay(0.2).answer(NotEnoughReplicas)` does both.
+    """
+
+    def __init__(
+        self, request: str | None, target: Target, *, node: int | None, times: int | None, after: int
+    ) -> None:
+        if after < 0 or (times is not None and times < 1):
+            raise ValueError(f"times={times} must be at least 1 or None, and after={after} not negative")
+        self.hits = 0
+        """How many requests it has struck."""
+        self.throttle_ms = 0
+        self.rewrites: list[Rewrite] = []
+        self.before, self.after = _Moment(), _Moment()
+        self._request, self._target, self._node = request, target, node
+        self._times, self._to_pass = times, after
+        self._removed = False
+        self._hit = asyncio.Event()
+
+    def answer(
+        self,
+        error: type[BrokerError] | int,
+        *,
+        before_append: bool = True,
+        record_errors: Mapping[int, str] | None = None,
+    ) -> Self:
+        """Answer *error*, a class of `aioproducer.errors` or any code.
+
+        *record_errors* are the messages for single records of a batch, by position.
+        """
+        moment = self._moment(before_append=before_append)
+        moment.error = broker_error(error) if isinstance(error, int) else error
+        moment.record_errors = record_errors or {}
+        return self
+
+    def delay(self, s: float, *, before_append: bool = True) -> Self:
+        """Wait *s* seconds; the connection's later requests wait too."""
+        self._moment(before_append=before_append).delay_s = s
+        return self
+
+    def drop(self, *, before_append: bool = True) -> Self:
+        """Never answer.
+
+        The answers of a connection come in order: it stays silent until the client closes it.
+        """
+        self._moment(before_append=before_append).end = NeverAnswer
+        return self
+
+    def close(self, *, before_append: bool = True) -> Self:
+        """Close the connection instead of answering."""
+        self._moment(before_append=before_append).end = HangUp
+        return self
+
+    def throttle(self, ms: int) -> Self:
+        """Tell the client to pause for *ms* milliseconds, and read nothing from it meanwhile (KIP-219)."""
+        self.throttle_ms = ms
+        return self
+
+    def rewrite(self, change: Rewrite) -> Self:
+        """Send what *change* makes of the answer, a frame with its length in front: bytes, or pieces of them."""
+        self.rewrites.append(change)
+        return self
+
+    def remove(self) -> None:
+        """Strike no more."""
+        self._removed = True
+
+    async def happened(self, times: int = 1) -> None:
+        """Wait until the rule has struck *times* requests; it strikes when a request arrives."""
+        while self.hits < times:
+            self._hit.clear()
+            await self._hit.wait()
+
+    def is_spent(self) -> bool:
+        """Whether it will strike no more."""
+        return self._removed or (self._times is not None and self.hits >= self._times)
+
+    def only_watches(self) -> bool:
+        """Whether no fault was given: such a rule never keeps another one from striking."""
+        return not (self.throttle_ms or self.rewrites) and self.before == self.after == _Moment()
+
+    def covers(self, target: Target) -> bool:
+        """Whether it may strike what a request says about *target*."""
+        return all(mine in {None, theirs} for mine, theirs in zip(self._target, target, strict=True))
+
+    def is_due(self, request: str, node: int, targets: Iterable[Target]) -> bool:
+        """Whether it may strike this request; one that it has to let pass has passed then."""
+        if self.is_spent() or self._request not in {None, request} or self._node not in {None, node}:
+            return False
+        if not any(map(self.covers, targets)):
+            return False
+        if self._to_pass:
+            self._to_pass -= 1
+            return False
+        return True
+
+    def strike(self) -> None:
+        """Count a request, and tell who waits for it."""
+        self.hits += 1
+        self._hit.set()
+
+    def _moment(self, *, before_append: bool) -> _Moment:
+        return self.before if before_append else self.after
+
+
+class Strike:
+    """The rules that struck one request, by what they struck in it."""
+
+    def __init__(self, rules: Mapping[Target, Rule]) -> None:
+        self._by_target = rules
+        self._rules = set(rules.values())
+
+    async def before(self) -> None:
+        """Let happen what happens before the append. Raises: HangUp, NeverAnswer."""
+        if self._rules:
+            await _happen([rule.before for rule in self._rules])
+
+    async def after(self) -> None:
+        """Let happen what happens after the append. Raises: HangUp, NeverAnswer."""
+        if self._rules:
+            await _happen([rule.after for rule in self._rules])
+
+    @contextmanager
+    def around(self, topic: str | None = None, partition: int | None = None) -> Iterator[None]:
+        """Raise Refused before or after the body, if an error is to be answered for this target."""
+        rule = self._by_target.get(Target(topic, partition))
+        if rule is not None:
+            rule.before.refuse()
+        yield
+        if rule is not None:
+            rule.after.refuse()
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long the client is to pause."""
+        return max(rule.throttle_ms for rule in self._rules) if self._rules else 0
+
+    def pieces(self, frame: BytesLike) -> Iterable[BytesLike]:
+        """Return what is to be written for *frame*."""
+        pieces: Iterable[BytesLike] = (frame,)
+        for rule in self._rules:
+            for rewrite in rule.rewrites:
+                changed = rewrite(b"".join(pieces))
+                pieces = (changed,) if isinstance(changed, bytes) else changed
+        return pieces
+
+
+async def _happen(moments: Sequence[_Moment]) -> None:
+    delay_s = max(moment.delay_s for moment in moments)
+    if delay_s:
+        await asyncio.sleep(delay_s)
+    for moment in moments:
+        if moment.end is not None:
+            raise moment.end
+
+
+NO_FAULT = Strike({})
+
+
+class Script:
+    """The rules of a cluster, in the order they were given."""
+
+    def __init__(self) -> None:
+        self._rules: list[Rule] = []
+
+    def add(self, rule: Rule) -> Rule:
+        """Let *rule* strike from now on."""
+        self._rules.append(rule)
+        return rule
+
+    def strike(self, request: str, node: int, targets: Sequence[Target]) -> Strike:
+        """Return what befalls a request about *targets*; count it for the rules that strike."""
+        if not self._rules:
+            return NO_FAULT
+        named = targets or (Target(),)
+        due = [rule for rule in self._rules if rule.is_due(request, node, named)]
+        struck = {}
+        for target in named:
+            for rule in due:
+                if rule.covers(target) and not rule.only_watches():
+                    struck[target] = rule
+                    break
+        for rule in due:
+            if rule.only_watches() or rule in struck.values():
+                rule.strike()
+        self._rules = [rule for rule in self._rules if not rule.is_spent()]
+        return Strike(struck)

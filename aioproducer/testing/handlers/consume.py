@@ -1,0 +1,176 @@
+"""ListOffsets and Fetch: what a consumer without a group needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from aioproducer.errors import InvalidRequest, broker_error
+from aioproducer.protocol.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from aioproducer.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from aioproducer.testing.faults import Target
+from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.log import PartitionLog
+from aioproducer.testing.refusal import Refused
+from aioproducer.testing.state import ClusterState
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+"""Times that ListOffsets may be asked for beside real ones."""
+MAX_TIMESTAMP_SINCE = 7
+"""KIP-734."""
+LEADER_EPOCH_SINCE = 4
+"""KIP-320."""
+
+OffsetOutOfRange = broker_error(1)
+FetchSessionIdNotFound = broker_error(70)
+
+
+async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Find the offsets for times."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_offset_for(call, topic.name, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def list_offsets_targets(request: ListOffsetsRequest, _state: ClusterState) -> Iterator[Target]:
+    """Yield the partitions that are asked about."""
+    for topic in request.topics:
+        for asked in topic.partitions:
+            yield Target(topic.name, asked.partition_index)
+
+
+def _offset_for(call: Call, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    try:
+        with call.strike.around(topic, asked.partition_index):
+            partition = call.state.led_partition(
+                call.node_id, topic, asked.partition_index, leader_epoch=asked.current_leader_epoch
+            )
+            response.offset, response.timestamp = _find(partition.log, asked.timestamp, call.version)
+    except Refused as refused:
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=refused.code)
+    if call.version >= LEADER_EPOCH_SINCE:
+        response.leader_epoch = partition.leader_epoch
+    return response
+
+
+def _find(log: PartitionLog, timestamp_ms: int, version: int) -> tuple[int, int]:
+    nowhere = (-1, -1)
+    if timestamp_ms >= 0:
+        return log.find_time(timestamp_ms) or nowhere
+    if timestamp_ms == LATEST:
+        return log.end_offset, -1
+    if timestamp_ms == EARLIEST:
+        return 0, -1
+    if timestamp_ms == MAX_TIMESTAMP and version >= MAX_TIMESTAMP_SINCE:
+        return log.find_latest_time() or nowhere
+    raise Refused(InvalidRequest, f"{timestamp_ms} is no time")
+
+
+async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
+    """Answer as soon as there are *min_bytes* to read, something is wrong, or *max_wait_ms* are over."""
+    if request.session_id:  # this broker starts no sessions (KIP-227), so it cannot have this one
+        return FetchResponse(error_code=FetchSessionIdNotFound.code, responses=[])
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.max_wait_ms / 1000
+    changed = asyncio.Event()
+    logs = _logs(call, request)
+    for log in logs:
+        log.watchers.add(changed.set)
+    try:
+        while True:
+            changed.clear()
+            response = _read(call, request)
+            if _is_enough(response, request.min_bytes) or loop.time() >= deadline:
+                return response
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await changed.wait()
+            except TimeoutError:
+                return _read(call, request)
+    finally:
+        for log in logs:
+            log.watchers.discard(changed.set)
+
+
+def fetch_targets(request: FetchRequest, _state: ClusterState) -> Iterator[Target]:
+    """Yield the partitions that are read from."""
+    for topic in request.topics:
+        for asked in topic.partitions:
+            yield Target(topic.topic, asked.partition)
+
+
+def _logs(call: Call, request: FetchRequest) -> list[PartitionLog]:
+    logs = []
+    for topic, index in fetch_targets(request, call.state):
+        known = call.state.topics.get(topic or "")
+        if known is not None and index is not None and 0 <= index < len(known.partitions):
+            logs.append(known.partitions[index].log)
+    return logs
+
+
+def _is_enough(response: FetchResponse, min_bytes: int) -> bool:
+    parts = [part for topic in response.responses for part in topic.partitions]
+    size = sum(len(part.records or b"") for part in parts)
+    return size >= min_bytes or any(part.error_code for part in parts)
+
+
+def _read(call: Call, request: FetchRequest) -> FetchResponse:
+    left = request.max_bytes
+    responses = []
+    for topic in request.topics:
+        parts = []
+        for asked in topic.partitions:
+            part = _read_partition(call, topic.topic, asked, left, first=left == request.max_bytes)
+            left -= len(part.records or b"")
+            parts.append(part)
+        responses.append(FetchableTopicResponse(topic=topic.topic, partitions=parts))
+    return FetchResponse(responses=responses)
+
+
+def _read_partition(
+    call: Call, topic: str, asked: FetchPartition, left: int, *, first: bool
+) -> PartitionData:
+    max_bytes = min(asked.partition_max_bytes, left)
+    try:
+        with call.strike.around(topic, asked.partition):
+            log = _log_with_offset(call, topic, asked)
+            records = log.read(asked.fetch_offset, max_bytes, at_least_one=first)
+    except Refused as refused:
+        return PartitionData(
+            partition_index=asked.partition, error_code=refused.code, high_watermark=-1, records=b""
+        )
+    return PartitionData(
+        partition_index=asked.partition,
+        high_watermark=log.end_offset,
+        last_stable_offset=log.end_offset,
+        log_start_offset=0,
+        records=records,
+    )
+
+
+def _log_with_offset(call: Call, topic: str, asked: FetchPartition) -> PartitionLog:
+    partition = call.state.led_partition(
+        call.node_id, topic, asked.partition, leader_epoch=asked.current_leader_epoch
+    )
+    if not 0 <= asked.fetch_offset <= partition.log.end_offset:
+        raise Refused(OffsetOutOfRange, f"the log ends at {partition.log.end_offset}")
+    return partition.log

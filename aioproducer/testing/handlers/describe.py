@@ -1,0 +1,168 @@
+"""Metadata and CreateTopics: which topics there are, and who leads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aioproducer.errors import (
+    InvalidConfig,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    LeaderNotAvailable,
+    RebootstrapRequired,
+    UnknownTopicId,
+)
+from aioproducer.protocol.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from aioproducer.protocol.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aioproducer.testing.faults import Target
+from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.refusal import Refused
+from aioproducer.testing.state import ClusterState, Partition, Topic, TopicConfig
+
+WHOLE_ANSWER_ERROR_SINCE = 13
+"""KIP-1102."""
+
+
+async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
+    """Describe the nodes that are alive, and the topics asked for."""
+    asked = request.topics
+    if asked is None:
+        asked = [MetadataRequestTopic(name=name) for name in call.state.topics]
+    alive = call.state.alive_nodes()
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node.node_id, host=node.address.host, port=node.address.port)
+            for node in alive
+        ],
+        cluster_id=call.state.cluster_id,
+        controller_id=min(node.node_id for node in alive),
+        topics=[_describe(call, each, may_create=request.allow_auto_topic_creation) for each in asked],
+    )
+    if call.version >= WHOLE_ANSWER_ERROR_SINCE and _asks_to_rebootstrap(call, response):
+        return MetadataResponse(brokers=[], topics=[], error_code=RebootstrapRequired.code)
+    return response
+
+
+def metadata_targets(request: MetadataRequest, state: ClusterState) -> Iterator[Target]:
+    """Yield the topics that are asked about."""
+    if request.topics is None:
+        yield from map(Target, state.topics)
+    else:
+        for topic in request.topics:
+            yield Target(_name(topic, state))
+
+
+def _name(asked: MetadataRequestTopic, state: ClusterState) -> str | None:
+    if asked.name is not None:
+        return asked.name
+    ids = (topic.name for topic in state.topics.values() if topic.topic_id == asked.topic_id)
+    return next(ids, None)
+
+
+def _asks_to_rebootstrap(call: Call, response: MetadataResponse) -> bool:
+    """Whether the script has answered this code, which is never one topic's."""
+    try:
+        with call.strike.around():
+            pass
+    except Refused as refused:
+        return refused.code == RebootstrapRequired.code
+    return any(topic.error_code == RebootstrapRequired.code for topic in response.topics)
+
+
+def _describe(call: Call, asked: MetadataRequestTopic, *, may_create: bool) -> MetadataResponseTopic:
+    state = call.state
+    name = _name(asked, state)
+    try:
+        with call.strike.around(name):
+            topic = _find_or_create(state, name, may_create=may_create)
+    except Refused as refused:
+        return MetadataResponseTopic(
+            error_code=refused.code, name=name, topic_id=asked.topic_id, partitions=[]
+        )
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[_describe_partition(state, *each) for each in enumerate(topic.partitions)],
+    )
+
+
+def _find_or_create(state: ClusterState, name: str | None, *, may_create: bool) -> Topic:
+    if name is None:
+        raise Refused(UnknownTopicId, "there is no topic with this id")
+    if name not in state.topics and may_create and state.auto_create_topics:
+        state.add_topic(state.new_topic(name))
+    return state.topic(name)
+
+
+def _describe_partition(state: ClusterState, index: int, partition: Partition) -> MetadataResponsePartition:
+    """Describe a partition as if the leader had the only replica: without it, there is none to lead."""
+    leader = state.leader(partition)
+    replicas = (partition.leader,)
+    return MetadataResponsePartition(
+        error_code=LeaderNotAvailable.code if leader is None else 0,
+        partition_index=index,
+        leader_id=-1 if leader is None else leader.node_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
+        offline_replicas=replicas if leader is None else (),
+    )
+
+
+async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create topics; every node may be asked, as in KRaft the others pass it on to the controller."""
+    return CreateTopicsResponse(
+        topics=[_create(call, topic, validate_only=request.validate_only) for topic in request.topics]
+    )
+
+
+def create_topics_targets(request: CreateTopicsRequest, _state: ClusterState) -> Iterator[Target]:
+    """Yield the topics that are created."""
+    for topic in request.topics:
+        yield Target(topic.name)
+
+
+def _create(call: Call, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    try:
+        with call.strike.around(asked.name):
+            topic = _new_topic(call.state, asked)
+            if not validate_only:
+                call.state.add_topic(topic)
+    except Refused as refused:
+        return CreatableTopicResult(name=asked.name, error_code=refused.code, error_message=refused.message)
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=1,
+    )
+
+
+def _new_topic(state: ClusterState, asked: CreatableTopic) -> Topic:
+    if asked.assignments:
+        raise Refused(InvalidRequest, "this broker chooses the leaders itself")
+    if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= len(state.nodes):
+        raise Refused(InvalidReplicationFactor, f"there are {len(state.nodes)} brokers")
+    configs = {config.name: config.value for config in asked.configs}
+    message_max_bytes = configs.get("max.message.bytes")
+    if message_max_bytes is not None and not message_max_bytes.isdecimal():
+        raise Refused(InvalidConfig, f"max.message.bytes cannot be {message_max_bytes!r}")
+    config = TopicConfig(
+        log_append_time=configs.get("message.timestamp.type") == "LogAppendTime",
+        compacted="compact" in (configs.get("cleanup.policy") or ""),
+        message_max_bytes=None if message_max_bytes is None else int(message_max_bytes),
+    )
+    return state.new_topic(asked.name, None if asked.num_partitions == -1 else asked.num_partitions, config)

@@ -1,0 +1,122 @@
+"""Produce: batches are appended, or refused, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aioproducer.clock import wall_ms
+from aioproducer.errors import (
+    InvalidRecord,
+    InvalidRequiredAcks,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    UnsupportedCompressionType,
+)
+from aioproducer.protocol.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from aioproducer.testing.faults import HangUp, Target
+from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.log import Appended, is_zstd
+from aioproducer.testing.refusal import Refused
+from aioproducer.testing.state import ClusterState
+
+ZSTD_SINCE = 7
+"""KIP-110: older clients could not read what such a request writes."""
+LEADER_HINTS_SINCE = 10
+"""KIP-951."""
+
+
+async def produce(call: Call, request: ProduceRequest) -> ProduceResponse | None:
+    """Append; with acks=0 the only answer there can be is a closed connection."""
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    _answer_for(call, request, topic.name, data) for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+    answers = [answer for topic in response.responses for answer in topic.partition_responses]
+    if request.acks == 0:
+        if any(answer.error_code for answer in answers):
+            raise HangUp
+        return None
+    hinted = {answer.current_leader.leader_id for answer in answers}
+    response.node_endpoints = [
+        NodeEndpoint(node_id=node.node_id, host=node.address.host, port=node.address.port)
+        for node in call.state.alive_nodes()
+        if node.node_id in hinted
+    ]
+    return response
+
+
+def produce_targets(request: ProduceRequest, _state: ClusterState) -> Iterator[Target]:
+    """Yield the partitions that are written to."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            yield Target(topic.name, data.index)
+
+
+def _answer_for(
+    call: Call, request: ProduceRequest, topic: str, data: PartitionProduceData
+) -> PartitionProduceResponse:
+    try:
+        with call.strike.around(topic, data.index):
+            appended = _append(call, request, topic, data)
+    except Refused as refused:
+        return _refusal(call, topic, data.index, refused)
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=0,
+    )
+
+
+def _append(call: Call, request: ProduceRequest, topic: str, data: PartitionProduceData) -> Appended:
+    if request.acks not in {-1, 0, 1}:
+        raise Refused(InvalidRequiredAcks, f"acks cannot be {request.acks}")
+    if request.transactional_id is not None:
+        raise Refused(NotCoordinator, "this broker knows no transactions")
+    partition = call.state.led_partition(call.node_id, topic, data.index)
+    if data.records is None:
+        raise Refused(InvalidRecord, "there must be exactly one record batch for each partition")
+    if call.version < ZSTD_SINCE and is_zstd(data.records):
+        raise Refused(UnsupportedCompressionType, f"zstd needs Produce version {ZSTD_SINCE}")
+    return partition.log.append(
+        data.records,
+        leader_epoch=partition.leader_epoch,
+        max_bytes=call.state.max_bytes(topic),
+        now_ms=wall_ms(),
+    )
+
+
+def _refusal(call: Call, topic: str, index: int, refused: Refused) -> PartitionProduceResponse:
+    response = PartitionProduceResponse(
+        index=index,
+        error_code=refused.code,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=position, batch_index_error_message=message)
+            for position, message in refused.record_errors.items()
+        ],
+        error_message=refused.message,
+    )
+    if call.version >= LEADER_HINTS_SINCE and refused.code == NotLeaderOrFollower.code:
+        partition = call.state.partition(topic, index)
+        response.current_leader = LeaderIdAndEpoch(
+            leader_id=partition.leader, leader_epoch=partition.leader_epoch
+        )
+    return response

@@ -1,0 +1,60 @@
+"""Which API is served by what, and how the script and the counters call it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.create_topics import CreateTopicsRequest
+from aioproducer.protocol.fetch import FetchRequest
+from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.list_offsets import ListOffsetsRequest
+from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.schema import Message, Request
+from aioproducer.testing.faults import Target
+from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.handlers.connect import api_versions, find_coordinator, init_producer_id
+from aioproducer.testing.handlers.consume import (
+    fetch,
+    fetch_targets,
+    list_offsets,
+    list_offsets_targets,
+)
+from aioproducer.testing.handlers.describe import (
+    create_topics,
+    create_topics_targets,
+    metadata,
+    metadata_targets,
+)
+from aioproducer.testing.handlers.produce import produce, produce_targets
+from aioproducer.testing.state import ClusterState
+
+Handler = Callable[[Call, Any], Awaitable[Message | None]]
+Targets = Callable[[Any, ClusterState], Iterable[Target]]
+
+
+def _the_node_itself(_request: Request[Any], _state: ClusterState) -> Iterable[Target]:
+    return ()
+
+
+class Api(NamedTuple):
+    """One API; no answer is sent where *handle* returns None."""
+
+    name: str
+    handle: Handler
+    targets: Targets = _the_node_itself
+
+
+APIS: dict[int, Api] = {
+    ApiVersionsRequest.API_KEY: Api("api_versions", api_versions),
+    CreateTopicsRequest.API_KEY: Api("create_topics", create_topics, create_topics_targets),
+    FetchRequest.API_KEY: Api("fetch", fetch, fetch_targets),
+    FindCoordinatorRequest.API_KEY: Api("find_coordinator", find_coordinator),
+    InitProducerIdRequest.API_KEY: Api("init_producer_id", init_producer_id),
+    ListOffsetsRequest.API_KEY: Api("list_offsets", list_offsets, list_offsets_targets),
+    MetadataRequest.API_KEY: Api("metadata", metadata, metadata_targets),
+    ProduceRequest.API_KEY: Api("produce", produce, produce_targets),
+}

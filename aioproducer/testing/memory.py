@@ -1,0 +1,191 @@
+# ruff: noqa: D102, SLF001 - the methods are those of asyncio.Transport, and the two ends are one thing
+"""A connection without a socket: two transports of one event loop, joined in memory.
+
+The bytes never leave the loop, which makes connections deterministic and lets virtual time work. Both ends are
+ordinary `asyncio.StreamReader` / `StreamWriter` pairs, with flow control, half-close, resets and
+`connection_lost` as a socket has them; only the kernel is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Iterable
+
+from aioproducer.net.dial import Address, Streams, routes
+from aioproducer.testing.listener import Accept
+
+_ports = itertools.count(9092)
+"""Two clusters have brokers of the same names; the port tells them apart."""
+
+HIGH_WATER_BYTES = 64 * 1024  # asyncio's own default
+PIECE_BYTES = 64 * 1024
+"""The most that arrives at once: a reader that wants no more can say so between two pieces."""
+
+
+class MemoryListener:
+    """A listener within one event loop, at an address of its own."""
+
+    def __init__(self, host: str) -> None:
+        self.address = Address(host, next(_ports))
+
+    async def open(self, accept: Accept) -> None:
+        """Call *accept* with each new connection from now on."""
+        loop = asyncio.get_running_loop()
+
+        async def connect(_host: str, _port: int) -> Streams:
+            if loop is not asyncio.get_running_loop():
+                raise RuntimeError(f"{self.address} is in the memory of another loop; use transport='tcp'")
+            return open_pair(accept, self.address)
+
+        routes[self.address] = connect
+
+    def close(self) -> None:
+        """Refuse connections, as a host does where nothing listens on the port.
+
+        The route stays: an address is never used again, and who comes late is refused without asking DNS.
+        """
+        routes[self.address] = _refuse
+
+    async def wait_closed(self) -> None:
+        """Return: there is nothing to wait for."""
+
+
+async def _refuse(host: str, port: int) -> Streams:
+    raise ConnectionRefusedError(f"nothing listens on {host}:{port}")
+
+
+def open_pair(accept: Accept, address: Address) -> Streams:
+    """Return the client's end of a new connection; *accept* has been called with the server's end."""
+    loop = asyncio.get_running_loop()
+    client_reader, server_reader = asyncio.StreamReader(loop=loop), asyncio.StreamReader(loop=loop)
+    client_protocol = asyncio.StreamReaderProtocol(client_reader, loop=loop)
+    server_protocol = asyncio.StreamReaderProtocol(server_reader, accept, loop=loop)
+    client = MemoryTransport(loop, client_protocol, peername=address)
+    server = MemoryTransport(loop, server_protocol, sockname=address)
+    client.join(server)
+    server_protocol.connection_made(server)
+    client_protocol.connection_made(client)
+    return client_reader, asyncio.StreamWriter(client, client_protocol, client_reader, loop)
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a connection. What is written waits here until the other end reads."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol, **extra: Address) -> None:
+        super().__init__(extra)
+        self._loop = loop
+        self._protocol = protocol
+        self._outgoing: deque[bytes] = deque()
+        self._outgoing_bytes = 0
+        self._delivery: asyncio.Handle | None = None
+        self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
+        self._writing_paused = False
+        self._reading = True
+        self._closing = False
+        self._eof_written = False
+        self._lost = False
+
+    def join(self, peer: MemoryTransport) -> None:
+        """Make *peer* the other end of this one."""
+        self._peer, peer._peer = peer, self
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._eof_written:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self._closing or not data:
+            return
+        chunk = bytes(data)  # the caller may reuse a mutable buffer once write() has returned
+        self._outgoing.extend(chunk[at : at + PIECE_BYTES] for at in range(0, len(chunk), PIECE_BYTES))
+        self._outgoing_bytes += len(chunk)
+        self._deliver_soon()
+        if self._outgoing_bytes > self._high and not self._writing_paused:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._closing and not self._eof_written:
+            self._eof_written = True
+            self._deliver_soon()
+
+    def close(self) -> None:
+        """Close once everything written has been delivered."""
+        if not self._closing:
+            self._closing = True
+            self._deliver_soon()
+
+    def abort(self) -> None:
+        """Close now: what was not delivered is lost, and the other end sees a reset."""
+        self._lose(None)
+        self._peer._lose(ConnectionResetError("connection reset by peer"))
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._peer._deliver_soon()
+
+    def is_reading(self) -> bool:
+        return self._reading and not self._closing
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def get_write_buffer_size(self) -> int:
+        return self._outgoing_bytes
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = HIGH_WATER_BYTES if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def _deliver_soon(self) -> None:
+        if self._delivery is None and not self._lost:
+            self._delivery = self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        """Hand over what the other end is willing to read, then the end of the stream if it has come."""
+        self._delivery = None
+        if self._lost:
+            return
+        peer = self._peer
+        if peer._closing and self._outgoing:
+            self._lose(BrokenPipeError("the other end is closed"))
+            return
+        while self._outgoing and peer.is_reading():
+            chunk = self._outgoing.popleft()
+            self._outgoing_bytes -= len(chunk)
+            peer._protocol.data_received(chunk)
+        if self._writing_paused and self._outgoing_bytes <= self._low:
+            self._writing_paused = False
+            self._protocol.resume_writing()
+        if not self._outgoing and (self._closing or self._eof_written):
+            peer._end_of_stream()
+            if self._closing:
+                self._lose(None)
+
+    def _end_of_stream(self) -> None:
+        if not self._closing and not self._protocol.eof_received():
+            self.close()
+
+    def _lose(self, cause: Exception | None) -> None:
+        self._closing = True
+        if not self._lost:
+            self._lost = True
+            self._outgoing.clear()
+            self._outgoing_bytes = 0
+            self._loop.call_soon(self._protocol.connection_lost, cause)
+            self._peer._deliver_soon()  # which finds out that nobody will read what waits there

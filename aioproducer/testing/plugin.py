@@ -1,0 +1,40 @@
+"""The pytest plugin: the fixture `kafka_cluster`.
+
+    def test_orders_are_sent(kafka_cluster):
+        place_order(servers=kafka_cluster.bootstrap_servers)
+        [record] = kafka_cluster.records("orders", 0)
+
+    @pytest.mark.kafka_cluster(brokers=3, topics={"orders": 6})
+    async def test_...(kafka_cluster): ...
+
+The cluster runs on a thread of its own, so it serves synchronous tests, pytest-asyncio and anyio alike.
+pytest imports this module at every start, also for those who do not use it: it imports nothing else of ours
+until the fixture is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from aioproducer.testing.threaded import ThreadedCluster
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers", "kafka_cluster(...): arguments for the cluster of the fixture kafka_cluster"
+    )
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[ThreadedCluster]:
+    """Give the test a Kafka cluster of its own; the marker `kafka_cluster` takes the arguments of `Cluster`."""
+    from aioproducer.testing.threaded import ThreadedCluster  # noqa: PLC0415 - see above
+
+    marker = request.node.get_closest_marker("kafka_cluster")
+    with ThreadedCluster(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as cluster:
+        yield cluster

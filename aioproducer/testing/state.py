@@ -1,0 +1,192 @@
+"""What the nodes of a cluster share: topics, logs, leaders.
+
+In Kafka this is the controller's log and the replicas of every partition. Here it is one object in memory: each node
+could lead any partition, and a new leader has everything that the old one had.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aioproducer.errors import (
+    FencedLeaderEpoch,
+    InvalidPartitions,
+    InvalidTopicException,
+    NotLeaderOrFollower,
+    TopicAlreadyExists,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from aioproducer.net.dial import Address
+from aioproducer.testing.faults import Target
+from aioproducer.testing.log import PartitionLog
+from aioproducer.testing.refusal import Refused
+
+_LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(slots=True)
+class Node:
+    """One broker, as the others know it."""
+
+    node_id: int
+    address: Address
+    alive: bool = True
+
+
+@dataclass(slots=True)
+class Partition:
+    """A partition's log, and who may write to it. A leader that is not alive is none."""
+
+    log: PartitionLog
+    leader: int
+    leader_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What topics may have different from each other."""
+
+    log_append_time: bool = False
+    compacted: bool = False
+    message_max_bytes: int | None = None
+    """None: the cluster's."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic. Deleted and created again it has another id."""
+
+    name: str
+    config: TopicConfig
+    topic_id: bytes = field(default_factory=lambda: uuid.uuid4().bytes)
+    partitions: list[Partition] = field(default_factory=list)
+
+
+DEFAULT_CONFIG = TopicConfig()
+
+
+class ClusterState:
+    """The topics and nodes of one cluster, and what its clients asked for."""
+
+    def __init__(self, *, auto_create_topics: bool, default_partitions: int, message_max_bytes: int) -> None:
+        self.cluster_id = uuid.uuid4().hex[:22]
+        self.auto_create_topics = auto_create_topics
+        self.default_partitions = default_partitions
+        self.message_max_bytes = message_max_bytes
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+        self.new_producer_ids = itertools.count(1000)
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """How many requests came, by their kind and the node that was asked."""
+        self.produce_requests: dict[Target, list[int]] = {}
+        """The nodes that were asked to append to a partition, in order."""
+
+    def note(self, request: str, node_id: int, targets: Iterable[Target]) -> None:
+        """Count a request, and remember who was asked to append to which partition."""
+        self.requests[request, node_id] += 1
+        if request == "produce":
+            for target in targets:
+                self.produce_requests.setdefault(target, []).append(node_id)
+
+    def new_topic(
+        self, name: str, partitions: int | None = None, config: TopicConfig = DEFAULT_CONFIG
+    ) -> Topic:
+        """Return a topic that could be added; its partitions are led by the nodes in turn.
+
+        Raises: Refused, here as below, with the error that a broker answers.
+        """
+        if not _LEGAL_NAME.fullmatch(name):
+            raise Refused(InvalidTopicException, f"{name!r} is no topic name")
+        if name in self.topics:
+            raise Refused(TopicAlreadyExists, f"topic {name} exists already")
+        topic = Topic(name, config)
+        self._grow(topic, self.default_partitions if partitions is None else partitions)
+        return topic
+
+    def add_topic(self, topic: Topic) -> None:
+        """Let clients find *topic*."""
+        self.topics[topic.name] = topic
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Raises: Refused."""
+        for partition in self.topic(name).partitions:
+            partition.log.wake()
+        del self.topics[name]
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, *total* in all. Raises: Refused."""
+        topic = self.topic(name)
+        if total <= len(topic.partitions):
+            raise Refused(InvalidPartitions, f"topic {name} has {len(topic.partitions)} partitions already")
+        self._grow(topic, total)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic. Raises: Refused."""
+        try:
+            return self.topics[name]
+        except KeyError:
+            raise Refused(UnknownTopicOrPartition, f"there is no topic {name}") from None
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """Return a partition. Raises: Refused."""
+        partitions = self.topic(topic).partitions
+        if not 0 <= index < len(partitions):
+            raise Refused(UnknownTopicOrPartition, f"topic {topic} has no partition {index}")
+        return partitions[index]
+
+    def led_partition(self, node_id: int, topic: str, index: int, *, leader_epoch: int = -1) -> Partition:
+        """Return a partition that *node_id* leads, in *leader_epoch* if the client knows it (KIP-320).
+
+        Raises: Refused.
+        """
+        partition = self.partition(topic, index)
+        if partition.leader != node_id:
+            raise Refused(NotLeaderOrFollower, f"node {node_id} does not lead {topic}-{index}")
+        if 0 <= leader_epoch < partition.leader_epoch:
+            raise Refused(FencedLeaderEpoch, f"leader epoch {leader_epoch} is over")
+        if leader_epoch > partition.leader_epoch:
+            raise Refused(UnknownLeaderEpoch, f"leader epoch {leader_epoch} has not come yet")
+        return partition
+
+    def max_bytes(self, topic: str) -> int:
+        """Return how large a batch of *topic* may be. Raises: Refused."""
+        own = self.topic(topic).config.message_max_bytes
+        return self.message_max_bytes if own is None else own
+
+    def leader(self, partition: Partition) -> Node | None:
+        """Return the node that leads, if it is alive."""
+        node = self.nodes.get(partition.leader)
+        return node if node is not None and node.alive else None
+
+    def move_leader(self, partition: Partition, to_node: int) -> None:
+        """Let another node lead, in a new leader epoch; who waits for records at the old one is told."""
+        partition.leader = to_node
+        partition.leader_epoch += 1
+        partition.log.wake()
+
+    def alive_nodes(self) -> list[Node]:
+        """Return the nodes that a client is told of."""
+        return [node for node in self.nodes.values() if node.alive]
+
+    def led_by(self, node_id: int) -> list[Partition]:
+        """Return the partitions that a node leads, or did until it was stopped."""
+        return [
+            partition
+            for topic in self.topics.values()
+            for partition in topic.partitions
+            if partition.leader == node_id
+        ]
+
+    def _grow(self, topic: Topic, total: int) -> None:
+        if total < 1:
+            raise Refused(InvalidPartitions, f"a topic cannot have {total} partitions")
+        node_ids = sorted(self.nodes)
+        for index in range(len(topic.partitions), total):
+            log = PartitionLog(log_append_time=topic.config.log_append_time, compacted=topic.config.compacted)
+            topic.partitions.append(Partition(log, leader=node_ids[index % len(node_ids)]))

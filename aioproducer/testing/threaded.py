@@ -1,0 +1,147 @@
+"""A cluster for code that is not on its event loop: synchronous tests, other clients, other loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from aioproducer.records.decode import DecodedBatch, DecodedRecord
+from aioproducer.testing.cluster import Cluster
+from aioproducer.testing.faults import Rule
+
+
+class ThreadedCluster:
+    """A `Cluster` on a thread and event loop of its own, with the same methods, all of them synchronous.
+
+        with ThreadedCluster(topics={"orders": 3}) as cluster:
+            confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+
+    It takes the arguments of `Cluster`, except for the transport: sockets are what threads have in common.
+    """
+
+    def __init__(self, brokers: int = 1, topics: Mapping[str, int] | None = None, **options: Any) -> None:
+        self._cluster = Cluster(brokers, topics, **options)
+        self._exit = ExitStack()
+        self._portal: BlockingPortal
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            self._portal = opened.enter_context(start_blocking_portal())
+            opened.enter_context(self._portal.wrap_async_context_manager(self._cluster))
+            self._exit = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """See `Cluster`."""
+        return self._cluster.bootstrap_servers
+
+    def records(self, topic: str, partition: int) -> list[DecodedRecord]:
+        """See `Cluster`."""
+        return self._portal.call(self._cluster.records, topic, partition)
+
+    def batches(self, topic: str, partition: int) -> list[DecodedBatch]:
+        """See `Cluster`."""
+        return self._portal.call(self._cluster.batches, topic, partition)
+
+    def wait_for_records(
+        self, topic: str, partition: int, count: int, *, timeout_s: float = 10.0
+    ) -> list[DecodedRecord]:
+        """See `Cluster`. Raises: TimeoutError."""
+
+        async def wait() -> list[DecodedRecord]:
+            async with asyncio.timeout(timeout_s):
+                return await self._cluster.wait_for_records(topic, partition, count)
+
+        return self._portal.call(wait)
+
+    def produce_requests(self, topic: str, partition: int) -> list[int]:
+        """See `Cluster`."""
+        return self._portal.call(self._cluster.produce_requests, topic, partition)
+
+    def request_count(self, request: str, *, node: int | None = None) -> int:
+        """See `Cluster`."""
+        return self._portal.call(partial(self._cluster.request_count, request, node=node))
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        log_append_time: bool = False,
+        compacted: bool = False,
+        message_max_bytes: int | None = None,
+    ) -> None:
+        """See `Cluster`."""
+        create = partial(
+            self._cluster.create_topic,
+            log_append_time=log_append_time,
+            compacted=compacted,
+            message_max_bytes=message_max_bytes,
+        )
+        self._portal.call(create, name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        """See `Cluster`."""
+        self._portal.call(self._cluster.delete_topic, name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(self._cluster.add_partitions, name, total)
+
+    def move_leader(self, topic: str, partition: int, *, to_broker: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(partial(self._cluster.move_leader, topic, partition, to_broker=to_broker))
+
+    def on(
+        self,
+        request: str | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+        times: int | None = 1,
+        after: int = 0,
+    ) -> Rule:
+        """See `Cluster`. The rule is there at once: give it its faults before the requests it is for are sent."""
+        rule = partial(
+            self._cluster.on,
+            request,
+            topic=topic,
+            partition=partition,
+            node=node,
+            times=times,
+            after=after,
+        )
+        return self._portal.call(rule)
+
+    def stop_broker(self, node_id: int, *, failover: bool = False) -> None:
+        """See `Cluster`."""
+        self._portal.call(partial(self._cluster.stop_broker, node_id, failover=failover))
+
+    def start_broker(self, node_id: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(self._cluster.start_broker, node_id)
+
+    def freeze_broker(self, node_id: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(self._cluster.freeze_broker, node_id)
+
+    def thaw_broker(self, node_id: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(self._cluster.thaw_broker, node_id)
+
+    def disconnect(self, node_id: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(self._cluster.disconnect, node_id)
