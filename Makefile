@@ -8,7 +8,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint types architecture unit property scenarios kafka format coverage constraints clean
+.PHONY: help venv demo test lint types architecture unit property conformance scenarios kafka format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ venv: $(VENV)/.dev  ## create .venv with everything the tests need
 demo: $(VENV)/.runtime  ## see the producer at work against a broker in the same process
 	@$(BIN)/aioproducer demo
 
-test: lint types architecture unit property scenarios kafka  ## every check, cheap ones first
+test: lint types architecture unit property conformance scenarios kafka  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
 lint: $(VENV)/.dev  ## ruff: rules and formatting
@@ -42,6 +42,10 @@ unit: $(VENV)/.dev  ## one test file per module
 property: $(VENV)/.dev  ## what must hold for any input (hypothesis)
 	$(SAY) "property"
 	@$(PYTEST) tests/property -q
+
+conformance: $(VENV)/.dev  ## our messages against Kafka's own definitions (from the broker's jars)
+	$(SAY) "conformance"
+	@$(PYTEST) tests/conformance -q
 
 scenarios: $(VENV)/.dev  ## whole stories against the in-process broker
 	$(SAY) "scenarios"

@@ -1,0 +1,113 @@
+"""Kafka's own message definitions (`common/message/*.json`), out of the jar of the Java client, in our terms."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from zipfile import ZipFile
+
+from aioproducer.protocol.fields import FieldSpec, field_specs
+from tests.kafka.apache.jars import class_path, pinned
+
+FOREVER = 0x7FFF
+_STRUCT = "a struct of defaults"
+_ZERO: dict[str, object] = {"string": "", "uuid": bytes(16), "records": None}
+
+
+@dataclass(frozen=True)
+class Described:
+    """What one version has at one place of a message."""
+
+    name: str
+    type: str
+    nullable: bool
+    ignorable: bool
+    tag: int | None
+    default: object
+    fields: tuple[Described, ...]
+
+
+@cache
+def definition(name: str) -> Any:
+    """Return Kafka's definition of a message."""
+    class_path()  # fetches what is missing
+    (clients,) = (jar.path for jar in pinned() if ":kafka-clients:" in jar.coordinate)
+    with ZipFile(clients) as jar:
+        text = jar.read(f"common/message/{name}.json").decode()
+    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+
+
+def versions(text: str) -> tuple[int, int]:
+    """Return the first and last of `3-12`, `3+` or `3`; nothing, as (1, 0), of `none`."""
+    if text == "none":
+        return 1, 0
+    if text.endswith("+"):
+        return int(text[:-1]), FOREVER
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
+def as_kafka_says(fields: Any, version: int) -> tuple[Described, ...]:
+    """Describe what *version* has of Kafka's *fields*."""
+    return tuple(_kafka_field(each, version) for each in fields if _within(version, each["versions"]))
+
+
+def as_declared(cls: type[Any], version: int) -> tuple[Described, ...]:
+    """Describe what *version* has of one of our messages or structs."""
+    return tuple(
+        _our_field(name, spec, version) for name, spec in field_specs(cls).items() if spec.exists_in(version)
+    )
+
+
+def _within(version: int, text: str) -> bool:
+    first, last = versions(text)
+    return first <= version <= last
+
+
+def _kafka_field(field: Any, version: int) -> Described:
+    tagged = _within(version, field.get("taggedVersions", "none"))
+    return Described(
+        name=_snake_case(field["name"]),
+        type=field["type"],
+        nullable=_within(version, field.get("nullableVersions", "none")),
+        ignorable=field.get("ignorable", False),
+        tag=field["tag"] if tagged else None,
+        default=_kafka_default(field["type"], field.get("default")),
+        fields=as_kafka_says(field.get("fields", ()), version),
+    )
+
+
+def _kafka_default(type_: str, default: object) -> object:
+    if default == "null":
+        return None
+    if type_.startswith("[]"):
+        return ()
+    if type_.startswith("int"):
+        return int(str(default or 0), 0)
+    if type_ == "bool":
+        return str(default).lower() == "true"
+    return default if default is not None else _ZERO.get(type_, _STRUCT)
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _our_field(name: str, spec: FieldSpec, version: int) -> Described:
+    inner = getattr(spec.type, "item", spec.type)
+    struct: type[Any] | None = getattr(inner, "cls", None)
+    default = spec.default()
+    if struct is not None and default == struct():
+        default = _STRUCT
+    return Described(
+        name=name,
+        type=spec.type.name,
+        nullable=spec.nullable_in(version),
+        ignorable=spec.ignorable,
+        tag=spec.tag,
+        default=tuple(default) if spec.type.name.startswith("[]") else default,
+        fields=as_declared(struct, version) if struct is not None else (),
+    )

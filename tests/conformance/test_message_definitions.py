@@ -1,0 +1,35 @@
+"""Our messages say what Kafka's own definitions say: names, order, types, nullability, defaults, versions, tags."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.protocol.schema import Message, Request
+from tests.conformance.definitions import FOREVER, as_declared, as_kafka_says, definition, versions
+from tests.property.messages import MESSAGES, message_id
+
+CLASSES = sorted({cls for cls, _ in MESSAGES}, key=lambda cls: cls.__name__)
+
+
+@pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=message_id)
+def test_a_version_has_the_fields_that_kafka_says(cls: type[Message], version: int) -> None:
+    kafka = definition(cls.__name__)
+    assert as_declared(cls, version) == as_kafka_says(kafka["fields"], version)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=message_id)
+def test_the_api_key_and_the_versions_are_kafkas(cls: type[Message]) -> None:
+    kafka = definition(cls.__name__)
+    assert kafka["apiKey"] == cls.API_KEY
+    assert kafka["type"] == ("request" if issubclass(cls, Request) else "response")
+    assert versions(kafka["flexibleVersions"]) == (cls.FLEXIBLE_FROM, FOREVER)
+    lowest, highest = versions(kafka["validVersions"])
+    assert lowest <= cls.VERSIONS[0] <= cls.VERSIONS[1] <= highest
+
+
+def test_the_oracle_would_notice() -> None:
+    """A check of the check: another version's fields are not these."""
+    kafka = definition("ProduceResponse")
+    (produce,) = (cls for cls in CLASSES if cls.__name__ == "ProduceResponse")
+    assert as_declared(produce, 9) != as_kafka_says(kafka["fields"], 10)
+    assert as_declared(produce, 7) != as_kafka_says(kafka["fields"], 8)

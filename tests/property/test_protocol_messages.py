@@ -1,0 +1,87 @@
+"""What must hold for every message in every version, whatever is in it and whatever is sent in its place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.apis import REQUESTS
+from aioproducer.protocol.frames import decode_request, decode_response, encode_request, encode_response
+from aioproducer.protocol.schema import Message, Request, decode, encode
+from tests.property.messages import MESSAGES, instances, message_id
+
+some_message = st.sampled_from(MESSAGES)
+
+
+@pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=message_id)
+@settings(max_examples=10)  # for each of a hundred
+@given(data=st.data())
+def test_what_is_read_is_what_was_written(cls: type[Message], version: int, data: st.DataObject) -> None:
+    message = data.draw(instances(cls, version))
+    assert decode(cls, version, encode(message, version)) == message
+
+
+@given(some_message, st.integers(-(2**31), 2**31 - 1), st.none() | st.text(max_size=20), st.data())
+def test_a_frame_is_read_by_the_other_side(
+    kind: tuple[type[Message], int], correlation_id: int, client_id: str | None, data: st.DataObject
+) -> None:
+    cls, version = kind
+    message = data.draw(instances(cls, version))
+    if isinstance(message, Request):
+        frame = encode_request(message, version, correlation_id, client_id)
+        header, pos = decode_request(frame[4:], REQUESTS)
+        assert header == (cls.API_KEY, version, correlation_id, client_id)
+        assert decode(cls, version, frame[4:], pos) == message
+    else:
+        frame = encode_response(message, version, correlation_id)
+        assert decode_response(cls, version, frame[4:]) == (correlation_id, message)
+    assert int.from_bytes(frame[:4]) == len(frame) - 4
+
+
+@given(some_message, st.data())
+def test_a_message_that_is_cut_anywhere_is_a_protocol_error(
+    kind: tuple[type[Message], int], data: st.DataObject
+) -> None:
+    cls, version = kind
+    wire = encode(data.draw(instances(cls, version)), version)
+    for end in range(len(wire)):
+        with pytest.raises(ProtocolError):
+            decode(cls, version, wire[:end])
+
+
+@given(some_message, st.data())
+def test_a_message_with_other_bytes_put_in_is_read_or_a_protocol_error(
+    kind: tuple[type[Message], int], data: st.DataObject
+) -> None:
+    cls, version = kind
+    wire = encode(data.draw(instances(cls, version)), version)
+    at = data.draw(st.integers(0, len(wire)))
+    hostile = st.sampled_from([b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x80\0\0\0", b"\xff" * 12])
+    put = data.draw(hostile | st.binary(min_size=1, max_size=8))
+    wire[at : at + len(put)] = put
+    read_or_refused(cls, version, bytes(wire))
+
+
+@given(some_message, st.binary(max_size=200))
+def test_any_bytes_at_all_are_read_or_a_protocol_error(kind: tuple[type[Message], int], junk: bytes) -> None:
+    read_or_refused(*kind, junk)
+
+
+@given(st.binary(max_size=200))
+def test_any_payload_at_all_has_a_request_header_or_is_a_protocol_error(junk: bytes) -> None:
+    try:
+        header, pos = decode_request(junk, REQUESTS)
+    except ProtocolError:
+        return
+    assert header.api_key == int.from_bytes(junk[:2], signed=True)
+    assert 10 <= pos <= len(junk)
+
+
+def read_or_refused(cls: type[Message], version: int, wire: bytes) -> None:
+    """Read *wire*: what comes of it can be written again; the only error there may be is a ProtocolError."""
+    try:
+        message = decode(cls, version, wire)
+    except ProtocolError:
+        return
+    assert decode(cls, version, encode(message, version)) == message

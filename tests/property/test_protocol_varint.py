@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from aioproducer.errors import ProtocolError
+from aioproducer.wire.varint import (
+    append_unsigned_varint,
+    append_varint,
+    append_varlong,
+    read_unsigned_varint,
+    read_varint,
+    read_varlong,
+    unsigned_varint_size,
+    varint_size,
+    varlong_size,
+)
+
+KINDS = {
+    "unsigned": (append_unsigned_varint, read_unsigned_varint, unsigned_varint_size, (0, 2**32 - 1)),
+    "varint": (append_varint, read_varint, varint_size, (-(2**31), 2**31 - 1)),
+    "varlong": (append_varlong, read_varlong, varlong_size, (-(2**63), 2**63 - 1)),
+}
+
+
+@given(st.sampled_from(sorted(KINDS)), st.data())
+def test_a_varint_is_read_as_it_was_written_and_as_long_as_its_size(kind: str, data: st.DataObject) -> None:
+    append, read, size, bounds = KINDS[kind]
+    value = data.draw(st.integers(*bounds))
+    buf = bytearray()
+    append(buf, value)
+    assert len(buf) == size(value)
+    assert read(bytes(buf), 0) == (value, len(buf))
+
+
+@given(st.sampled_from(sorted(KINDS)), st.binary(max_size=12))
+def test_any_bytes_are_a_varint_in_range_or_a_protocol_error(kind: str, data: bytes) -> None:
+    _, read, _, (lowest, highest) = KINDS[kind]
+    try:
+        value, end = read(data, 0)
+    except ProtocolError:
+        return
+    assert lowest <= value <= highest
+    assert 1 <= end <= len(data)

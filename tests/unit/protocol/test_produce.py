@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.protocol.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from aioproducer.protocol.schema import decode
+from tests.unit.protocol.golden import check
+
+REQUEST = ProduceRequest(
+    acks=-1,
+    timeout_ms=30_000,
+    topic_data=[
+        TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=2, records=b"batch")])
+    ],
+)
+MOVED = PartitionProduceResponse(
+    index=2,
+    error_code=6,
+    base_offset=-1,
+    log_start_offset=40,
+    record_errors=[BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="bad")],
+    error_message="moved",
+)
+RESPONSE = ProduceResponse(
+    responses=[TopicProduceResponse(name="orders", partition_responses=[MOVED])], throttle_time_ms=5
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (3, "ffff ffff 00007530 00000001 0006 6f7264657273 00000001 00000002 00000005 6261746368"),
+        (8, "ffff ffff 00007530 00000001 0006 6f7264657273 00000001 00000002 00000005 6261746368"),
+        (9, "00 ffff 00007530 02 07 6f7264657273 02 00000002 06 6261746368 00 00 00"),
+        (12, "00 ffff 00007530 02 07 6f7264657273 02 00000002 06 6261746368 00 00 00"),
+    ],
+)
+def test_the_request_has_the_form_of_its_version(version: int, wire: str) -> None:
+    check(REQUEST, version, wire)
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"),
+    [
+        (
+            3,
+            "00000001 0006 6f7264657273 00000001 00000002 0006 ffffffffffffffff ffffffffffffffff 00000005",
+        ),
+        (
+            5,
+            (
+                "00000001 0006 6f7264657273 00000001 00000002 0006 ffffffffffffffff ffffffffffffffff"
+                " 0000000000000028 00000005"
+            ),
+        ),
+        (
+            8,
+            (
+                "00000001 0006 6f7264657273 00000001 00000002 0006 ffffffffffffffff ffffffffffffffff"
+                " 0000000000000028 00000001 00000001 0003 626164 0005 6d6f766564 00000005"
+            ),
+        ),
+        (
+            9,
+            (
+                "02 07 6f7264657273 02 00000002 0006 ffffffffffffffff ffffffffffffffff"
+                " 0000000000000028 02 00000001 04 626164 00 06 6d6f766564 00 00 00000005 00"
+            ),
+        ),
+    ],
+)
+def test_the_response_has_the_form_of_its_version(version: int, wire: str) -> None:
+    check(RESPONSE, version, wire)
+
+
+def test_from_v10_on_the_response_says_who_leads_now() -> None:
+    moved_to = PartitionProduceResponse(
+        index=2, error_code=6, base_offset=-1, current_leader=LeaderIdAndEpoch(leader_id=3, leader_epoch=9)
+    )
+    response = ProduceResponse(
+        responses=[TopicProduceResponse(name="orders", partition_responses=[moved_to])],
+        node_endpoints=[NodeEndpoint(node_id=3, host="c", port=9092)],
+    )
+    wire = (
+        "02 07 6f7264657273 02 00000002 0006 ffffffffffffffff ffffffffffffffff ffffffffffffffff 01 00"
+        " 01 00 09 00000003 00000009 00 00 00000000 01 00 0d 02 00000003 02 63 00002384 00 00"
+    )
+    check(response, 10, wire)
+    assert decode(ProduceResponse, 10, bytes.fromhex(wire)) == response
+
+
+def test_without_a_hint_the_leader_is_unknown() -> None:
+    wire = bytes.fromhex("02 01 02 00000002 0000" + "00" * 24 + "01 00 00 00 00000000 00")
+    response = decode(ProduceResponse, 10, wire)
+    assert response.responses[0].partition_responses[0].current_leader == LeaderIdAndEpoch()
+    assert LeaderIdAndEpoch() == LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+
+
+def test_a_hint_in_a_version_without_hints_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 9 has no node_endpoints"):
+        check(
+            ProduceResponse(responses=[], node_endpoints=[NodeEndpoint(node_id=1, host="b", port=1)]), 9, ""
+        )

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import ProtocolError
+from aioproducer.protocol.fields import field
+from aioproducer.protocol.schema import Message, Request, append, decode, encode, message
+from aioproducer.protocol.types import INT16, STRING
+
+
+@message(api_key=99, versions=(1, 3), flexible_from=2)
+class EchoResponse(Message):
+    """What was said."""
+
+    text: str = field(STRING)
+
+
+@message(api_key=99, versions=(1, 3), flexible_from=2)
+class EchoRequest(Request[EchoResponse]):
+    """Say it."""
+
+    text: str = field(STRING)
+    times: int = field(INT16, since=3, default=1)
+
+
+def test_a_message_knows_its_api_and_versions_and_a_request_its_response() -> None:
+    assert (EchoRequest.API_KEY, EchoRequest.VERSIONS, EchoRequest.FLEXIBLE_FROM) == (99, (1, 3), 2)
+    assert EchoRequest.RESPONSE is EchoResponse
+
+
+@pytest.mark.parametrize(
+    ("version", "wire"), [(1, b"\0\2hi"), (2, b"\3hi\0"), (3, b"\3hi\0\1\0")], ids=["v1", "v2", "v3"]
+)
+def test_each_version_has_its_own_form(version: int, wire: bytes) -> None:
+    request = EchoRequest(text="hi")
+    assert encode(request, version) == wire
+    assert decode(EchoRequest, version, wire) == request
+
+
+def test_a_message_is_appended_to_what_is_there_and_read_from_there() -> None:
+    buf = bytearray(b"header")
+    append(buf, EchoRequest(text="hi"), 1)
+    assert buf == b"header\0\2hi"
+    assert decode(EchoRequest, 1, buf, 6) == EchoRequest(text="hi")
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_bytes_like_is_read(kind: type[bytes]) -> None:
+    assert decode(EchoRequest, 2, kind(b"\3hi\0")).text == "hi"
+
+
+def test_what_is_left_over_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError, match="EchoRequest v1: 2 bytes are left over"):
+        decode(EchoRequest, 1, b"\0\2hi\0\0")
+
+
+def test_a_protocol_error_names_the_message_and_its_version() -> None:
+    with pytest.raises(ProtocolError, match="EchoRequest v1: 2 bytes expected at byte 2, 1 left"):
+        decode(EchoRequest, 1, b"\0\2h")
+
+
+@pytest.mark.parametrize("version", [0, 4])
+def test_a_version_that_a_message_does_not_have_is_our_bug(version: int) -> None:
+    with pytest.raises(ValueError, match=f"EchoRequest has versions 1 to 3, not {version}"):
+        encode(EchoRequest(text="hi"), version)
+    with pytest.raises(ValueError, match=f"EchoRequest has versions 1 to 3, not {version}"):
+        decode(EchoRequest, version, b"\0\2hi")

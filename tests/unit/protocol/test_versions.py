@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import UnsupportedVersion
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.versions import ApiVersionTable
+
+
+@pytest.mark.parametrize(
+    ("offered", "picked"),
+    [((0, 13), 12), ((3, 8), 8), ((12, 20), 12), ((0, 3), 3)],
+)
+def test_the_highest_version_that_both_know_is_picked(offered: tuple[int, int], picked: int) -> None:
+    table = ApiVersionTable({0: offered})
+    assert [table.pick(ProduceRequest) for _ in range(2)] == [picked, picked]
+
+
+def test_a_cap_holds_one_api_down() -> None:
+    table = ApiVersionTable({0: (0, 13), 22: (0, 5)}, caps={0: 7, 22: 99})
+    assert table.pick(ProduceRequest) == 7
+    assert table.pick(InitProducerIdRequest) == 4
+
+
+@pytest.mark.parametrize(
+    ("offered", "offer"),
+    [
+        ({0: (0, 2)}, "the broker offers versions 0 to 2"),
+        ({0: (13, 15)}, "the broker offers versions 13 to 15"),
+        ({}, "the broker does not offer it"),
+    ],
+)
+def test_no_common_version_says_what_is_offered_and_what_is_needed(
+    offered: dict[int, tuple[int, int]], offer: str
+) -> None:
+    with pytest.raises(UnsupportedVersion) as caught:
+        ApiVersionTable(offered).pick(ProduceRequest)
+    assert str(caught.value) == (
+        f"Produce (API 0): {offer}, this client needs one of 3 to 12; it works with Kafka 0.11 and later"
+    )
+
+
+def test_a_cap_below_what_is_possible_is_no_version() -> None:
+    with pytest.raises(UnsupportedVersion, match="Produce"):
+        ApiVersionTable({0: (0, 13)}, caps={0: 2}).pick(ProduceRequest)
+
+
+def test_what_the_broker_offers_can_be_seen() -> None:
+    assert ApiVersionTable({0: (0, 13)}).offered == {0: (0, 13)}
