@@ -18,3 +18,6 @@ from aioproducer.types import (
     RecordMetadata as RecordMetadata,
     TopicPartition as TopicPartition,
 )
+from aioproducer.version import VERSION
+
+__version__ = VERSION

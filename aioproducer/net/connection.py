@@ -132,6 +132,11 @@ class Connection:
         """Whether nothing more can be sent."""
         return self._closed or self._retired or self._writer.transport.is_closing()
 
+    @property
+    def muted(self) -> bool:
+        """Whether the broker wants no requests now."""
+        return self.throttled_until > self._loop.time()
+
     def mute_until(self, when: float) -> None:
         """Note that the broker wants no requests before *when*, in loop time; callers heed `throttled_until`."""
         self.throttled_until = max(self.throttled_until, when)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version as installed_version
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from aioproducer.errors import UnsupportedVersion, broker_error
@@ -15,6 +12,7 @@ from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsRes
 from aioproducer.protocol.frames import decode_response, read_correlation_id
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.versions import ApiVersionTable
+from aioproducer.version import VERSION
 from aioproducer.wire.primitives import read_int16
 
 SOFTWARE_NAME: Final = "aioproducer"
@@ -64,9 +62,7 @@ async def handshake(
 
 
 async def _api_versions(connection: Requester, version: int) -> ApiVersionsResponse:
-    request = ApiVersionsRequest(
-        client_software_name=SOFTWARE_NAME, client_software_version=software_version()
-    )
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
     return await connection.request(request, version=version, decode=_decode)
 
 
@@ -79,13 +75,3 @@ def _decode(response: type[Any], version: int, payload: bytes) -> tuple[int, Any
     if error_code == UnsupportedVersion.code:
         return read_correlation_id(payload), ApiVersionsResponse(error_code=error_code, api_keys=[])
     return decode_response(response, version, payload)
-
-
-@cache
-def software_version() -> str:
-    """Return our version as KIP-511 wants it: letters, digits, dots and dashes, none of these two at the ends."""
-    try:
-        version = installed_version(SOFTWARE_NAME)
-    except PackageNotFoundError:  # imported from a directory that nobody installed
-        return "unknown"
-    return re.sub(r"[^a-zA-Z0-9.\-]", "-", version).strip(".-")

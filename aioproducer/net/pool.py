@@ -98,11 +98,8 @@ class Pool:
 
     def least_loaded(self, candidates: Iterable[int]) -> Connection | None:
         """Return the usable connection with the fewest calls in flight; one that the broker muted comes last."""
-        usable = [connection for each in candidates if (connection := self.get(each)) is not None]
-        if not usable:
-            return None
-        now = asyncio.get_running_loop().time()
-        return min(usable, key=lambda connection: (connection.throttled_until > now, connection.in_flight))
+        usable = (connection for each in candidates if (connection := self.get(each)) is not None)
+        return min(usable, key=lambda connection: (connection.muted, connection.in_flight), default=None)
 
     def forget(self, node_id: int) -> None:
         """Drop the node and what is known about it. Calls in flight still get their answers."""

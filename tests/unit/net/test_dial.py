@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aioproducer.net import dial as dial_module
+from aioproducer.net.dial import Address, Streams, configure_socket, dial, routes
+from tests.unit.net.scripted import ScriptedBroker, settings
+
+SILENT_PORT = 9
+
+
+@pytest.fixture
+def dead_port() -> Iterator[int]:
+    """A port that refuses connections, because it is bound and nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    """Let every name have the loopback address once per port."""
+
+    async def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", each))
+            for each in ports
+        ]
+
+    monkeypatch.setattr(dial_module, "_resolve", resolve)
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [(Address("kafka.example", 9092), "kafka.example:9092"), (Address("::1", 9092), "[::1]:9092")],
+)
+def test_an_address_is_written_as_in_bootstrap_servers(address: Address, text: str) -> None:
+    assert str(address) == text
+
+
+async def test_names_are_resolved(broker: ScriptedBroker) -> None:
+    _, writer = await dial("localhost", broker.address.port)
+    assert writer.get_extra_info("peername") == broker.address
+    await hang_up(writer)
+
+
+async def test_every_address_of_a_name_is_tried(
+    broker: ScriptedBroker, dead_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_to(monkeypatch, dead_port, dead_port, broker.address.port)
+    _, writer = await dial("kafka.example", 1)
+    assert writer.get_extra_info("peername") == broker.address
+    await hang_up(writer)
+
+
+async def test_all_addresses_refusing_is_an_os_error(dead_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve_to(monkeypatch, dead_port, dead_port)
+    with pytest.raises(OSError, match=str(dead_port)):
+        await dial("kafka.example", 1)
+
+
+async def test_a_route_is_taken_instead_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def route(host: str, port: int) -> Streams:
+        asked.append((host, port))
+        raise ConnectionRefusedError("by the route")
+
+    monkeypatch.setitem(routes, ("broker-1.memory", 9092), route)
+    with pytest.raises(ConnectionRefusedError, match="by the route"):
+        await dial("broker-1.memory", 9092)
+    assert asked == [("broker-1.memory", 9092)]
+
+
+async def test_small_writes_are_not_held_back_and_dead_peers_are_noticed(broker: ScriptedBroker) -> None:
+    _, writer = await dial(*broker.address)
+    configure_socket(writer, settings())
+    sock = writer.get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    await hang_up(writer)
+
+
+async def test_buffer_sizes_are_set_if_asked_for(broker: ScriptedBroker) -> None:
+    _, writer = await dial(*broker.address)
+    sock = writer.get_extra_info("socket")
+    before = [sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
+    configure_socket(writer, settings())
+    assert before == [
+        sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+    ]
+    configure_socket(writer, settings(send_buffer_bytes=10_000, receive_buffer_bytes=20_000))
+    # Linux doubles what it is asked for.
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in {10_000, 20_000}
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in {20_000, 40_000}
+    await hang_up(writer)
+
+
+async def test_an_address_that_does_not_answer_is_not_waited_for(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_to(monkeypatch, SILENT_PORT, broker.address.port)
+    monkeypatch.setattr(dial_module, "HAPPY_EYEBALLS_DELAY_S", 0.01)
+    loop = asyncio.get_running_loop()
+    connect = loop.sock_connect
+    cancelled = asyncio.Event()
+
+    async def sock_connect(sock: socket.socket, address: tuple[str, int]) -> None:
+        if address[1] != SILENT_PORT:
+            return await connect(sock, address)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    monkeypatch.setattr(loop, "sock_connect", sock_connect)
+    _, writer = await dial("kafka.example", 1)
+    assert writer.get_extra_info("peername") == broker.address
+    await cancelled.wait()
+    await hang_up(writer)
+
+
+async def test_a_slow_address_gets_its_chance_after_the_others_have_failed(
+    broker: ScriptedBroker, dead_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_to(monkeypatch, broker.address.port, dead_port)
+    monkeypatch.setattr(dial_module, "HAPPY_EYEBALLS_DELAY_S", 0.01)
+    loop = asyncio.get_running_loop()
+    connect = loop.sock_connect
+    failed = asyncio.Event()
+
+    async def sock_connect(sock: socket.socket, address: tuple[str, int]) -> None:
+        if address[1] != dead_port:
+            await failed.wait()
+            return await connect(sock, address)
+        loop.call_soon(failed.set)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(loop, "sock_connect", sock_connect)
+    _, writer = await dial("kafka.example", 1)
+    assert writer.get_extra_info("peername") == broker.address
+    await hang_up(writer)
+
+
+async def test_of_two_addresses_that_answer_at_once_one_is_closed(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_to(monkeypatch, broker.address.port, broker.address.port)
+    monkeypatch.setattr(dial_module, "HAPPY_EYEBALLS_DELAY_S", 0)
+    loop = asyncio.get_running_loop()
+    connect = loop.sock_connect
+    both = asyncio.Barrier(2)
+
+    async def sock_connect(sock: socket.socket, address: tuple[str, int]) -> None:
+        await connect(sock, address)
+        await both.wait()
+
+    monkeypatch.setattr(loop, "sock_connect", sock_connect)
+    _, writer = await dial("kafka.example", 1)
+    first, second = await broker.accepted.get(), await broker.accepted.get()
+    await asyncio.wait(
+        [asyncio.create_task(each.gone.wait()) for each in (first, second)],
+        return_when=asyncio.FIRST_COMPLETED,
+    )
+    assert first.gone.is_set() != second.gone.is_set()
+    await hang_up(writer)
+    await first.gone.wait()
+    await second.gone.wait()
+
+
+@pytest.mark.parametrize(
+    ("host", "port"), [("127.0.0.1", 0), ("127.0.0.1", 65_536), ("127.0.0.1", -1), ("a" * 64 + ".x", 9092)]
+)
+async def test_what_cannot_be_a_host_or_port_is_a_value_error(host: str, port: int) -> None:
+    with pytest.raises(ValueError):
+        await dial(host, port)
+
+
+async def test_cancelling_leaves_no_socket_however_far_it_got(broker: ScriptedBroker) -> None:
+    """A socket left open would be a ResourceWarning, which is an error in this suite."""
+    for steps in range(20):
+        dialling = asyncio.create_task(dial(*broker.address))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if dialling.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await dialling
+        else:
+            _, writer = await dialling
+            await hang_up(writer)
+
+
+async def test_streams_without_a_socket_are_left_as_they_are() -> None:
+    class InMemory(asyncio.Transport):
+        def is_closing(self) -> bool:
+            return True
+
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    configure_socket(asyncio.StreamWriter(InMemory(), protocol, reader, loop), settings(send_buffer_bytes=1))

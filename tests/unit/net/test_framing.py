@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import ProtocolError
+from aioproducer.net.framing import LENGTH, FrameReader
+
+STREAM = LENGTH.pack(4) + b"abcd" + LENGTH.pack(6) + b"efghij"
+PAYLOADS = [b"abcd", b"efghij"]
+
+
+def test_a_chunk_of_whole_frames_gives_all_of_them() -> None:
+    reader = FrameReader(6)
+    assert list(reader.feed(STREAM)) == PAYLOADS
+    assert reader.buffered == 0
+
+
+def test_frames_are_put_together_from_single_bytes() -> None:
+    reader = FrameReader(6)
+    assert [payload for byte in STREAM for payload in reader.feed(bytes([byte]))] == PAYLOADS
+
+
+def test_what_is_left_over_begins_the_next_frame() -> None:
+    reader = FrameReader(6)
+    assert list(reader.feed(STREAM[:-2])) == PAYLOADS[:1]
+    assert reader.buffered == 8
+    assert list(reader.feed(STREAM[-2:] + STREAM)) == [PAYLOADS[1], *PAYLOADS]
+    assert reader.buffered == 0
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 3, 7, 2**31 - 1])
+def test_a_length_that_cannot_be_is_refused_before_its_payload_comes(length: int) -> None:
+    with pytest.raises(ProtocolError, match=rf" {length} bytes long \(4 to 6 are possible\)"):
+        list(FrameReader(6).feed(LENGTH.pack(length)))
+
+
+@pytest.mark.parametrize(
+    ("start", "likeness"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x28", "TLS alert: this port expects TLS"),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS handshake"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP response: this is a web server's port"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH greeting"),
+    ],
+)
+def test_other_protocols_are_called_by_their_name(start: bytes, likeness: str) -> None:
+    with pytest.raises(ProtocolError, match=likeness):
+        list(FrameReader(100 * 1024 * 1024).feed(start))
+
+
+def test_a_payload_before_an_impossible_length_is_given_first() -> None:
+    frames = FrameReader(6).feed(STREAM + b"junk")
+    assert [next(frames), next(frames)] == PAYLOADS
+    with pytest.raises(ProtocolError, match="it begins with b'junk'"):
+        next(frames)
