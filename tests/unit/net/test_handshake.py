@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import PackageNotFoundError
 from typing import TypeVar
 
 import pytest
 
 from aioproducer.errors import ClusterAuthorizationFailed, ProtocolError, UnsupportedVersion
-from aioproducer.net import handshake as handshake_module
-from aioproducer.net.handshake import Requester, handshake, software_version
+from aioproducer.net.handshake import Requester, handshake
 from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.frames import decode_response, encode_response
@@ -121,22 +119,3 @@ async def test_authentication_follows_the_versions() -> None:
 
     await handshake(dialogue, settings(), authenticate=authenticate)
     assert authenticated_after == [1]
-
-
-@pytest.mark.parametrize(
-    ("installed", "told"), [("1.2.3", "1.2.3"), ("1.2.3rc1+local_7", "1.2.3rc1-local-7"), ("1.0+", "1.0")]
-)
-def test_the_version_is_spelt_as_brokers_accept_it(
-    installed: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handshake_module, "installed_version", lambda _: installed)
-    assert software_version.__wrapped__() == told
-    assert KIP_511.fullmatch(told)
-
-
-def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_installed(name: str) -> str:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(handshake_module, "installed_version", not_installed)
-    assert software_version.__wrapped__() == "unknown"
