@@ -78,12 +78,12 @@ class Schedule:
         for queue in waiting:
             self.offer(queue, now)
 
-    def has_leaderless(self) -> bool:
-        """Whether something waits for its partition to have a leader."""
+    def leaderless_topics(self) -> set[str]:
+        """Return the topics of which something waits for its partition to have a leader."""
         for queue in tuple(self._leaderless):
             if queue.idle:  # it has expired meanwhile
                 del self._leaderless[queue]
-        return bool(self._leaderless)
+        return {queue.topic for queue in self._leaderless}
 
     def collect(self, now: float, *, hurry: bool) -> None:
         """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""

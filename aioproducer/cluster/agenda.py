@@ -7,17 +7,25 @@ are wanted are asked for with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import random
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from aioproducer.backoff import Backoff
 from aioproducer.cluster.settings import MetadataSettings
 from aioproducer.cluster.snapshot import Snapshot
 
 SHORTEST_PAUSE_S: Final = 0.01
 """Not even a retry backoff of 0 makes this a busy loop."""
+FAILOVER_S: Final = 3.5
+"""When brokers answer, but what they say has not helped for so long, this is an outage and no change of leaders…"""
+OUTAGE_PAUSE_S: Final = 1.0
+"""… and pauses become as long as this, Kafka's default for the longest, where the configured ones are shorter."""
+
+Delay: TypeAlias = Callable[[int], float]
+"""`Backoff.delay_s`: seconds to pause after failure number …, counted from 0."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +33,8 @@ class Pace:
     """When something may be asked for again; the first time that is at once."""
 
     fruitless: int = 0
-    """How many answers in a row have not helped."""
+    """How many requests in a row have not helped."""
+    fruitless_since: float = -inf
     not_before: float = -inf
 
     def helped(self, now: float) -> None:
@@ -33,11 +42,19 @@ class Pace:
         self.fruitless = 0
         self.not_before = now + SHORTEST_PAUSE_S
 
-    def did_not_help(self, now: float, backoff: Backoff) -> None:
-        """Pause; for longer than the last time if that pause is over."""
+    def failed(self, now: float, delay_s: Delay) -> None:
+        """Pause after a request without an answer; for longer than the last time if that pause is over."""
         if now >= self.not_before:
+            if not self.fruitless:
+                self.fruitless_since = now
             self.fruitless += 1
-        self.not_before = now + max(SHORTEST_PAUSE_S, backoff.delay_s(max(0, self.fruitless - 1)))
+        self.not_before = now + max(SHORTEST_PAUSE_S, delay_s(max(0, self.fruitless - 1)))
+
+    def did_not_help(self, now: float, delay_s: Delay) -> None:
+        """Pause after an answer that brought nothing."""
+        self.failed(now, delay_s)
+        if self.fruitless and now - self.fruitless_since > FAILOVER_S:
+            self.not_before = max(self.not_before, now + OUTAGE_PAUSE_S)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -45,6 +62,14 @@ class Interest(Pace):
     """A topic in use."""
 
     last_used: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    at: float
+
+    def uniform(self, a: float, b: float, /) -> float:
+        return a + (b - a) * self.at
 
 
 class Plan(NamedTuple):
@@ -77,22 +102,33 @@ class Agenda:
         interest.last_used = now
         return interest
 
-    def want(self, topic: str, now: float) -> None:
-        """Ask for *topic* as soon as its pace allows; this is a use of it, too."""
+    def want(self, topic: str, now: float) -> bool:
+        """Ask for *topic* as soon as its pace allows; this is a use of it, too. Return whether that is news."""
         interest = self.touch(topic, now)
-        if topic not in self._wanted:
-            self._begin_anew_after_calm(interest, now)
-            self._wanted[topic] = interest
+        if topic in self._wanted:
+            return False
+        self._begin_anew_after_calm(interest, now)
+        self._wanted[topic] = interest
+        return True
 
-    def want_all(self, now: float) -> None:
-        """Ask for all topics in use, and the brokers."""
-        if not self._all_wanted:
-            self._begin_anew_after_calm(self._all, now)
-            self._all_wanted = True
+    def want_all(self, now: float) -> bool:
+        """Ask for all topics in use, and the brokers. Return whether that is news."""
+        if self._all_wanted:
+            return False
+        self._all_wanted = True
+        self._begin_anew_after_calm(self._all, now)
+        for topic, interest in self._interests.items():
+            if topic not in self._wanted and not self._is_idle(interest, now):
+                self._begin_anew_after_calm(interest, now)
+                self._wanted[topic] = interest
+        return True
 
     def due_at(self) -> float:
         """Return when to ask next; infinity if only a new want makes that necessary."""
-        all_at = self._all.not_before if self._all_wanted else max(self._all.not_before, self._expires_at)
+        if not self._all_wanted:
+            all_at = max(self._all.not_before, self._expires_at)
+        else:  # the topics have their paces; without any, it is the list of brokers that is asked for
+            all_at = inf if self._wanted else self._all.not_before
         return min([all_at, *(interest.not_before for interest in self._wanted.values())])
 
     def begin(self, now: float) -> Plan:
@@ -112,37 +148,40 @@ class Agenda:
     def answered(
         self, plan: Plan, before: Snapshot, after: Snapshot, waiting: Collection[str], now: float
     ) -> None:
-        """Note what the answer to *plan* made of *before*; for the topics *waiting* that is not enough."""
+        """Note what the answer to *plan* made of *before*; somebody still waits for the topics *waiting*."""
         changed = after.changed_since(before)
+        delay_s = self._draw_delay()
         for topic in plan.topics:
             interest = self._interests[topic]
-            info = after.topics.get(topic)
-            if info is None or not info.partitions or topic in waiting:
-                self._ask_again(topic, interest, now, wanted=topic in waiting)
-            elif info.leaderless:
-                if topic in changed:
+            known = after.knows(topic)
+            if not known or after.topics[topic].leaderless:
+                if known and topic in changed:
                     interest.fruitless = 0
-                self._ask_again(topic, interest, now, wanted=not self._is_idle(interest, now))
+                interest.did_not_help(now, delay_s)
+                if topic in waiting or (known and not self._is_idle(interest, now)):
+                    self._wanted[topic] = interest
             elif topic in changed:
                 interest.helped(now)
                 if not before.knows(topic):
                     self._wanted.pop(topic, None)  # who wanted it since, wanted no more than this
             elif topic in plan.wanted:
-                interest.did_not_help(now, self._settings.backoff)
+                interest.did_not_help(now, delay_s)
         if plan.complete:
             self._expires_at = now + self._settings.max_age_s
             if after.version != before.version:
                 self._all.helped(now)
             else:
-                self._all.did_not_help(now, self._settings.backoff)
+                self._all.did_not_help(now, delay_s)
         self._last_end = now
 
     def failed(self, plan: Plan, now: float) -> None:
         """Note that there was no answer to *plan*: it is wanted still."""
+        delay_s = self._draw_delay()
         for topic in plan.wanted:
-            self._ask_again(topic, self._interests[topic], now, wanted=True)
+            interest = self._wanted[topic] = self._interests[topic]
+            interest.failed(now, delay_s)
         if plan.complete:
-            self._all.did_not_help(now, self._settings.backoff)
+            self._all.failed(now, delay_s)
             self._all_wanted = True
         self._last_end = now
 
@@ -152,10 +191,9 @@ class Agenda:
         for pace in (self._all, *self._wanted.values()):
             pace.not_before = min(pace.not_before, at)
 
-    def _ask_again(self, topic: str, interest: Interest, now: float, *, wanted: bool) -> None:
-        interest.did_not_help(now, self._settings.backoff)
-        if wanted:
-            self._wanted[topic] = interest
+    def _draw_delay(self) -> Delay:
+        """Return the backoff with one draw of its jitter: equal pauses that begin together end together."""
+        return partial(self._settings.backoff.delay_s, rng=_Drawn(random.random()))
 
     def _is_idle(self, interest: Interest, now: float) -> bool:
         return now - interest.last_used >= self._settings.max_idle_s

@@ -88,11 +88,11 @@ class Refresher:
         """
         now = _now()
         if topics is None:
-            self._agenda.want_all(now)
+            news = [self._agenda.want_all(now)]
         else:
-            for topic in topics:
-                self._agenda.want(topic, now)
-        self._wakeup.set()
+            news = [self._agenda.want(topic, now) for topic in topics]
+        if any(news):
+            self._wakeup.set()
 
     def touch(self, topic: str) -> None:
         """Note that *topic* is in use, and have it asked for if it is not known."""
@@ -101,10 +101,8 @@ class Refresher:
         else:
             self.request_refresh([topic])
 
-    async def topic(
-        self, name: str, deadline: float, *, partitions: int = 1, anew: bool = False
-    ) -> TopicInfo:
-        """Return the topic once it is known to have at least so many *partitions*, with leaders or without.
+    async def topic(self, name: str, deadline: float, *, anew: bool = False) -> TopicInfo:
+        """Return the topic once its partitions are known, whether they have leaders or not.
 
         *anew*: what is known now does not do, somebody has to be asked again first.
 
@@ -114,14 +112,13 @@ class Refresher:
         """
         if self._closed:
             raise ProducerClosed("the producer is closed")
-        self.touch(name)
-        info = self.snapshot.topics.get(name)
-        if info is not None and len(info.partitions) >= partitions and not anew:
-            return info
+        if self.snapshot.knows(name) and not anew:
+            self.touch(name)
+            return self.snapshot.topics[name]
         self.request_refresh([name])
         loop = asyncio.get_running_loop()
-        waiter = self._waiting.enter(name, partitions)
-        timer = loop.call_at(deadline, self._give_up, name, partitions, waiter, loop.time())
+        waiter = self._waiting.enter(name)
+        timer = loop.call_at(deadline, self._give_up, name, waiter, loop.time())
         try:
             outcome = await waiter
         finally:
@@ -142,10 +139,13 @@ class Refresher:
         self._wakeup.set()
 
     def disconnected(self, node_id: int, error: ProducerError | None) -> None:
-        """Note that a node was lost, or could not be reached; without *error* that was intended."""
+        """Note that a node was lost, or could not be reached: who leads its partitions now?
+
+        Without *error* that was intended.
+        """
         self._source.disconnected()
         if error is not None:
-            self.request_refresh()
+            self.request_refresh(self.snapshot.led_by(node_id))
 
     async def _run(self) -> None:
         while True:
@@ -198,12 +198,9 @@ class Refresher:
         log.debug("metadata.changed version=%d changed_topics=%d", snapshot.version, len(changed))
         self._on_update(snapshot, changed)
 
-    def _give_up(self, topic: str, partitions: int, waiter: Waiter, since: float) -> None:
+    def _give_up(self, topic: str, waiter: Waiter, since: float) -> None:
         info = self.snapshot.topics.get(topic)
-        known = 0 if info is None else len(info.partitions)
-        error = MetadataTimeout(
-            f"topic {topic!r} has {known} known partitions, not {partitions}, after {_now() - since:.3g} s of asking"
-        )
+        error = MetadataTimeout(f"nobody told the partitions of topic {topic!r} in {_now() - since:.3g} s")
         error.__cause__ = self._last_error
         if self._last_error is None and info is not None and info.error is not None:
             error.__cause__ = topic_error(topic, info.error)

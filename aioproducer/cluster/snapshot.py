@@ -102,6 +102,14 @@ class Snapshot:
             return None
         return self.brokers.get(info.partitions[partition].leader)
 
+    def led_by(self, node_id: int) -> list[str]:
+        """Return the topics that the node leads partitions of."""
+        return [
+            name
+            for name, info in self.topics.items()
+            if any(each.leader == node_id for each in info.partitions)
+        ]
+
     def changed_since(self, older: Snapshot) -> frozenset[str]:
         """Return the topics that are new, gone, or differ; one comparison of pointers per topic."""
         known = older.topics

@@ -79,18 +79,16 @@ class MetadataSource:
         # In any order: a thousand clients with the same list shall not all ask the first.
         addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
         attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
-        winner = None
         try:
             winner, answer = await first_success(
                 attempts, deadline=deadline, failure="no bootstrap server could be asked for metadata"
             )
+            opened.remove(winner)
+            if self._spare is not None:
+                opened.append(self._spare)
+            self._spare = winner
         finally:
-            for connection in opened:
-                if connection is not winner:
-                    connection.close()
-                    await connection.wait_closed()
-        await self.close()
-        self._spare = winner
+            await _close(*opened)
         return answer
 
     async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
@@ -133,8 +131,7 @@ class MetadataSource:
         """Close what was opened here."""
         spare, self._spare = self._spare, None
         if spare is not None:
-            spare.close()
-            await spare.wait_closed()
+            await _close(spare)
 
     def _attempts(
         self, request: MetadataRequest, brokers: Mapping[int, Broker]
@@ -169,7 +166,8 @@ class MetadataSource:
             connection.mute_until(asyncio.get_running_loop().time() + answer.throttle_time_ms / 1000)
         if answer.error_code:
             error = broker_error(answer.error_code)
-            self._told_to_rebootstrap = error is RebootstrapRequired
+            if error is RebootstrapRequired:
+                self._told_to_rebootstrap = True
             raise error(f"{connection}: {error.__name__} ({error.code})")
         if not answer.brokers:
             raise ConnectionFailed(f"{connection}: it is starting up and knows no brokers yet")
@@ -180,3 +178,10 @@ class MetadataSource:
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+async def _close(*connections: Connection) -> None:
+    for connection in connections:
+        connection.close()
+    for connection in connections:
+        await connection.wait_closed()

@@ -23,37 +23,37 @@ Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
 
 
 class WaitingRoom:
-    """The waiters by topic, each with the number of partitions that it waits for."""
+    """The waiters by topic."""
 
     def __init__(self) -> None:
-        self._waiters: dict[str, dict[Waiter, int]] = {}
+        self._waiters: dict[str, set[Waiter]] = {}
 
     @property
     def topics(self) -> KeysView[str]:
         """The topics that somebody waits for."""
         return self._waiters.keys()
 
-    def enter(self, topic: str, partitions: int) -> Waiter:
-        """Return a future for *topic* with at least so many *partitions*."""
+    def enter(self, topic: str) -> Waiter:
+        """Return a future for *topic*."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(topic, {})[waiter] = partitions
+        self._waiters.setdefault(topic, set()).add(waiter)
         return waiter
 
     def leave(self, topic: str, waiter: Waiter) -> None:
         """Forget *waiter*; it may have left already."""
-        waiters = self._waiters.get(topic, {})
-        waiters.pop(waiter, None)
+        waiters = self._waiters.get(topic, set())
+        waiters.discard(waiter)
         if not waiters:
             self._waiters.pop(topic, None)
 
     def serve(self, snapshot: Snapshot, topics: Iterable[str]) -> None:
-        """Wake those whose topic, one of *topics*, is known well enough now, or will not be."""
+        """Wake those whose topic, one of *topics*, is known now, or will not be."""
         for topic in self.topics & set(topics):
             info = snapshot.topics.get(topic)
             if info is None:
                 continue
-            for waiter, partitions in tuple(self._waiters[topic].items()):
-                if len(info.partitions) >= partitions:
+            for waiter in tuple(self._waiters[topic]):
+                if info.partitions:
                     self.settle(topic, waiter, info)
                 elif info.error is not None and info.error in FINAL_ERRORS:
                     self.settle(topic, waiter, topic_error(topic, info.error))

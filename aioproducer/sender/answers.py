@@ -110,7 +110,7 @@ class AnswerHandler:
                 settler.deliver(batch, base_offset, log_append_time_ms)
             case outcomes.Retry(error):
                 if error.stale_metadata:
-                    self._refresher.request_refresh()
+                    self._refresher.request_refresh([batch.queue.topic])
                 self._retry(batch, error)
             case outcomes.Restamp(error):
                 log.warning(
@@ -138,7 +138,7 @@ class AnswerHandler:
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
         """There will be no answer for *batches*: the connection is gone."""
-        self._refresher.request_refresh()
+        self._refresher.request_refresh({batch.queue.topic for batch in batches})
         for batch in batches:
             if batch.written and getattr(error, "written", True):
                 batch.uncertain = True

@@ -87,8 +87,9 @@ class Sender:
         accumulator, schedule = self._accumulator, self._schedule
         self._settler.expire(now, describe.expired)
         schedule.collect(now, hurry=accumulator.hurry or self._closing)
-        if schedule.has_leaderless():
-            self._refresher.request_refresh()
+        leaderless = schedule.leaderless_topics()
+        if leaderless:
+            self._refresher.request_refresh(leaderless)
         checks = [schedule.next_due(), accumulator.deadlines.next_due()]
         if self._settings.idempotent and accumulator.identities.current is None:
             checks.append(self._ask_for_identity(now))

@@ -1,0 +1,36 @@
+"""Whatever is written the way Java's `Properties.store` writes it is read back as it was."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from aioproducer.config.properties import read_properties
+from aioproducer.errors import ConfigError
+
+CHARACTERS = st.one_of(st.sampled_from(" \t\f\r\n\\=:#!u\u00e90"), st.characters(exclude_categories=["Cs"]))
+TEXT = st.text(CHARACTERS)
+
+
+def stored(text: str) -> str:
+    units = memoryview(text.encode("utf-16-be")).cast("B")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def escaped(text: str) -> str:
+    named = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\f": r"\f"}
+    return "".join(named.get(each, f"\\{each}" if each in r" \=:#!" else each) for each in text)
+
+
+@given(st.dictionaries(TEXT.filter(bool), TEXT), st.sampled_from([stored, escaped]))
+def test_what_was_written_is_read_back(properties: dict[str, str], write: object) -> None:
+    assert callable(write)
+    text = "".join(f"{write(name)}={write(value)}\n" for name, value in properties.items())
+    assert read_properties(f"\n{text}") == properties
+
+
+@given(TEXT)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        read_properties(f"{text}\n")
+    except ConfigError as refused:
+        assert "\\u" in text or "surrogate" in str(refused)  # noqa: PT017 - most texts are read

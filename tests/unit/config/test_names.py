@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from aioproducer.config.names import KAFKA_NAMES, REFUSED, WITHOUT_EFFECT, applied_options
+from aioproducer.errors import ConfigError
+
+KNOWN = {"acks", "batch_size", "linger_ms", "max_request_size", "partitioner", "request_timeout_ms"}
+
+
+def test_both_spellings_are_understood() -> None:
+    assert applied_options({"linger.ms": "5", "batch_size": 1}, KNOWN) == {"linger_ms": "5", "batch_size": 1}
+
+
+def test_one_option_in_both_spellings_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'linger_ms' is given twice"):
+        applied_options({"linger.ms": 5, "linger_ms": 5}, KNOWN)
+
+
+def test_kafkas_name_for_the_partitioner_is_ours_too() -> None:
+    assert applied_options({"partitioner.class": "x"}, KNOWN) == {"partitioner": "x"}
+    with pytest.raises(ConfigError, match="'partitioner' is given twice"):
+        applied_options({"partitioner.class": "x", "partitioner": "y"}, KNOWN)
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
+def test_what_only_kafka_knows_is_left_out_with_one_warning(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert applied_options({name: "x", "acks": 1}, KNOWN) == {"acks": 1}
+    (warning,) = caplog.records
+    assert warning.levelno == logging.WARNING
+    assert warning.getMessage() == f"config.without_effect name={name}"
+
+
+def test_a_warning_never_shows_the_value(caplog: pytest.LogCaptureFixture) -> None:
+    applied_options({"ssl.key.password": "hunter2", "sasl_jaas_config": "hunter2"}, KNOWN)
+    assert len(caplog.records) == 2
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_would_change_the_promises_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name.replace('.', '_')} = 'true': "):
+        applied_options({name.replace(".", "_"): "true"}, KNOWN)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("value", [None, "", " ", False, "false", "FALSE", [], ()])
+def test_switching_nothing_on_is_no_reason_to_refuse(
+    name: str, value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert applied_options({name: value}, KNOWN) == {}
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("linger", "linger_ms"),
+        ("ack", "acks"),
+        ("request_timeout", "request_timeout_ms"),
+        ("request.timout.ms", "request.timeout.ms"),
+        ("transactionalid", "transactional_id"),
+        ("metric_reporter", "metric_reporters"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_in_the_same_spelling(name: str, nearest: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        applied_options({name: 1}, KNOWN)
+    assert str(raised.value) == f"unknown option {name!r}; did you mean {nearest!r}?"
+
+
+def test_nothing_is_suggested_where_nothing_is_near() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown option 'qqq'$"):
+        applied_options({"qqq": 1}, KNOWN)
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA_NAMES))
+def test_other_clients_names_are_answered_with_kafkas(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"Kafka's name for it is {KAFKA_NAMES[name]}$"):
+        applied_options({name: 1}, KNOWN)
+
+
+def test_kafkas_name_is_given_in_the_spelling_that_was_used() -> None:
+    with pytest.raises(ConfigError, match=r"Kafka's name for it is batch_size$"):
+        applied_options({"max_batch_size": 1}, KNOWN)
+
+
+@pytest.mark.parametrize("name", ["ssl_context", "ssl.ca.location", "sasl_plain_username", "sasl.username"])
+def test_other_clients_security_is_not_supported_rather_than_misspelt(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{name}'; TLS and SASL are not supported yet"):
+        applied_options({name: "x"}, KNOWN)
+
+
+def test_names_are_strings() -> None:
+    with pytest.raises(ConfigError, match="5 is not the name of an option"):
+        applied_options({5: "x"}, KNOWN)  # type: ignore[dict-item]
+
+
+def test_no_name_is_of_two_kinds() -> None:
+    known = {name.replace("_", ".") for name in KNOWN}
+    assert not known & WITHOUT_EFFECT
+    assert not REFUSED.keys() & WITHOUT_EFFECT
+    assert not KAFKA_NAMES.keys() & (WITHOUT_EFFECT | REFUSED.keys())

@@ -1,0 +1,419 @@
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.backoff import Backoff
+from aioproducer.cluster.partitioner import Murmur2Partitioner, RoundRobinPartitioner
+from aioproducer.config import ProducerConfig, producer_config as module
+from aioproducer.config.user_code import AnyPartition
+from aioproducer.errors import ConfigError, ProducerError
+from aioproducer.net.dial import Address
+from aioproducer.records.compression import Codec
+from aioproducer.serializers import bytes_serializer, string_serializer
+
+INT32_MAX = 2**31 - 1
+
+
+def configure(**options: Any) -> ProducerConfig:
+    return ProducerConfig(**{"bootstrap_servers": "localhost:9092", **options})
+
+
+def refusal(**options: Any) -> str:
+    with pytest.raises(ConfigError) as raised:
+        configure(**options)
+    return str(raised.value)
+
+
+class TestConstruction:
+    def test_the_defaults_are_kafkas(self) -> None:
+        config = dataclasses.asdict(configure(client_id="me"))
+        assert config == {
+            "bootstrap_servers": ("localhost:9092",),
+            "client_id": "me",
+            "acks": "all",
+            "enable_idempotence": None,
+            "max_in_flight_requests_per_connection": 5,
+            "retries": 2_147_483_647,
+            "delivery_timeout_ms": 120_000,
+            "request_timeout_ms": 30_000,
+            "max_block_ms": 60_000,
+            "buffer_memory": 33_554_432,
+            "batch_size": 16_384,
+            "linger_ms": 5,
+            "max_request_size": 1_048_576,
+            "compression_type": "none",
+            "compression_gzip_level": -1,
+            "compression_lz4_level": 9,
+            "compression_zstd_level": 3,
+            "key_serializer": None,
+            "value_serializer": None,
+            "partitioner": None,
+            "partitioner_ignore_keys": False,
+            "interceptors": (),
+            "retry_backoff_ms": 100,
+            "retry_backoff_max_ms": 1_000,
+            "reconnect_backoff_ms": 50,
+            "reconnect_backoff_max_ms": 1_000,
+            "socket_connection_setup_timeout_ms": 10_000,
+            "socket_connection_setup_timeout_max_ms": 30_000,
+            "connections_max_idle_ms": 540_000,
+            "send_buffer_bytes": 131_072,
+            "receive_buffer_bytes": 32_768,
+            "metadata_max_age_ms": 300_000,
+            "metadata_max_idle_ms": 300_000,
+            "metadata_recovery_strategy": "rebootstrap",
+            "metadata_recovery_rebootstrap_trigger_ms": 300_000,
+            "security_protocol": "PLAINTEXT",
+        }
+
+    def test_the_defaults_log_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+        configure()
+        assert not caplog.records
+
+    def test_a_bad_value_is_named_with_its_option_and_what_was_expected(self) -> None:
+        assert refusal(linger_ms="5") == "linger_ms = '5': expected a number from 0 to 2^63 - 1"
+        assert refusal(batch_size=-1) == "batch_size = -1: expected an integer from 0 to 2^31 - 1"
+        assert refusal(bootstrap_servers=["a"]).startswith("bootstrap_servers = ['a']: 'a' has no port")
+
+    def test_an_unknown_keyword_is_answered_with_the_nearest(self) -> None:
+        assert refusal(linger=5) == "unknown option 'linger'; did you mean 'linger_ms'?"
+
+    def test_a_keyword_that_only_kafka_knows_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert configure(client_id="a", enable_metrics_push=False) == configure(client_id="a")
+        assert caplog.messages == ["config.without_effect name=enable_metrics_push"]
+
+    def test_security_and_transactions_are_never_just_a_warning(self) -> None:
+        assert "not supported yet by this version" in refusal(security_protocol="SASL_SSL")
+        assert "not supported yet by this version" in refusal(transactional_id="tx")
+
+    def test_a_refusal_is_a_value_error_and_a_producer_error(self) -> None:
+        assert issubclass(ConfigError, ValueError)
+        assert issubclass(ConfigError, ProducerError)
+
+    def test_a_configuration_does_not_change(self) -> None:
+        config = configure()
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            config.linger_ms = 7  # type: ignore[misc]
+        with pytest.raises((AttributeError, TypeError)):
+            config.anything = 7  # type: ignore[attr-defined]
+
+    def test_configurations_can_be_compared_varied_and_pickled(self) -> None:
+        config = configure(client_id="me", key_serializer=string_serializer, acks=1)
+        assert config == configure(client_id="me", key_serializer=string_serializer, acks="1")
+        assert dataclasses.replace(config, linger_ms=0) == configure(
+            client_id="me", key_serializer=string_serializer, acks=1, linger_ms=0
+        )
+        assert pickle.loads(pickle.dumps(config)) == config
+        assert hash(pickle.loads(pickle.dumps(config))) == hash(config)
+
+    def test_clients_without_a_name_get_different_ones(self) -> None:
+        assert configure().client_id != configure().client_id
+
+
+class TestIdempotence:
+    @pytest.mark.parametrize(
+        ("options", "idempotent"),
+        [
+            ({}, True),
+            ({"acks": "-1"}, True),
+            ({"acks": 1}, False),
+            ({"acks": 0}, False),
+            ({"retries": 0}, False),
+            ({"enable_idempotence": True}, True),
+            ({"enable_idempotence": False}, False),
+            ({"enable_idempotence": False, "max_in_flight_requests_per_connection": 6}, False),
+            ({"acks": 1, "max_in_flight_requests_per_connection": 6}, False),
+        ],
+    )
+    def test_it_is_on_unless_something_else_was_asked_for(
+        self, options: dict[str, object], *, idempotent: bool
+    ) -> None:
+        config = configure(**options)
+        assert config.idempotent is idempotent
+        assert config.sender_settings().idempotent is config.batching_settings().idempotent is idempotent
+
+    @pytest.mark.parametrize("options", [{"acks": 1}, {"retries": 0}])
+    def test_switching_it_off_in_passing_is_logged(
+        self, options: dict[str, object], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        config = configure(**options)
+        assert caplog.messages == [f"config.idempotence_off acks={config.acks} retries={config.retries}"]
+
+    def test_switching_it_off_on_purpose_is_not(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+        configure(enable_idempotence=False, acks=1)
+        assert not caplog.records
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"acks": 1}, "needs acks = 'all', not 1; change one of the two"),
+            ({"acks": 0}, "needs acks = 'all', not 0"),
+            ({"retries": 0}, "needs retries"),
+            ({"max_in_flight_requests_per_connection": 6}, "may have at most 5"),
+        ],
+    )
+    def test_asking_for_it_and_against_it_is_a_contradiction(
+        self, options: dict[str, object], message: str
+    ) -> None:
+        assert message in refusal(enable_idempotence=True, **options)
+
+    def test_more_in_flight_than_brokers_remember_is_refused_unasked_as_in_the_jvm(self) -> None:
+        message = refusal(max_in_flight_requests_per_connection=6)
+        assert message.endswith("lower it, or set enable_idempotence = False")
+
+
+class TestTimes:
+    def test_a_delivery_timeout_without_time_for_one_attempt_is_refused(self) -> None:
+        assert refusal(delivery_timeout_ms=30_004) == (
+            "delivery_timeout_ms = 30004: expected at least linger_ms + request_timeout_ms = 5 + 30000; "
+            "raise it, or lower one of them"
+        )
+        assert configure(delivery_timeout_ms=30_005).delivery_timeout_ms == 30_005
+
+    @pytest.mark.parametrize(
+        ("options", "delivery_timeout_ms"),
+        [
+            ({"request_timeout_ms": 200_000}, 200_005),
+            ({"linger_ms": 100_000.5}, 130_001),
+            ({"request_timeout_ms": INT32_MAX}, INT32_MAX),
+        ],
+    )
+    def test_a_default_that_is_too_short_is_lifted(
+        self, options: dict[str, object], delivery_timeout_ms: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert configure(**options).delivery_timeout_ms == delivery_timeout_ms
+        assert caplog.messages == [
+            f"config.lifted name=delivery_timeout_ms value=120000 needed={delivery_timeout_ms}"
+        ]
+
+    @pytest.mark.parametrize(
+        "name", ["retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"]
+    )
+    def test_no_first_wait_is_longer_than_the_longest(
+        self, name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        config = configure(**{f"{name}_ms": 2_000, f"{name}_max_ms": 500})
+        assert getattr(config, f"{name}_ms") == getattr(config, f"{name}_max_ms") == 500
+        assert caplog.messages == [f"config.limited name={name}_ms value=2000 limit=500 by={name}_max_ms"]
+
+    def test_a_reconnect_backoff_alone_does_not_grow(self) -> None:
+        assert configure(reconnect_backoff_ms=200).reconnect_backoff_max_ms == 200
+        assert configure(reconnect_backoff_ms=5_000).reconnect_backoff_ms == 5_000
+        assert (
+            configure(reconnect_backoff_ms=200, reconnect_backoff_max_ms=900).reconnect_backoff_max_ms == 900
+        )
+
+
+class TestCompression:
+    @pytest.mark.parametrize(
+        ("options", "codec", "level"),
+        [
+            ({}, Codec.NONE, None),
+            ({"compression_type": None}, Codec.NONE, None),
+            ({"compression_type": "gzip"}, Codec.GZIP, -1),
+            ({"compression_type": "gzip", "compression_gzip_level": 9}, Codec.GZIP, 9),
+            ({"compression_type": "lz4"}, Codec.LZ4, 9),
+            (
+                {"compression_type": "lz4", "compression_lz4_level": 10, "compression_zstd_level": 1},
+                Codec.LZ4,
+                10,
+            ),
+            ({"compression_type": "zstd", "compression_zstd_level": -5}, Codec.ZSTD, -5),
+            ({"compression_type": "snappy", "compression_gzip_level": 1}, Codec.SNAPPY, None),
+        ],
+    )
+    def test_the_codec_gets_its_own_level_and_no_other(
+        self, options: dict[str, object], codec: Codec, level: int | None
+    ) -> None:
+        settings = configure(**options).sender_settings()
+        assert (settings.codec, settings.compression_level) == (codec, level)
+
+    @pytest.mark.parametrize(
+        "option",
+        [{"compression_gzip_level": 0}, {"compression_lz4_level": 18}, {"compression_zstd_level": 23}],
+    )
+    def test_levels_are_kafkas(self, option: dict[str, object]) -> None:
+        ((name, level),) = option.items()
+        assert refusal(**option).startswith(f"{name} = {level}: expected an integer from ")
+
+    def test_a_codec_without_its_package_is_refused_at_construction(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def missing(codec: Codec, level: int | None) -> None:
+            raise ConfigError(f"{codec.name} needs a package")
+
+        monkeypatch.setattr(module, "compressor", missing)
+        assert refusal(compression_type="snappy") == "SNAPPY needs a package"
+
+
+class TestFromMapping:
+    def test_kafkas_spelling_and_text_as_in_a_properties_file(self) -> None:
+        config = ProducerConfig.from_mapping(
+            {
+                "bootstrap.servers": "a:9092, b:9092",
+                "client.id": "",
+                "acks": " 1 ",
+                "linger.ms": "0.5",
+                "enable.idempotence": "false",
+                "compression.type": " lz4 ",
+                "retries": "3",
+                "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+                "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
+                "partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner",
+                "interceptor.classes": "",
+                "security.protocol": "plaintext",
+            }
+        )
+        assert config == configure(
+            bootstrap_servers=["a:9092", "b:9092"],
+            client_id="",
+            acks=1,
+            linger_ms=0.5,
+            enable_idempotence=False,
+            compression_type="lz4",
+            retries=3,
+            key_serializer=string_serializer,
+            value_serializer=bytes_serializer,
+            partitioner=config.partitioner,
+        )
+        assert isinstance(config.partitioner, RoundRobinPartitioner)
+
+    def test_our_spelling_and_python_values(self) -> None:
+        given = {
+            "bootstrap_servers": ["a:9092"],
+            "linger_ms": 7,
+            "client_id": "me",
+            "key_serializer": str.encode,
+        }
+        assert ProducerConfig.from_mapping(given) == ProducerConfig(**given)  # type: ignore[arg-type]
+
+    def test_text_that_cannot_be_read_is_named(self) -> None:
+        with pytest.raises(ConfigError, match=r"^linger_ms = 'soon': expected a number from 0"):
+            ProducerConfig.from_mapping({"bootstrap.servers": "a:9092", "linger.ms": " soon "})
+
+    @pytest.mark.parametrize("mapping", [{}, {"acks": "all"}])
+    def test_somebody_has_to_be_asked_first(self, mapping: dict[str, object]) -> None:
+        with pytest.raises(ConfigError, match=r"^bootstrap\.servers is missing"):
+            ProducerConfig.from_mapping(mapping)
+
+    def test_a_name_without_effect_is_one_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:9092", "client.dns.lookup": "use_all_dns_ips"})
+        assert caplog.messages == ["config.without_effect name=client.dns.lookup"]
+
+
+class TestFromProperties:
+    TEXT = "bootstrap.servers = a:9092,\\\n    b:9092\n# how durable\nacks : all\nlinger.ms 20\n"
+
+    def test_text(self) -> None:
+        config = ProducerConfig.from_properties(self.TEXT)
+        assert (config.bootstrap_servers, config.acks, config.linger_ms) == (("a:9092", "b:9092"), "all", 20)
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "producer.properties"
+        path.write_text(f"{self.TEXT}client.id=me\n")
+        assert ProducerConfig.from_properties(path) == ProducerConfig.from_properties(
+            f"{self.TEXT}client.id=me\n"
+        )
+
+
+class TestPartitioner:
+    def test_kafkas_way_unless_told_otherwise(self) -> None:
+        assert isinstance(configure().effective_partitioner(), Murmur2Partitioner)
+
+    def test_keys_can_be_ignored(self) -> None:
+        assert isinstance(configure(partitioner_ignore_keys=True).effective_partitioner(), AnyPartition)
+
+    def test_a_partitioner_of_ones_own_decides_about_keys_itself(self) -> None:
+        partitioner = RoundRobinPartitioner()
+        config = configure(partitioner=partitioner, partitioner_ignore_keys=True)
+        assert config.effective_partitioner() is partitioner
+
+
+class TestSettings:
+    """Milliseconds end here."""
+
+    def test_connections(self) -> None:
+        settings = configure(
+            client_id="me",
+            request_timeout_ms=1_500,
+            socket_connection_setup_timeout_ms=2_500,
+            socket_connection_setup_timeout_max_ms=3_500,
+            connections_max_idle_ms=4_500,
+            reconnect_backoff_ms=10,
+            reconnect_backoff_max_ms=20,
+            send_buffer_bytes=-1,
+            receive_buffer_bytes=7,
+        ).connection_settings()
+        assert settings.client_id == "me"
+        assert settings.request_timeout_s == 1.5
+        assert (settings.setup_timeout_s, settings.setup_timeout_max_s) == (2.5, 3.5)
+        assert settings.idle_timeout_s == 4.5
+        assert settings.reconnect_backoff == Backoff(initial_s=0.01, max_s=0.02)
+        assert (settings.send_buffer_bytes, settings.receive_buffer_bytes) == (-1, 7)
+
+    @pytest.mark.parametrize("connections_max_idle_ms", [-1, 0])
+    def test_connections_that_may_idle_for_ever(self, connections_max_idle_ms: int) -> None:
+        config = configure(connections_max_idle_ms=connections_max_idle_ms)
+        assert config.connection_settings().idle_timeout_s is None
+
+    def test_metadata(self) -> None:
+        settings = configure(
+            bootstrap_servers="a:9092,[::1]:9093",
+            metadata_max_age_ms=1_500,
+            metadata_max_idle_ms=5_500,
+            metadata_recovery_rebootstrap_trigger_ms=2_500,
+            request_timeout_ms=3_500,
+            retry_backoff_ms=10,
+            retry_backoff_max_ms=20,
+        ).metadata_settings()
+        assert settings.bootstrap == (Address("a", 9092), Address("::1", 9093))
+        assert (settings.max_age_s, settings.max_idle_s) == (1.5, 5.5)
+        assert settings.rebootstrap_trigger_s == 2.5
+        assert settings.request_timeout_s == 3.5
+        assert settings.backoff == Backoff(initial_s=0.01, max_s=0.02)
+
+    @pytest.mark.parametrize(("strategy", "rebootstrap"), [("none", False), ("rebootstrap", True)])
+    def test_metadata_recovery(self, strategy: str, *, rebootstrap: bool) -> None:
+        settings = configure(metadata_recovery_strategy=strategy).metadata_settings()
+        assert settings.rebootstrap is rebootstrap
+
+    def test_batching(self) -> None:
+        settings = configure(
+            batch_size=1,
+            linger_ms=2.5,
+            buffer_memory=3,
+            max_request_size=4,
+            delivery_timeout_ms=60_500,
+            max_in_flight_requests_per_connection=2,
+            metadata_max_age_ms=1_500,
+        ).batching_settings()
+        assert (settings.batch_bytes, settings.buffer_bytes, settings.max_request_bytes) == (1, 3, 4)
+        assert (settings.linger_s, settings.delivery_timeout_s, settings.batch_cap_s) == (0.0025, 60.5, 1.5)
+        assert settings.max_in_flight == 2
+
+    @pytest.mark.parametrize(("acks", "number"), [("all", -1), (0, 0), (1, 1)])
+    def test_sending(self, acks: str | int, number: int) -> None:
+        settings = configure(
+            acks=acks,
+            retries=7,
+            request_timeout_ms=1_500,
+            retry_backoff_ms=10,
+            retry_backoff_max_ms=20,
+            max_in_flight_requests_per_connection=2,
+        ).sender_settings()
+        assert settings.acks == number
+        assert (settings.retries, settings.max_in_flight) == (7, 2)
+        assert settings.request_timeout_s == 1.5
+        assert settings.retry_backoff == Backoff(initial_s=0.01, max_s=0.02)
+
+    def test_waiting_for_metadata_and_memory(self) -> None:
+        assert configure(max_block_ms=1_500).max_block_s == 1.5

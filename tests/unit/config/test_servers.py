@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.config.servers import Servers, parse_server
+from aioproducer.net.dial import Address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("localhost:9092", Address("localhost", 9092)),
+        (" kafka_1.example-host.org:1 ", Address("kafka_1.example-host.org", 1)),
+        ("10.0.0.1:65535", Address("10.0.0.1", 65_535)),
+        ("[::1]:9092", Address("::1", 9092)),
+        ("[fe80::1%eth0]:9092", Address("fe80::1%eth0", 9092)),
+        ("PLAINTEXT://broker:9092", Address("broker", 9092)),
+        ("plaintext://[2001:db8::7]:9092", Address("2001:db8::7", 9092)),
+    ],
+)
+def test_a_server_is_a_host_and_a_port(text: str, address: Address) -> None:
+    assert parse_server(text) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("localhost", "'localhost' has no port; Kafka's usual one would be 'localhost:9092'"),
+        ("localhost:", "has no port"),
+        ("[::1]", r"has no port; Kafka's usual one would be '\[::1\]:9092'"),
+        ("::1:9092", "more than one colon; an IPv6 address goes in brackets"),
+        ("host:port", "'port' is not a number from 1 to 65535"),
+        ("host:0", "'0' is not a number from 1 to 65535"),
+        ("host:65536", "'65536' is not a number"),
+        ("host:-1", "'-1' is not a number"),
+        ("host:\u0669\u0660\u0669\u0662", "is not a number"),
+        ("host:" + "9" * 5_000, "is not a number"),
+        (":9092", "no usable host name"),
+        ("two words:9092", "no usable host name"),
+        ("host/path:9092", "no usable host name"),
+        ("[::1:9092", "not an IPv6 address with a port"),
+        ("[host]:9092", "not an IPv6 address with a port"),
+        ("[::1]9092", "not an IPv6 address with a port"),
+        ("SSL://broker:9093", "asks for SSL, but only PLAINTEXT is supported yet"),
+        ("http://broker:9092", "asks for http"),
+    ],
+)
+def test_what_is_no_server_is_told_what_it_lacks(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_server(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "servers"),
+    [
+        ("a:9092", ("a:9092",)),
+        ("a:9092, b:9092 ,c:9092,", ("a:9092", "b:9092", "c:9092")),
+        (["b:9092", "a:9092"], ("b:9092", "a:9092")),
+        (("[::1]:9092", "PLAINTEXT://a:1"), ("[::1]:9092", "a:1")),
+        ("a:9092,b:9092,a:9092", ("a:9092", "b:9092")),
+    ],
+)
+def test_servers_come_as_text_or_as_a_sequence(value: object, servers: tuple[str, ...]) -> None:
+    assert Servers().check(value) == servers
+
+
+@pytest.mark.parametrize("value", ["", " , ", [], [""]])
+def test_somebody_has_to_be_asked_first(value: object) -> None:
+    with pytest.raises(ValueError, match="names no broker; expected host:port"):
+        Servers().check(value)
+
+
+@pytest.mark.parametrize("value", [None, 9092, b"a:9092", ["a:9092", None], {"a:9092"}])
+def test_other_types_are_no_servers(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^expected host:port"):
+        Servers().check(value)

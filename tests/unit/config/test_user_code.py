@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from aioproducer.cluster.partitioner import Murmur2Partitioner, RoundRobinPartitioner
+from aioproducer.config.user_code import AnyPartition, InterceptorsKind, PartitionerKind, SerializerKind
+from aioproducer.serializers import bytes_serializer, string_serializer
+from aioproducer.types import ProducerRecord
+
+ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+
+
+class Passing:
+    """An interceptor with one of the three methods."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return record
+
+
+class ChoosingLater:
+    """A partitioner that wants to wait."""
+
+    keyless_is_sticky = True
+
+    async def partition(
+        self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
+    ) -> int:
+        return 0
+
+
+async def encode_later(value: str) -> bytes:
+    return value.encode()
+
+
+class EncodingLater:
+    """A callable object whose call is a coroutine."""
+
+    async def __call__(self, value: str) -> bytes:
+        return value.encode()
+
+
+@pytest.mark.parametrize("serializer", [None, str.encode, string_serializer, bytearray])
+def test_a_serializer_is_any_callable_or_none(serializer: object) -> None:
+    assert SerializerKind().check(serializer) is serializer
+
+
+@pytest.mark.parametrize("serializer", [5, b"bytes", object()])
+def test_a_serializer_can_be_called(serializer: object) -> None:
+    with pytest.raises(ValueError, match="expected a callable"):
+        SerializerKind().check(serializer)
+
+
+@pytest.mark.parametrize("kind", [SerializerKind(), PartitionerKind()])
+@pytest.mark.parametrize("code", [encode_later, EncodingLater()])
+def test_nothing_that_has_to_be_awaited_comes_between_call_and_append(
+    kind: SerializerKind | PartitionerKind, code: object
+) -> None:
+    with pytest.raises(ValueError, match="is a coroutine function"):
+        kind.check(code)
+
+
+def test_a_partitioner_may_not_wait() -> None:
+    with pytest.raises(ValueError, match="is a coroutine function"):
+        PartitionerKind().check(ChoosingLater())
+
+
+def test_javas_string_and_byte_array_serializers_are_known_by_name() -> None:
+    package = "org.apache.kafka.common.serialization"
+    assert SerializerKind().parse(f"{package}.StringSerializer") is string_serializer
+    assert SerializerKind().parse(f"{package}.ByteArraySerializer") is bytes_serializer
+
+
+@pytest.mark.parametrize(
+    "name", ["org.apache.kafka.common.serialization.LongSerializer", "com.example.Mine", ""]
+)
+def test_other_java_serializers_are_refused_with_those_that_are_known(name: str) -> None:
+    kind = SerializerKind()
+    with pytest.raises(
+        ValueError, match=r"only .*\.StringSerializer and .*\.ByteArraySerializer can be named"
+    ):
+        kind.check(kind.parse(name))
+
+
+def test_javas_round_robin_partitioner_is_known_by_name() -> None:
+    kind = PartitionerKind()
+    assert isinstance(kind.check(kind.parse(ROUND_ROBIN)), RoundRobinPartitioner)
+
+
+@pytest.mark.parametrize("value", [None, PartitionerKind().parse("")])
+def test_no_partitioner_is_kafkas_way(value: object) -> None:
+    assert PartitionerKind().check(value) is None
+
+
+def test_a_java_partitioner_that_is_not_known_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=f"only {ROUND_ROBIN} can be named here.*leave it out for Kafka's default"
+    ):
+        PartitionerKind().check("com.example.MyPartitioner")
+
+
+def test_a_partitioner_is_kept_and_a_callable_is_wrapped() -> None:
+    partitioner = Murmur2Partitioner()
+    assert PartitionerKind().check(partitioner) is partitioner
+
+    def last(key: bytes | None, every: Sequence[int], available: Sequence[int]) -> int:
+        return every[-1]
+
+    wrapped = PartitionerKind().check(last)
+    assert wrapped is not None
+    assert wrapped.partition("orders", b"key", 4, [0, 1]) == 3
+
+
+@pytest.mark.parametrize("value", [5, object()])
+def test_what_cannot_choose_a_partition_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="expected a Partitioner"):
+        PartitionerKind().check(value)
+
+
+def test_a_partitioners_class_is_not_a_partitioner() -> None:
+    with pytest.raises(ValueError, match=r"is a class; give an instance of it: RoundRobinPartitioner\(\)"):
+        PartitionerKind().check(RoundRobinPartitioner)
+
+
+def test_interceptors_are_kept_in_their_order() -> None:
+    first, second = Passing(), Passing()
+    interceptors: tuple[object, ...] = InterceptorsKind().check([first, second])
+    assert interceptors == (first, second)
+    assert InterceptorsKind().check(()) == ()
+
+
+@pytest.mark.parametrize("value", [None, "com.example.Audit", Passing(), {Passing()}])
+def test_interceptors_come_as_a_sequence(value: object) -> None:
+    with pytest.raises(ValueError, match="expected a sequence of objects"):
+        InterceptorsKind().check(value)
+
+
+def test_an_interceptors_class_is_not_an_interceptor() -> None:
+    with pytest.raises(ValueError, match="holds the class Passing; give an instance"):
+        InterceptorsKind().check([Passing])
+
+
+@pytest.mark.parametrize("value", ["com.example.Audit", 5, None])
+def test_an_interceptor_has_at_least_one_of_the_methods(value: object) -> None:
+    with pytest.raises(ValueError, match=f"holds {value!r}; expected"):
+        InterceptorsKind().check([value])
+
+
+def test_an_interceptor_may_not_wait() -> None:
+    class Waiting:
+        async def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record
+
+    with pytest.raises(ValueError, match="is a coroutine function"):
+        InterceptorsKind().check([Waiting()])
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_any_partition_leaves_the_choice_open_with_a_key_and_without(key: bytes | None) -> None:
+    assert AnyPartition().partition("orders", key, 3, [0, 2]) is None
+    assert AnyPartition.keyless_is_sticky

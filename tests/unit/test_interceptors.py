@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from aioproducer.errors import DeliveryTimeout, ProducerError
+from aioproducer.interceptors import Interceptor, InterceptorChain
+from aioproducer.types import ProducerRecord, RecordMetadata, TopicPartition
+
+RECORD = ProducerRecord("orders", b"value", key=b"key")
+PARTITION = TopicPartition("orders", 3)
+METADATA = RecordMetadata("orders", 3, 42, 1_700_000_000_000, log_append_time=False)
+
+
+class Appending:
+    """Appends its mark to every value; has no other method."""
+
+    def __init__(self, mark: bytes) -> None:
+        self.mark = mark
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        record.value += self.mark
+        return record
+
+
+class Broken:
+    """Fails in every method, on_send only after it has changed the record."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        record.topic = "changed before the failure"
+        raise KeyError("on_send")
+
+    def on_acknowledgement(self, *heard: object) -> None:
+        raise KeyError("on_acknowledgement")
+
+    def close(self) -> None:
+        raise KeyError("close")
+
+
+class Listening:
+    """Remembers what it hears; has no on_send."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+    ) -> None:
+        self.heard.append((metadata, error, record))
+
+    def close(self) -> None:
+        self.heard.append("closed")
+
+
+def test_a_chain_without_interceptors_is_falsy_and_passes_records_through() -> None:
+    chain = InterceptorChain([])
+    assert not chain
+    assert chain.on_send(RECORD) is RECORD
+    chain.on_acknowledgement(METADATA, None, PARTITION)
+    chain.close()
+
+
+def test_on_send_runs_in_order_and_each_sees_what_the_one_before_made() -> None:
+    chain = InterceptorChain([Appending(b"-1"), Listening(), Appending(b"-2")])
+    assert chain
+    assert chain.on_send(RECORD) == replace(RECORD, value=b"value-1-2")
+
+
+def test_the_record_that_was_handed_in_is_never_changed() -> None:
+    InterceptorChain([Appending(b"!")]).on_send(RECORD)
+    assert RECORD.value == b"value"
+
+
+def test_an_interceptor_may_send_the_record_somewhere_else() -> None:
+    class Elsewhere(Interceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return ProducerRecord("elsewhere", record.value, partition=7)
+
+    assert InterceptorChain([Elsewhere()]).on_send(RECORD) == ProducerRecord(
+        "elsewhere", b"value", partition=7
+    )
+
+
+def test_the_record_goes_on_as_it_was_before_an_interceptor_failed() -> None:
+    chain = InterceptorChain([Appending(b"-1"), Broken(), Appending(b"-2")])
+    assert chain.on_send(RECORD) == replace(RECORD, value=b"value-1-2")
+
+
+def test_an_interceptor_that_forgets_to_return_the_record_is_passed_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Forgetful:
+        def on_send(self, record: ProducerRecord) -> None:
+            record.topic = "forgotten"
+
+    assert InterceptorChain([Forgetful()]).on_send(RECORD) == RECORD
+    assert "on_send returned NoneType instead of a ProducerRecord" in caplog.text
+
+
+@pytest.mark.parametrize(("metadata", "error"), [(METADATA, None), (None, DeliveryTimeout("too late"))])
+def test_every_interceptor_hears_how_a_record_ended_even_after_one_failed(
+    metadata: RecordMetadata | None, error: ProducerError | None
+) -> None:
+    first, last = Listening(), Listening()
+    InterceptorChain([first, Appending(b""), Broken(), last]).on_acknowledgement(metadata, error, PARTITION)
+    assert first.heard == last.heard == [(metadata, error, PARTITION)]
+
+
+def test_every_interceptor_is_closed_even_after_one_failed() -> None:
+    first, last = Listening(), Listening()
+    InterceptorChain([first, Appending(b""), Broken(), last]).close()
+    assert first.heard == last.heard == ["closed"]
+
+
+def test_a_failure_is_a_warning_once_and_then_debug_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    chain = InterceptorChain([Broken(), Broken()])
+    for _ in range(100):
+        chain.on_send(RECORD)
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.WARNING] + [logging.DEBUG] * 199
+    first = caplog.records[0]
+    assert first.getMessage() == "interceptor.failed interceptor=Broken method=on_send error=KeyError"
+    assert first.exc_info is not None
+    assert isinstance(first.exc_info[1], KeyError)
+    assert first.exc_info[2] is not None
+
+
+def test_each_class_and_method_has_a_warning_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    class AlsoBroken(Broken):
+        """Another class that fails."""
+
+    chain = InterceptorChain([Broken(), AlsoBroken()])
+    chain.on_send(RECORD)
+    chain.on_acknowledgement(METADATA, None, PARTITION)
+    chain.close()
+    assert len(caplog.records) == 6
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_cancellation_is_not_an_interceptors_failure() -> None:
+    class Cancelling:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        InterceptorChain([Cancelling()]).on_send(RECORD)
+
+
+def test_subclassing_the_protocol_spares_the_methods_that_are_not_needed() -> None:
+    class Nothing(Interceptor):
+        """Overrides no method."""
+
+    chain = InterceptorChain([Nothing()])
+    assert chain.on_send(RECORD) == RECORD
+    chain.on_acknowledgement(METADATA, None, PARTITION)
+    chain.close()
