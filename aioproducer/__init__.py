@@ -1,23 +1,152 @@
-"""An asyncio-native Kafka producer."""
+"""An asyncio-native Kafka producer.
+
+    async with Producer("localhost:9092") as producer:
+        sent = await producer.send("orders", b"value", key=b"customer-7")
+
+What is exported here is imported when it is first asked for (PEP 562): pytest imports this package at every
+start, for the plugin in `aioproducer.testing`, and should not pay for a producer.
+"""
 
 from __future__ import annotations
 
-from aioproducer.cluster.partitioner import (
-    Murmur2Partitioner as Murmur2Partitioner,
-    Murmur3Partitioner as Murmur3Partitioner,
-    Partitioner as Partitioner,
-    RoundRobinPartitioner as RoundRobinPartitioner,
-)
-from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
-from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
-from aioproducer.interceptors import Interceptor as Interceptor
-from aioproducer.producer import Producer as Producer, State as State
-from aioproducer.results import SendManyResult as SendManyResult
-from aioproducer.types import (
-    ProducerRecord as ProducerRecord,
-    RecordMetadata as RecordMetadata,
-    TopicPartition as TopicPartition,
-)
-from aioproducer.version import VERSION
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = VERSION
+if TYPE_CHECKING:
+    from aioproducer.cluster.partitioner import (
+        Murmur2Partitioner as Murmur2Partitioner,
+        Murmur3Partitioner as Murmur3Partitioner,
+        Partitioner as Partitioner,
+        RoundRobinPartitioner as RoundRobinPartitioner,
+    )
+    from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
+    from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
+    from aioproducer.interceptors import Interceptor as Interceptor
+    from aioproducer.producer import Producer as Producer, State as State
+    from aioproducer.results import SendManyResult as SendManyResult
+    from aioproducer.types import (
+        ProducerRecord as ProducerRecord,
+        RecordMetadata as RecordMetadata,
+        TopicPartition as TopicPartition,
+    )
+    from aioproducer.version import __version__ as __version__
+
+_HOMES = {
+    "__version__": "aioproducer.version",
+    "Murmur2Partitioner": "aioproducer.cluster.partitioner",
+    "Murmur3Partitioner": "aioproducer.cluster.partitioner",
+    "Partitioner": "aioproducer.cluster.partitioner",
+    "RoundRobinPartitioner": "aioproducer.cluster.partitioner",
+    "ProducerConfig": "aioproducer.config",
+    "ProducerOptions": "aioproducer.config",
+    "Interceptor": "aioproducer.interceptors",
+    "Producer": "aioproducer.producer",
+    "State": "aioproducer.producer",
+    "SendManyResult": "aioproducer.results",
+    "ProducerRecord": "aioproducer.types",
+    "RecordMetadata": "aioproducer.types",
+    "TopicPartition": "aioproducer.types",
+}
+"""Where the names live that are no errors."""
+
+__all__ = [
+    "AuthenticationFailed",
+    "BrokerError",
+    "BrokerNotAvailable",
+    "BufferFull",
+    "BufferTimeout",
+    "ClusterAuthorizationFailed",
+    "ConcurrentTransactions",
+    "ConfigError",
+    "ConnectionFailed",
+    "CoordinatorLoadInProgress",
+    "CoordinatorNotAvailable",
+    "CorruptMessage",
+    "DeliveryTimeout",
+    "DuplicateSequenceNumber",
+    "FencedLeaderEpoch",
+    "IllegalSaslState",
+    "InconsistentTopicId",
+    "Interceptor",
+    "InvalidConfig",
+    "InvalidPartitions",
+    "InvalidProducerEpoch",
+    "InvalidProducerIdMapping",
+    "InvalidRecord",
+    "InvalidReplicationFactor",
+    "InvalidRequest",
+    "InvalidRequiredAcks",
+    "InvalidTimestamp",
+    "InvalidTopicException",
+    "InvalidTxnState",
+    "KafkaStorageError",
+    "LeaderNotAvailable",
+    "ListenerNotFound",
+    "MessageTooLarge",
+    "MetadataTimeout",
+    "MetadataUnavailable",
+    "Murmur2Partitioner",
+    "Murmur3Partitioner",
+    "NetworkException",
+    "NotController",
+    "NotCoordinator",
+    "NotEnoughReplicas",
+    "NotEnoughReplicasAfterAppend",
+    "NotLeaderOrFollower",
+    "OffsetNotAvailable",
+    "OutOfOrderSequenceNumber",
+    "Partitioner",
+    "PolicyViolation",
+    "Producer",
+    "ProducerClosed",
+    "ProducerConfig",
+    "ProducerError",
+    "ProducerFenced",
+    "ProducerOptions",
+    "ProducerRecord",
+    "ProtocolError",
+    "RebootstrapRequired",
+    "RecordListTooLarge",
+    "RecordMetadata",
+    "RecordTooLarge",
+    "ReplicaNotAvailable",
+    "RequestTimedOut",
+    "RoundRobinPartitioner",
+    "SaslAuthenticationFailed",
+    "SendManyError",
+    "SendManyResult",
+    "SerializationError",
+    "State",
+    "ThrottlingQuotaExceeded",
+    "TopicAlreadyExists",
+    "TopicAuthorizationFailed",
+    "TopicPartition",
+    "TransactionAbortable",
+    "TransactionalIdAuthorizationFailed",
+    "UnknownLeaderEpoch",
+    "UnknownProducerId",
+    "UnknownServerError",
+    "UnknownTopicId",
+    "UnknownTopicOrPartition",
+    "UnsupportedCompressionType",
+    "UnsupportedForMessageFormat",
+    "UnsupportedSaslMechanism",
+    "UnsupportedVersion",
+    "WrongLoop",
+    "__version__",
+    "broker_error",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES.get(name, "aioproducer.errors")), name)
+    globals()[name] = value  # asked once
+    return value
+
+
+def __dir__() -> list[str]:
+    """List what can be asked for."""
+    return sorted({*globals(), *__all__})

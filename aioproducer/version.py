@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = "0.1.0"
+__version__: Final = "0.1.0"
 """Brokers are told it, too: letters, digits, dots and dashes only (KIP-511)."""

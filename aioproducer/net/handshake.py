@@ -12,7 +12,7 @@ from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsRes
 from aioproducer.protocol.frames import decode_response, read_correlation_id
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.versions import ApiVersionTable
-from aioproducer.version import VERSION
+from aioproducer.version import __version__
 from aioproducer.wire.primitives import read_int16
 
 SOFTWARE_NAME: Final = "aioproducer"
@@ -62,7 +62,7 @@ async def handshake(
 
 
 async def _api_versions(connection: Requester, version: int) -> ApiVersionsResponse:
-    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
     return await connection.request(request, version=version, decode=_decode)
 
 

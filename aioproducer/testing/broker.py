@@ -7,13 +7,14 @@ import logging
 import socket
 import struct
 from contextlib import suppress
+from typing import Any
 
 from aioproducer.errors import ProtocolError
 from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
-from aioproducer.protocol.schema import Message, decode
+from aioproducer.protocol.schema import decode
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Script, Strike
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.connect import unknown_api_versions
@@ -53,12 +54,12 @@ class Broker:
     async def stop(self) -> None:
         """Reset the connections, leave no task behind, and raise what went wrong in one, if anything did."""
         self.listener.close()
+        await self.listener.wait_closed()
         tasks = list(self._connections)
         self.disconnect()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.listener.wait_closed()
         self.thaw()
         if self._bugs:
             bugs, self._bugs = self._bugs, []
@@ -68,7 +69,9 @@ class Broker:
         """Reset all connections; clients may connect again."""
         for writer in self._connections.values():
             sock: socket.socket | None = writer.get_extra_info("socket")
-            if sock is not None:  # without lingering, closing is a reset and not an end of stream
+            if (
+                sock is not None and sock.fileno() >= 0
+            ):  # without lingering, closing is a reset and not an end of stream
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             writer.transport.abort()
 
@@ -137,9 +140,11 @@ class Broker:
             await self._send(writer, header, response, strike)
 
     async def _send(
-        self, writer: asyncio.StreamWriter, header: RequestHeader, response: Message, strike: Strike
+        self, writer: asyncio.StreamWriter, header: RequestHeader, response: Any, strike: Strike
     ) -> None:
         """Write the answer, and pause for as long as it tells the client to (KIP-219)."""
+        if strike.throttle_ms:
+            response.throttle_time_ms = strike.throttle_ms
         frame = encode_response(response, header.api_version, header.correlation_id)
         await self._thawed.wait()
         for piece in strike.pieces(frame):

@@ -111,10 +111,11 @@ class Cluster:
 
     def request_count(self, request: str, *, node: int | None = None) -> int:
         """Return how many requests of a kind have come, to one node or all; kinds as in `on`."""
+        kind = _known(request)
         return sum(
             count
             for (name, node_id), count in self._state.requests.items()
-            if name == _known(request) and node in {None, node_id}
+            if name == kind and node in {None, node_id}
         )
 
     # --- topics and leaders ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Protocol
 
@@ -25,31 +26,58 @@ class Listener(Protocol):
         """Call *accept* with each new connection from now on. Raises: OSError."""
 
     def close(self) -> None:
-        """Refuse connections from now on; those there are stay."""
+        """Refuse connections from now on; those that there are stay."""
 
     async def wait_closed(self) -> None:
-        """Wait until it has let go of its resources; its connections have to be closed before."""
+        """Wait until *accept* has been called for the last time."""
 
 
 class TcpListener:
-    """A socket on the loopback interface; port 0 is any free one."""
+    """A listening socket; port 0 is any free one.
+
+    Not an `asyncio.Server`: one that is closed just when a client connects loses that connection's socket, and
+    clients do connect while a broker stops. Here nothing between accepting and the connection can be interrupted.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self.address = Address(host, port)
-        self._server: asyncio.Server | None = None
+        self._sock: socket.socket
+        self._accept: Accept
+        self._connecting: set[asyncio.Task[None]] = set()
 
     async def open(self, accept: Accept) -> None:
         """Listen; the first time tells the port."""
-        self._server = await asyncio.start_server(accept, *self.address, limit=READ_BYTES)
-        host, port, *_ = self._server.sockets[0].getsockname()
-        self.address = Address(host, port)
+        self._accept = accept
+        self._sock = socket.create_server(self.address, backlog=1024)
+        self._sock.setblocking(False)
+        self.address = Address(*self._sock.getsockname()[:2])
+        try:
+            asyncio.get_running_loop().add_reader(self._sock, self._take)
+        except BaseException:
+            self._sock.close()
+            raise
 
     def close(self) -> None:
         """Stop listening."""
-        if self._server is not None:
-            self._server.close()
+        if self._sock.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._sock)
+            self._sock.close()
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed."""
-        if self._server is not None:
-            await self._server.wait_closed()
+        """Wait for the connections that were accepted last."""
+        await asyncio.gather(*self._connecting)
+
+    def _take(self) -> None:
+        try:
+            conn, _ = self._sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # the client did not wait
+        task = asyncio.get_running_loop().create_task(self._connect(conn))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, conn: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=READ_BYTES, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, self._accept, loop=loop)
+        await loop.connect_accepted_socket(lambda: protocol, conn)

@@ -140,13 +140,12 @@ class PartitionLog:
 
     def find_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Return offset and timestamp of the first record that is as late as *timestamp_ms*, if there is one."""
-        for stored in self._batches:
-            if stored.max_timestamp >= timestamp_ms:
-                for batch in _decode(stored.data):
-                    for record in batch.records:
-                        if record.timestamp_ms >= timestamp_ms:
-                            return record.offset, record.timestamp_ms
-        return None
+        late = (stored for stored in self._batches if stored.max_timestamp >= timestamp_ms)
+        records = (record for stored in late for batch in _decode(stored.data) for record in batch.records)
+        found = (
+            (record.offset, record.timestamp_ms) for record in records if record.timestamp_ms >= timestamp_ms
+        )
+        return next(found, None)
 
     def find_latest_time(self) -> tuple[int, int] | None:
         """Return offset and timestamp of the latest record, which need not be the last (KIP-734)."""

@@ -1,0 +1,50 @@
+"""What can be imported from the top package: a contract."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import aioproducer
+from aioproducer import errors
+
+NOT_ERRORS = {
+    "Interceptor",
+    "Murmur2Partitioner",
+    "Murmur3Partitioner",
+    "Partitioner",
+    "Producer",
+    "ProducerConfig",
+    "ProducerOptions",
+    "ProducerRecord",
+    "RecordMetadata",
+    "RoundRobinPartitioner",
+    "SendManyResult",
+    "State",
+    "TopicPartition",
+}
+
+
+def test_the_public_names_are_these_and_every_error() -> None:
+    assert set(aioproducer.__all__) == NOT_ERRORS | set(errors.__all__) | {"__version__"}
+    assert len(aioproducer.__all__) == len(set(aioproducer.__all__))
+    assert set(aioproducer.__all__) <= set(dir(aioproducer))
+
+
+@pytest.mark.parametrize("name", aioproducer.__all__)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    value = getattr(aioproducer, name)
+    assert name == "__version__" or value.__name__ == name
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Consumer"):
+        _ = aioproducer.Consumer
+
+
+def test_importing_the_package_imports_no_producer() -> None:
+    program = "import sys, aioproducer; print(sorted(m for m in sys.modules if m.startswith('aioproducer')))"
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    assert output.stdout.decode().strip() == "['aioproducer']"

@@ -1,0 +1,45 @@
+"""Record batches to append, right ones and wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aioproducer.records.columns import RecordColumns
+from aioproducer.records.compression import Codec, compressor
+from aioproducer.records.encode import encode_batch
+from aioproducer.records.layout import CHECKED_FROM, CRC, CRC_AT, HEADER
+from aioproducer.testing.log import BatchHeader
+from aioproducer.wire.crc32c import crc32c
+
+
+def batch(
+    *values: bytes,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    codec: Codec = Codec.NONE,
+    timestamps: Sequence[int] = (),
+    keys: Sequence[bytes | None] | None = None,
+) -> bytearray:
+    """Return a batch of *values*, or of one record if there are none; the times are 0 if not said."""
+    columns = RecordColumns()
+    values = values or (b"value",)
+    columns.extend(values, keys, None, timestamps or 0)
+    return encode_batch(
+        columns,
+        codec=codec,
+        compress=None if codec is Codec.NONE else compressor(codec, None),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+def with_header(data: bytearray, **changes: int) -> bytearray:
+    """Return *data* with other values in its header, and a CRC that fits unless that is among them."""
+    header = BatchHeader._make(HEADER.unpack_from(data))._replace(**changes)
+    changed = bytearray(data)
+    HEADER.pack_into(changed, 0, *header)
+    if "crc" not in changes:
+        CRC.pack_into(changed, CRC_AT, crc32c(bytes(changed[CHECKED_FROM:])))
+    return changed

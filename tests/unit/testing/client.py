@@ -1,0 +1,118 @@
+"""A client that sends what a test tells it, and shows what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any, Self, cast
+
+from aioproducer.net.dial import dial
+from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from aioproducer.protocol.frames import decode_response, encode_request
+from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from aioproducer.protocol.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from aioproducer.protocol.schema import R, Request
+from aioproducer.testing import Cluster, ThreadedCluster
+from tests.unit.testing.batches import batch
+
+
+class Client:
+    """One connection to one node."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._ids = itertools.count(1)
+        self._answered = 0
+
+    @classmethod
+    async def to(cls, cluster: Cluster | ThreadedCluster, node_id: int = 1) -> Self:
+        host, port = cluster.bootstrap_servers.split(",")[node_id - 1].split(":")
+        return cls(*await dial(host, int(port)))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.close()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+    def send(self, request: Request[Any], version: int | None = None) -> None:
+        version = request.VERSIONS[1] if version is None else version
+        self.writer.write(encode_request(request, version, next(self._ids), "test"))
+
+    async def frame(self) -> bytes:
+        """Return the next answer as it came, without its length."""
+        length = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.readexactly(length)
+
+    async def answer_to(self, request: Request[R], version: int | None = None) -> R:
+        """Return the next answer, which is that to *request*: answers come in order."""
+        version = request.VERSIONS[1] if version is None else version
+        correlation_id, answer = decode_response(request.RESPONSE, version, await self.frame())
+        self._answered += 1
+        assert correlation_id == self._answered
+        return cast("R", answer)
+
+    async def ask(self, request: Request[R], version: int | None = None) -> R:
+        self.send(request, version)
+        return await self.answer_to(request, version)
+
+    async def produce(
+        self, data: bytes | bytearray | None = None, *, partition: int = 0, version: int | None = None
+    ) -> PartitionProduceResponse:
+        """Produce one batch to one partition of "orders"."""
+        response = await self.ask(produce_request({partition: batch() if data is None else data}), version)
+        return response.responses[0].partition_responses[0]
+
+    async def is_closed(self) -> bool:
+        """Wait for the end of the stream, by whichever way; there must be nothing before it."""
+        try:
+            return await self.reader.read() == b""
+        except ConnectionError:
+            return True
+
+
+def produce_request(
+    batches: dict[int, bytes | bytearray], *, acks: int = -1, topic: str = "orders"
+) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=records) for index, records in batches.items()]
+    topics = [TopicProduceData(name=topic, partition_data=data)]
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
+
+
+def fetch_request(
+    offsets: dict[int, int],
+    *,
+    topic: str = "orders",
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1_000_000,
+    partition_max_bytes: int = 1_000_000,
+    leader_epoch: int = -1,
+) -> FetchRequest:
+    partitions = [
+        FetchPartition(
+            partition=partition,
+            fetch_offset=offset,
+            partition_max_bytes=partition_max_bytes,
+            current_leader_epoch=leader_epoch,
+        )
+        for partition, offset in offsets.items()
+    ]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=[FetchTopic(topic=topic, partitions=partitions)],
+    )
+
+
+def metadata_request(*names: str, may_create: bool = False) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=may_create)

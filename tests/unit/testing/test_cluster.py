@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from aioproducer.errors import InvalidPartitions, TopicAlreadyExists, UnknownTopicOrPartition
+from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.records.compression import Codec
+from aioproducer.testing import Cluster, Refused
+from tests.unit.testing.batches import batch
+from tests.unit.testing.client import Client, metadata_request
+
+
+async def leaders(client: Client, topic: str = "orders") -> list[int]:
+    [described] = (await client.ask(metadata_request(topic))).topics
+    return [partition.leader_id for partition in described.partitions]
+
+
+async def test_leaders_are_spread_over_the_nodes() -> None:
+    async with Cluster(3, {"orders": 5}, transport="memory") as cluster, await Client.to(cluster) as client:
+        assert await leaders(client) == [1, 2, 3, 1, 2]
+
+
+async def test_each_node_has_a_loopback_socket_of_its_own() -> None:
+    async with Cluster(2) as cluster:
+        addresses = cluster.bootstrap_servers.split(",")
+        assert len(set(addresses)) == 2
+        assert all(address.startswith("127.0.0.1:") for address in addresses)
+        for node_id in (1, 2):
+            async with await Client.to(cluster, node_id) as client:
+                await client.ask(MetadataRequest(topics=[]))
+
+
+async def test_the_port_can_be_chosen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    async with Cluster(port=port) as cluster:
+        assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+async def test_a_port_that_is_taken_leaves_nothing_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+        with pytest.raises(OSError, match=str(port)):
+            async with Cluster(2, port=port - 1):
+                pass
+
+
+async def test_two_clusters_in_memory_are_two() -> None:
+    async with (
+        Cluster(topics={"orders": 1}, transport="memory") as one,
+        Cluster(topics={"orders": 1}, transport="memory") as two,
+        await Client.to(one) as client,
+    ):
+        await client.produce()
+        assert one.bootstrap_servers != two.bootstrap_servers
+        assert (len(one.records("orders", 0)), len(two.records("orders", 0))) == (1, 0)
+
+
+async def test_records_shows_what_is_in_the_log(cluster: Cluster, client: Client) -> None:
+    await client.produce(batch(b"a", b"b", keys=[b"k", None], timestamps=[5, 6]))
+    first, second = cluster.records("orders", 0)
+    assert first == (0, 5, b"k", b"a", ())
+    assert (second.offset, second.key, second.value) == (1, None, b"b")
+    assert cluster.records("orders", 1) == []
+
+
+async def test_batches_shows_how_it_got_there(cluster: Cluster, client: Client) -> None:
+    await client.produce(batch(codec=Codec.LZ4, producer_id=4, epoch=0, sequence=7))
+    [stored] = cluster.batches("orders", 0)
+    assert (stored.codec, stored.producer_id, stored.base_sequence) == (Codec.LZ4, 4, 7)
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("unheard-of", 0), ("orders", 3), ("orders", -1)])
+async def test_records_of_what_there_is_not_are_an_error(
+    cluster: Cluster, topic: str, partition: int
+) -> None:
+    with pytest.raises(Refused) as refused:
+        cluster.records(topic, partition)
+    assert refused.value.code == UnknownTopicOrPartition.code
+
+
+async def test_records_can_be_waited_for(cluster: Cluster, client: Client) -> None:
+    waiting = asyncio.create_task(cluster.wait_for_records("orders", 0, 3))
+    await client.produce(batch(b"a", b"b"))
+    assert not waiting.done()
+    await client.produce()
+    assert len(await waiting) == 3
+    assert len(await cluster.wait_for_records("orders", 0, 1)) == 3
+
+
+async def test_it_is_known_who_was_asked_to_append(cluster: Cluster, client: Client) -> None:
+    await client.produce()
+    cluster.move_leader("orders", 0, to_broker=2)
+    await client.produce()
+    async with await Client.to(cluster, 2) as other:
+        await other.produce()
+    assert cluster.produce_requests("orders", 0) == [1, 1, 2]
+    assert cluster.produce_requests("orders", 1) == []
+
+
+async def test_requests_are_counted_by_kind_and_node(cluster: Cluster, client: Client) -> None:
+    await client.produce()
+    for _ in range(2):
+        await client.ask(MetadataRequest(topics=[]))
+    async with await Client.to(cluster, 2) as other:
+        await other.ask(MetadataRequest(topics=[]))
+    assert cluster.request_count("metadata") == 3
+    assert cluster.request_count("metadata", node=2) == 1
+    assert cluster.request_count("produce") == 1
+    assert cluster.request_count("fetch") == 0
+
+
+async def test_a_kind_of_request_that_there_is_not_is_an_error(cluster: Cluster) -> None:
+    with pytest.raises(ValueError, match="'prodcue' is no kind of request"):
+        cluster.on("prodcue")
+    with pytest.raises(ValueError, match="list_offsets"):
+        cluster.request_count("offsets")
+
+
+async def test_topics_come_and_go_and_grow(cluster: Cluster, client: Client) -> None:
+    cluster.create_topic("new", 2)
+    assert await leaders(client, "new") == [1, 2]
+    cluster.add_partitions("new", 4)
+    assert await leaders(client, "new") == [1, 2, 1, 2]
+    cluster.delete_topic("new")
+    [gone] = (await client.ask(metadata_request("new"))).topics
+    assert gone.error_code == UnknownTopicOrPartition.code
+
+
+async def test_topics_are_created_as_brokers_allow_it(cluster: Cluster) -> None:
+    with pytest.raises(Refused, match="exists already") as refused:
+        cluster.create_topic("orders")
+    assert refused.value.code == TopicAlreadyExists.code
+    with pytest.raises(Refused, match="3 partitions already") as refused:
+        cluster.add_partitions("orders", 3)
+    assert refused.value.code == InvalidPartitions.code
+    with pytest.raises(Refused, match="no topic"):
+        cluster.delete_topic("unheard-of")
+
+
+@pytest.mark.parametrize("method", ["freeze_broker", "thaw_broker", "disconnect"])
+async def test_a_node_that_there_is_not_is_an_error(cluster: Cluster, method: str) -> None:
+    with pytest.raises(ValueError, match="no broker 3"):
+        getattr(cluster, method)(3)
+    with pytest.raises(ValueError, match="no broker 3"):
+        cluster.move_leader("orders", 0, to_broker=3)
+
+
+async def test_without_failover_nobody_leads_until_the_node_is_back(cluster: Cluster, client: Client) -> None:
+    await cluster.stop_broker(2)
+    assert await leaders(client) == [1, -1, 1]
+    await cluster.start_broker(2)
+    assert await leaders(client) == [1, 2, 1]
+
+
+async def test_with_failover_another_node_leads_for_good() -> None:
+    async with Cluster(3, {"orders": 6}, transport="memory") as cluster, await Client.to(cluster) as client:
+        await cluster.stop_broker(2, failover=True)
+        assert await leaders(client) == [1, 1, 3, 1, 3, 3]
+        await cluster.start_broker(2)
+        assert await leaders(client) == [1, 1, 3, 1, 3, 3]
+
+
+async def test_the_last_node_has_nobody_to_hand_over_to() -> None:
+    async with Cluster(topics={"orders": 1}, transport="memory") as cluster:
+        await cluster.stop_broker(1, failover=True)
+        await cluster.start_broker(1)
+        async with await Client.to(cluster) as client:
+            assert await leaders(client) == [1]
+
+
+async def test_leaving_closes_everything_even_after_an_error() -> None:
+    cluster = Cluster(2)
+    with pytest.raises(LookupError):
+        await use_and_fail(cluster)
+    with pytest.raises(OSError, match=r"refused|failed|nothing listens"):
+        await Client.to(cluster)
+
+
+async def use_and_fail(cluster: Cluster) -> None:
+    async with cluster, await Client.to(cluster) as client:
+        await client.ask(MetadataRequest(topics=[]))
+        raise LookupError
+
+
+async def test_a_stopped_node_may_still_be_stopped_by_leaving() -> None:
+    async with Cluster(2) as cluster:
+        await cluster.stop_broker(1)
+        await cluster.stop_broker(1)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from aioproducer.net.dial import Streams
+from aioproducer.testing.listener import TcpListener
+from aioproducer.testing.virtual_time import run
+
+LOOPBACK = "127.0.0.1"
+
+
+async def close(*streams: Streams) -> None:
+    for _, writer in streams:
+        writer.transport.abort()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+async def test_it_accepts_until_it_is_closed_and_again_at_the_same_port() -> None:
+    accepted: asyncio.Queue[Streams] = asyncio.Queue()
+    listener = TcpListener(LOOPBACK, 0)
+    await listener.open(lambda *streams: accepted.put_nowait(streams))
+    address = listener.address
+    first = await asyncio.open_connection(*address)
+    await close(first, await accepted.get())
+    listener.close()
+    await listener.wait_closed()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)
+    await listener.open(lambda *streams: accepted.put_nowait(streams))
+    assert listener.address == address
+    second = await asyncio.open_connection(*address)
+    await close(second, await accepted.get())
+    listener.close()
+
+
+async def test_what_was_accepted_before_closing_is_handed_over() -> None:
+    accepted: list[Streams] = []
+    listener = TcpListener(LOOPBACK, 0)
+    await listener.open(lambda *streams: accepted.append(streams))
+    with socket.create_connection(listener.address):
+        listener._take()
+        listener.close()
+        assert accepted == []
+        await listener.wait_closed()
+        assert len(accepted) == 1
+    await close(*accepted)
+
+
+async def test_a_client_that_does_not_wait_to_be_accepted_is_nobody() -> None:
+    listener = TcpListener(LOOPBACK, 0)
+    await listener.open(lambda _reader, _writer: None)
+    listener._take()
+    listener.close()
+    listener.close()
+    await listener.wait_closed()
+
+
+async def test_a_port_that_is_taken_is_an_error() -> None:
+    with socket.create_server((LOOPBACK, 0)) as sock:
+        listener = TcpListener(LOOPBACK, sock.getsockname()[1])
+        with pytest.raises(OSError, match="in use"):
+            await listener.open(lambda _reader, _writer: None)
+
+
+def test_a_loop_that_cannot_wait_for_sockets_is_left_without_one() -> None:
+    listener = TcpListener(LOOPBACK, 0)
+    with pytest.raises(RuntimeError, match="transport='memory'"):
+        run(listener.open(lambda _reader, _writer: None))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import BrokerError, InvalidProducerEpoch, OutOfOrderSequenceNumber
+from aioproducer.testing.producer_state import MAX_SEQUENCE, REMEMBERED_BATCHES, ProducerStates, Stamp
+from aioproducer.testing.refusal import Refused
+
+ID = 1000
+
+
+def states(*stamps: Stamp) -> ProducerStates:
+    """Return what is remembered of batches, at offsets 0, 100, 200 and so on."""
+    known = ProducerStates()
+    for index, stamp in enumerate(stamps):
+        known.check(stamp)
+        known.appended(stamp, 100 * index)
+    return known
+
+
+def error_of(known: ProducerStates, stamp: Stamp) -> int:
+    with pytest.raises(Refused) as refused:
+        known.check(stamp)
+    return refused.value.code
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 17, MAX_SEQUENCE])
+def test_an_unknown_producer_may_start_anywhere(sequence: int) -> None:
+    ProducerStates().check(Stamp(ID, 0, sequence, 1))
+
+
+def test_the_next_sequence_is_taken() -> None:
+    states(Stamp(ID, 0, 0, 3), Stamp(ID, 0, 3, 1), Stamp(ID, 0, 4, 10))
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 2, 4, 100])
+def test_any_other_sequence_is_out_of_order(sequence: int) -> None:
+    known = states(Stamp(ID, 0, 0, 3))
+    assert error_of(known, Stamp(ID, 0, sequence, 1)) == OutOfOrderSequenceNumber.code
+
+
+@pytest.mark.parametrize(("last", "following"), [(MAX_SEQUENCE, 0), (MAX_SEQUENCE - 1, MAX_SEQUENCE), (1, 2)])
+def test_sequences_wrap_after_the_largest_int32(last: int, following: int) -> None:
+    states(Stamp(ID, 0, (last - 4) & MAX_SEQUENCE, 5), Stamp(ID, 0, following, 1))
+
+
+def test_a_batch_may_reach_across_the_wrap() -> None:
+    assert Stamp(ID, 0, MAX_SEQUENCE - 1, 5).last_sequence == 2
+    states(Stamp(ID, 0, MAX_SEQUENCE - 1, 5), Stamp(ID, 0, 3, 1))
+
+
+def test_a_new_epoch_starts_at_zero() -> None:
+    known = states(Stamp(ID, 0, 0, 3))
+    assert error_of(known, Stamp(ID, 1, 3, 1)) == OutOfOrderSequenceNumber.code
+    known.check(Stamp(ID, 1, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("stamp", "error"),
+    [
+        (Stamp(ID, 1, 3, 1), InvalidProducerEpoch),
+        (Stamp(ID, 0, 0, 1), InvalidProducerEpoch),
+        (Stamp(ID, 2, 2, 1), OutOfOrderSequenceNumber),
+    ],
+)
+def test_a_new_epoch_ends_the_old_one(stamp: Stamp, error: type[BrokerError]) -> None:
+    known = states(Stamp(ID, 1, 0, 3), Stamp(ID, 2, 0, 1))
+    assert error_of(known, stamp) == error.code
+
+
+def test_the_last_five_batches_are_known_as_duplicates() -> None:
+    sent = [Stamp(ID, 0, sequence, 1) for sequence in range(REMEMBERED_BATCHES + 1)]
+    known = states(*sent)
+    assert [known.offset_of_duplicate(stamp) for stamp in sent] == [None, 100, 200, 300, 400, 500]
+
+
+def test_a_batch_too_old_to_be_remembered_is_out_of_order() -> None:
+    sent = [Stamp(ID, 0, sequence, 1) for sequence in range(REMEMBERED_BATCHES + 1)]
+    assert error_of(states(*sent), sent[0]) == OutOfOrderSequenceNumber.code
+
+
+@pytest.mark.parametrize(
+    "stamp", [Stamp(ID, 0, 0, 2), Stamp(ID, 0, 1, 2), Stamp(ID, 1, 0, 3), Stamp(ID + 1, 0, 0, 3)]
+)
+def test_a_duplicate_is_the_very_same_batch(stamp: Stamp) -> None:
+    assert states(Stamp(ID, 0, 0, 3)).offset_of_duplicate(stamp) is None
+
+
+def test_duplicates_of_an_older_epoch_are_forgotten() -> None:
+    old = Stamp(ID, 0, 0, 3)
+    assert states(old, Stamp(ID, 1, 0, 1)).offset_of_duplicate(old) is None
+
+
+def test_producers_do_not_know_each_other() -> None:
+    states(Stamp(ID, 0, 0, 3), Stamp(ID + 1, 0, 0, 1), Stamp(ID, 0, 3, 1), Stamp(ID + 1, 0, 1, 1))
