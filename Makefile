@@ -8,7 +8,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint types architecture unit property conformance scenarios kafka format coverage constraints clean
+.PHONY: help venv demo test lint types architecture unit property conformance scenarios docs kafka format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ venv: $(VENV)/.dev  ## create .venv with everything the tests need
 demo: $(VENV)/.runtime  ## see the producer at work against a broker in the same process
 	@$(BIN)/aioproducer demo
 
-test: lint types architecture unit property conformance scenarios kafka  ## every check, cheap ones first
+test: lint types architecture unit property conformance scenarios docs kafka  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
 lint: $(VENV)/.dev  ## ruff: rules and formatting
@@ -37,7 +37,7 @@ architecture: $(VENV)/.dev  ## the floors of docs/design.md, import by import
 
 unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
-	@$(PYTEST) tests/unit -q
+	@$(PYTEST) tests/unit tests/test_exports.py -q
 
 property: $(VENV)/.dev  ## what must hold for any input (hypothesis)
 	$(SAY) "property"
@@ -50,6 +50,10 @@ conformance: $(VENV)/.dev  ## our messages against Kafka's own definitions (from
 scenarios: $(VENV)/.dev  ## whole stories against the in-process broker
 	$(SAY) "scenarios"
 	@$(PYTEST) tests/scenarios -q
+
+docs: $(VENV)/.dev  ## the README's example, the examples, links, and what design.md says of the code
+	$(SAY) "docs and examples"
+	@$(PYTEST) tests/test_docs.py tests/test_examples.py -q
 
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"

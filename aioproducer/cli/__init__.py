@@ -1,0 +1,29 @@
+"""The command line: `aioproducer demo`, `aioproducer broker`, `aioproducer config`."""
+
+from __future__ import annotations
+
+import sys
+from io import TextIOWrapper
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Do what the command line says, and end the process: with 1 if that failed, with 2 if it was misunderstood."""
+    try:
+        import click  # noqa: F401 - of the extra "cli", like the next: not everybody has them
+        import rich  # noqa: F401
+    except ModuleNotFoundError as missing:
+        if missing.name not in {"click", "rich"}:
+            raise
+        print(  # noqa: T201 - this is a command line
+            f"aioproducer: the command line needs {missing.name}; to install it: pip install 'aioproducer[cli]'",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a character that a terminal lacks is no reason to fail
+    from aioproducer.cli.commands import program
+
+    program(prog_name="aioproducer")

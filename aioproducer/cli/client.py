@@ -1,0 +1,208 @@
+"""What commands ask of a cluster beside producing: create a topic, and read one back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from aioproducer.backoff import Backoff
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    LeaderNotAvailable,
+    NotController,
+    OffsetNotAvailable,
+    ProducerError,
+    ProtocolError,
+    broker_error,
+)
+from aioproducer.net.connection import Connection
+from aioproducer.net.dial import Address
+from aioproducer.protocol.create_topics import CreatableTopic, CreateTopicsRequest
+from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from aioproducer.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aioproducer.records.decode import DecodedRecord, decode_batches
+from aioproducer.wire.primitives import BytesLike
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 30.0
+"""How long something is tried again that may succeed later, such as asking a leader that is being elected."""
+BACKOFF: Final = Backoff(initial_s=0.05, max_s=1.0)
+FETCH_BYTES: Final = 1024 * 1024
+FETCH_WAIT_MS: Final = 500
+BATCH_BYTES_LIMIT: Final = 100 * 1024 * 1024
+"""What one batch may hold, decompressed: a hundred times what brokers take by default."""
+
+# Numbers that mean something else in Kafka's protocol.
+CONSUMER: Final = -1
+EARLIEST: Final = -2
+LATEST: Final = -1
+BROKERS_DEFAULT: Final = -1
+
+
+class Client:
+    """One connection per broker, and the few requests that commands need: no consumer group, no task of its own.
+
+        async with Client(config) as client:
+            async for partition, records in client.read("orders"): ...
+
+    All methods raise ProducerError; what a later attempt may mend is tried again for `PATIENCE_S`.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._settings = config.connection_settings()
+        self._bootstrap = config.metadata_settings().bootstrap
+        self._connections: dict[Address, Connection] = {}
+        self._leaders: dict[str, dict[int, Address]] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._any_broker()  # nobody there? Then at once, not after PATIENCE_S
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+            await connection.wait_closed()
+
+    async def create_topic(self, name: str, partitions: int) -> None:
+        """Create a topic with as many replicas as the brokers like, and wait until every partition has a leader."""
+        await self._patiently(partial(self._create_topic, name, partitions))
+        await self._patiently(partial(self._leaders_of, name))
+
+    async def read(self, topic: str) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
+        """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset."""
+        for partition in sorted(await self._patiently(partial(self._leaders_of, topic))):
+            offset = await self._patiently(partial(self._offset, topic, partition, EARLIEST))
+            end = await self._patiently(partial(self._offset, topic, partition, LATEST))
+            while offset < end:
+                data = await self._patiently(partial(self._fetch, topic, partition, offset))
+                batches = list(decode_batches(data, limit=BATCH_BYTES_LIMIT, partial_ok=True))
+                next_offset = batches[-1].base_offset + len(batches[-1].records) if batches else offset
+                if next_offset <= offset:
+                    raise ProtocolError(f"{topic}-{partition}: no whole batch at offset {offset}")
+                yield (
+                    partition,
+                    [
+                        record
+                        for batch in batches
+                        for record in batch.records
+                        if offset <= record.offset < end  # batches come whole
+                    ],
+                )
+                offset = next_offset
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_S
+        for count in itertools.count():
+            try:
+                return await attempt()
+            except ProducerError as error:
+                delay_s = BACKOFF.delay_s(count)
+                if not error.retriable or loop.time() + delay_s > deadline:
+                    raise
+            self._leaders.clear()
+            await asyncio.sleep(delay_s)
+        raise AssertionError("there is always a next attempt")
+
+    async def _connection(self, address: Address) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = self._connections[address] = await Connection.open(address, self._settings)
+        return connection
+
+    async def _any_broker(self) -> Connection:
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        *others, last = self._bootstrap
+        for address in others:
+            try:
+                return await self._connection(address)
+            except ProducerError:
+                continue
+        return await self._connection(last)
+
+    async def _metadata(self, *topics: str) -> MetadataResponse:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
+        )
+        return await (await self._any_broker()).request(request)
+
+    async def _create_topic(self, name: str, partitions: int) -> None:
+        told = await self._metadata()
+        addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
+        if told.controller_id not in addresses:
+            raise NotController("the cluster has no controller now")
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=BROKERS_DEFAULT)
+        controller = await self._connection(addresses[told.controller_id])
+        answer = await controller.request(
+            CreateTopicsRequest(topics=[topic], timeout_ms=int(PATIENCE_S * 1000))
+        )
+        result = _only(answer.topics)
+        _check(result.error_code, f"topic {name} was not created", result.error_message)
+
+    async def _leaders_of(self, topic: str) -> dict[int, Address]:
+        """Return where the leader of each partition listens."""
+        if topic not in self._leaders:
+            told = await self._metadata(topic)
+            addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
+            info = _only(told.topics)
+            _check(info.error_code, f"topic {topic}")
+            if not all(part.leader_id in addresses for part in info.partitions):
+                raise LeaderNotAvailable(f"topic {topic} has partitions without a leader")
+            self._leaders[topic] = {
+                part.partition_index: addresses[part.leader_id] for part in info.partitions
+            }
+        return self._leaders[topic]
+
+    async def _leader(self, topic: str, partition: int) -> Connection:
+        leaders = await self._leaders_of(topic)
+        if partition not in leaders:
+            raise LeaderNotAvailable(f"{topic}-{partition} is not there any more")
+        return await self._connection(leaders[partition])
+
+    async def _offset(self, topic: str, partition: int, when: int) -> int:
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=when)
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+        )
+        answer = await (await self._leader(topic, partition)).request(request)
+        told = _only(_only(answer.topics).partitions)
+        _check(told.error_code, f"the offsets of {topic}-{partition}")
+        return told.offset
+
+    async def _fetch(self, topic: str, partition: int, offset: int) -> BytesLike:
+        """Return batches from the one that has *offset* on; there has to be one, and the last may be cut."""
+        asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])]
+        )
+        answer = await (await self._leader(topic, partition)).request(request)
+        what = f"{topic}-{partition} from offset {offset}"
+        _check(answer.error_code, what)
+        told = _only(_only(answer.responses).partitions)
+        _check(told.error_code, what)
+        if not told.records:
+            raise OffsetNotAvailable(f"{what}: the leader shows nothing yet")
+        return told.records
+
+
+def _only(items: Sequence[T]) -> T:
+    """Return the one item that was asked for."""
+    if len(items) != 1:
+        raise ProtocolError(f"the answer has {len(items)} parts, not the one that was asked for")
+    return items[0]
+
+
+def _check(code: int, what: str, message: str | None = None) -> None:
+    if code:
+        error = broker_error(code)
+        raise error(f"{what}: {message or error.__name__}")

@@ -1,0 +1,106 @@
+"""The commands and their options; what they do is imported when they are called."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aioproducer.errors import ProducerError
+from aioproducer.version import __version__
+
+PORTS = range(65_536)
+
+
+class Program(click.Group):
+    """Shows our errors in one line: they are made to be read without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except ProducerError as error:
+            raise click.ClickException(f"{type(error).__name__}: {error}") from error
+
+
+def _new_topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """Take `orders:6` apart."""
+    topics = {}
+    for value in values:
+        name, colon, partitions = value.partition(":")
+        if colon and not (partitions.isascii() and partitions.isdigit()):
+            raise click.BadParameter(f"{value!r} should be like orders:6", ctx, param)
+        topics[name] = int(partitions or 1)
+    return topics
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def program() -> None:
+    """An asyncio-native producer for Apache Kafka."""
+
+
+@program.command(short_help="See the producer at work, and each record checked.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT", help="A Kafka cluster, not one in this process.")
+@click.option("--records", type=click.IntRange(100, 5_000_000), default=200_000, show_default=True)
+@click.option("--partitions", type=click.IntRange(1, 1_000), default=6, show_default=True)
+@click.option("--compression", metavar="TYPE", default="zstd", show_default=True)
+def demo(bootstrap_servers: str | None, records: int, partitions: int, compression: str) -> None:
+    """Send a shop's click stream, measure that, read it back, and check every record.
+
+    On a Kafka cluster it creates a topic of its own, which stays there.
+    """
+    from aioproducer.cli.demo.report import run_and_report
+    from aioproducer.cli.demo.run import Plan
+
+    plan = Plan(bootstrap_servers, records=records, partitions=partitions, compression=compression)
+    if not asyncio.run(run_and_report(plan)):
+        raise click.exceptions.Exit(1)
+
+
+@program.command(short_help="Run a Kafka cluster in memory, for development.")
+@click.option(
+    "--port",
+    type=click.IntRange(PORTS[0], PORTS[-1]),
+    default=9092,
+    show_default=True,
+    help="Of the first broker; 0: any free ones.",
+)
+@click.option(
+    "--brokers", type=click.IntRange(1, 100), default=1, show_default=True, help="On consecutive ports."
+)
+@click.option(
+    "--topic",
+    "topics",
+    metavar="NAME[:PARTITIONS]",
+    multiple=True,
+    callback=_new_topics,
+    help="Create it; may be repeated.",
+)
+def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
+    """Run a Kafka cluster in this process, in memory, for any client, until Ctrl-C.
+
+    It has no consumer groups and no transactions. Topics are created when they are first used.
+    """
+    if port + brokers - 1 not in PORTS:
+        raise click.UsageError(f"{brokers} ports from {port} on are more than there are")
+    from aioproducer.cli.broker import serve
+
+    try:
+        asyncio.run(serve(port=port, brokers=brokers, topics=topics))
+    except KeyboardInterrupt:  # how it is meant to end
+        click.echo()
+
+
+@program.command(short_help="List the options, or check a .properties file.")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def config(file: Path | None) -> None:
+    """List every option, or check a .properties FILE and show what it changes."""
+    from aioproducer.cli.config import show_file, show_options
+
+    if file is None:
+        show_options()
+    else:
+        show_file(file)

@@ -1,0 +1,254 @@
+"""A real Apache Kafka for tests and benchmarks: KRaft brokers on loopback, gone when the `with` block ends."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import random
+import signal
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic
+
+from tests.kafka.apache.jars import class_path
+from tests.kafka.apache.java import find_java
+from tests.kafka.apache.node import BrokerFailed, Node
+
+QUICK_START = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For tests: a broker is up in about two seconds."""
+THROUGHPUT = ("-Xmx1g",)
+"""For benchmarks: slower to start, then compiled in full."""
+
+HOST = "127.0.0.1"
+
+
+class ApacheKafka:
+    """One broker, or several with replication; node 1 is also the controller, so killing it stops elections.
+
+    Args:
+        brokers: how many; with three and more, topics have three replicas and `min.insync.replicas=2`.
+        properties: more lines for every broker's `server.properties`; they win.
+        jvm_options: `QUICK_START` or `THROUGHPUT`.
+        start_timeout_s: bounds `start()` and `restart()`.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        properties: Mapping[str, str | int] | None = None,
+        jvm_options: Sequence[str] = QUICK_START,
+        start_timeout_s: float = 40,
+    ) -> None:
+        self._brokers = brokers
+        self._properties = dict(properties or {})
+        self._jvm_options = jvm_options
+        self._start_timeout_s = start_timeout_s
+        self._nodes: dict[int, Node] = {}
+        self._ports: dict[int, int] = {}
+        self._clean_up = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            for node_id, tail in self.log_tail().items():
+                error.add_note(f"The log of broker {node_id} ends with:\n{tail}")
+        self.stop()
+
+    def start(self) -> None:
+        """Format and start the brokers; return when all of them serve and know each other.
+
+        Raises:
+            BrokerFailed: with the tail of the log of the broker that did not start.
+            JarsUnavailable, JavaNotFound: what is missing, and what to do.
+        """
+        deadline = time.monotonic() + self._start_timeout_s
+        java: list[str | Path] = [find_java(), *self._jvm_options, "-cp", class_path()]
+        directory = tempfile.TemporaryDirectory(prefix="apache-kafka-", ignore_cleanup_errors=True)
+        self._clean_up.callback(directory.cleanup)
+        atexit.register(self.stop)
+        try:
+            self._create_nodes(Path(directory.name), java)
+            for node in self._nodes.values():
+                node.start()
+            for node in self._nodes.values():
+                node.wait_started(deadline)
+            self._await_brokers(deadline)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Kill every broker and remove its data: nobody needs it any more. Twice is fine."""
+        for node in self._nodes.values():
+            node.end(signal.SIGKILL)
+        self._nodes.clear()
+        self._clean_up.close()
+        atexit.unregister(self.stop)
+
+    def kill(self, node_id: int = 1) -> None:
+        """End a broker as a power cut would (SIGKILL). `restart` brings it back with its data."""
+        self._nodes[node_id].end(signal.SIGKILL)
+
+    def shut_down(self, node_id: int = 1) -> None:
+        """End a broker in order (SIGTERM): it hands its partitions over first. `restart` brings it back."""
+        self._nodes[node_id].end(signal.SIGTERM)
+
+    def restart(self, node_id: int = 1) -> None:
+        """Shut a broker down unless it is down already; start it on the same port and data; wait until it serves."""
+        deadline = time.monotonic() + self._start_timeout_s
+        self.shut_down(node_id)
+        self._nodes[node_id].start()
+        self._nodes[node_id].wait_started(deadline)
+        self._await_brokers(deadline)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int = -1,
+        config: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = 30,
+    ) -> None:
+        """Create a topic; return when each partition has a leader. A *replication* of -1 is the brokers' default."""
+        topic = NewTopic(
+            name, num_partitions=partitions, replication_factor=replication, config=dict(config or {})
+        )
+        with self._admin() as admin:
+            admin.create_topics([topic], request_timeout=timeout_s)[name].result()
+        self._await_leaders(name, partitions, timeout_s)
+
+    def add_partitions(self, topic: str, total: int, *, timeout_s: float = 30) -> None:
+        """Raise the number of a topic's partitions to *total*; return when each of them has a leader."""
+        with self._admin() as admin:
+            admin.create_partitions([NewPartitions(topic, total)], request_timeout=timeout_s)[topic].result()
+        self._await_leaders(topic, total, timeout_s)
+
+    def delete_topic(self, name: str, *, timeout_s: float = 30) -> None:
+        """Delete a topic and its records."""
+        with self._admin() as admin:
+            admin.delete_topics([name], request_timeout=timeout_s)[name].result()
+
+    def leader(self, topic: str, partition: int = 0, *, timeout_s: float = 10) -> int:
+        """Return the node that leads a partition now; -1 for none."""
+        metadata = self._admin().list_topics(topic=topic, timeout=timeout_s)
+        return metadata.topics[topic].partitions[partition].leader
+
+    def first_segment(self, topic: str, partition: int = 0) -> bytes:
+        """Return the beginning of a partition's log as its leader has it on disk: record batches."""
+        node = self._nodes[self.leader(topic, partition)]
+        return (node.data_path / f"{topic}-{partition}" / f"{0:020}.log").read_bytes()
+
+    def log_tail(self, lines: int = 40) -> dict[int, str]:
+        """Return the last lines that each broker logged, by node."""
+        return {node_id: node.log_tail(lines) for node_id, node in self._nodes.items()}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address of every broker, for any client."""
+        return ",".join(f"{HOST}:{port}" for port in self._ports.values())
+
+    def _create_nodes(self, directory: Path, java: Sequence[str | Path]) -> None:
+        controller_port, *ports = free_ports(self._brokers + 1)
+        self._ports = dict(enumerate(ports, start=1))
+        for node_id in self._ports:
+            properties = self._properties_of(node_id, controller_port)
+            self._nodes[node_id] = Node(node_id, directory, java, properties)
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        with ThreadPoolExecutor() as pool:
+            formatted = [
+                pool.submit(node.format, cluster_id, standalone=node_id == 1)
+                for node_id, node in self._nodes.items()
+            ]
+        for future in formatted:
+            future.result()
+
+    def _properties_of(self, node_id: int, controller_port: int) -> dict[str, str | int]:
+        listener = f"PLAINTEXT://{HOST}:{self._ports[node_id]}"
+        is_controller = node_id == 1
+        replicas = min(3, self._brokers)
+        in_sync = max(1, replicas - 1)
+        return {
+            "process.roles": "broker,controller" if is_controller else "broker",
+            "node.id": node_id,
+            "controller.quorum.bootstrap.servers": f"{HOST}:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{listener},CONTROLLER://{HOST}:{controller_port}" if is_controller else listener,
+            "advertised.listeners": listener,
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "default.replication.factor": replicas,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": replicas,
+            "offsets.topic.num.partitions": 4,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "transaction.state.log.num.partitions": 4,
+            "group.initial.rebalance.delay.ms": 0,
+            # after a kill, new leaders are elected and the broker may come back once its session has run out
+            "broker.session.timeout.ms": 4000,
+            "broker.heartbeat.interval.ms": 400,
+        } | self._properties
+
+    def _await_brokers(self, deadline: float) -> None:
+        running = {node_id for node_id, node in self._nodes.items() if node.running}
+        admin = self._admin()
+        cause: KafkaException | None = None
+        while time.monotonic() < deadline:
+            try:
+                if running <= admin.list_topics(timeout=max(0.1, deadline - time.monotonic())).brokers.keys():
+                    return
+            except KafkaException as error:
+                cause = error
+            admin.poll(0.02)
+        raise BrokerFailed(f"the cluster did not know its brokers {sorted(running)} in time") from cause
+
+    def _await_leaders(self, topic: str, partitions: int, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        admin = self._admin()
+        while not _all_led(admin.list_topics(topic=topic, timeout=timeout_s), topic, partitions):
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"topic {topic} has no leaders after {timeout_s:.0f} s")
+            admin.poll(0.02)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on, below the range that outgoing connections take theirs from.
+
+    So a port is still free when a killed broker comes back, and no client meets itself on it meanwhile.
+    """
+    ports: list[int] = []
+    for port in random.sample(range(20_000, 32_000), 1_000):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise BrokerFailed("no free ports between 20,000 and 32,000")
+
+
+def _all_led(metadata: ClusterMetadata, topic: str, partitions: int) -> bool:
+    known = metadata.topics[topic].partitions
+    return len(known) == partitions and all(partition.leader >= 0 for partition in known.values())

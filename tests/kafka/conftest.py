@@ -1,0 +1,98 @@
+"""A real Apache Kafka for the tests of this directory: started once, a topic of its own for every test."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.apache.jars import JarsUnavailable, class_path
+
+HERE = Path(__file__).parent
+topic_numbers = itertools.count()
+
+
+class NewTopic(Protocol):
+    """Creates a topic that no other test uses; returns its name."""
+
+    def __call__(self, partitions: int = 1, **config: str) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[ApacheKafka]:
+    """One broker for the whole session. A test that restarts or kills brokers starts its own."""
+    with ApacheKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def spare_kafka() -> Iterator[ApacheKafka]:
+    """A broker for tests that end and restart it, name their topics themselves, or want no topic created unasked."""
+    with ApacheKafka(properties={"auto.create.topics.enable": "false"}) as kafka:
+        yield kafka
+
+
+@pytest.fixture(autouse=True)
+def no_bugs_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever happens to a broker: what we, or asyncio on our account, log as an error is a bug."""
+    yield
+    assert not [
+        f"{each.name}: {each.getMessage()}"
+        for each in caplog.get_records("call")
+        if each.levelno >= logging.ERROR and each.name.partition(".")[0] in {"aioproducer", "asyncio"}
+    ]
+
+
+@pytest.fixture
+def new_topic(kafka: ApacheKafka, request: pytest.FixtureRequest) -> NewTopic:
+    """Topics named after the test; *config* takes Kafka's names with _ for a dot."""
+
+    def create(partitions: int = 1, **config: str) -> str:
+        name = f"{request.node.originalname}-{next(topic_numbers)}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        kafka.create_topic(name, partitions, config=settings)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    """A fresh topic of three partitions."""
+    return new_topic(partitions=3)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in this directory, so that `-m "not kafka"` leaves it out."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.kafka)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch the broker's jars before the first test: a download has no place in a test's timeout, nor its silence."""
+    wanted = any(item.get_closest_marker("kafka") for item in session.items)
+    if wanted and not session.config.option.collectonly:
+        try:
+            class_path(say=session.config.get_terminal_writer().line)
+        except JarsUnavailable as error:
+            raise pytest.UsageError(str(error)) from error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the brokers of a failed test had to say."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for kafka in item.funcargs.values():
+            if isinstance(kafka, ApacheKafka):
+                for node_id, tail in kafka.log_tail().items():
+                    report.sections.append((f"log of broker {node_id}", tail))
+    return report

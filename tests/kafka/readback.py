@@ -1,0 +1,154 @@
+"""Read a whole topic back with other people's clients: what they see is what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple, cast
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+    log_append_time: bool
+
+
+def read_with_librdkafka(bootstrap_servers: str, topic: str, *, timeout_s: float = 30) -> list[Record]:
+    """Return every record that *topic* holds at the call, aborted ones too, in order of partition and offset.
+
+    Raises:
+        TimeoutError: they did not all arrive within *timeout_s*; the cause says why.
+        KafkaException: there is no such topic, or the broker refused.
+    """
+    deadline = time.monotonic() + timeout_s
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "readback",  # never joined: partitions are assigned by hand
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,  # the end may be a control record, which no consumer is shown
+        "check.crcs": True,
+        "isolation.level": "read_uncommitted",
+        "log_level": 0,
+    }
+    with closing(Consumer(settings)) as consumer:
+        bounds = _bounds(consumer, topic, deadline)
+        consumer.assign([TopicPartition(topic, index, start) for index, (start, _) in bounds.items()])
+        unread = {index for index, (start, end) in bounds.items() if start < end}
+        records: list[Record] = []
+        while unread:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"partitions {sorted(unread)} of {topic} were not read to the end in time")
+            for message in consumer.consume(num_messages=1_000, timeout=0.1):
+                record = _from_librdkafka(message)
+                end = bounds[record.partition][1]
+                if message.error() is None and record.offset < end:
+                    records.append(record)
+                if record.offset >= end - 1:
+                    unread.discard(record.partition)
+    return sorted(records)
+
+
+def await_records(
+    bootstrap_servers: str, topic: str, arrived: Callable[[list[Record]], bool], *, timeout_s: float = 30
+) -> list[Record]:
+    """Read *topic* again and again until the records have *arrived*: of those sent with acks=0, nobody tells when.
+
+    Raises:
+        TimeoutError: they did not all arrive within *timeout_s*.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not arrived(records := read_with_librdkafka(bootstrap_servers, topic)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not all has arrived in {topic}, only {len(records)} records")
+    return records
+
+
+async def read_with_aiokafka(bootstrap_servers: str, topic: str, *, timeout_s: float = 30) -> list[Record]:
+    """Return the same through aiokafka, a client that shares no code with the other one.
+
+    Raises:
+        TimeoutError: the records did not all arrive within *timeout_s*.
+    """
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
+    async with asyncio.timeout(timeout_s), consumer:
+        ends = await consumer.end_offsets(consumer.assignment())
+        records: list[Record] = []
+        while unread := [
+            partition for partition, end in ends.items() if await consumer.position(partition) < end
+        ]:
+            fetched = await consumer.getmany(*unread, timeout_ms=100)
+            for partition, batch in fetched.items():
+                records += [_from_aiokafka(record) for record in batch if record.offset < ends[partition]]
+        return sorted(records)
+
+
+def _bounds(consumer: Consumer, topic: str, deadline: float) -> dict[int, tuple[int, int]]:
+    """Return the first and the end offset of each partition; while a new leader is elected, ask again."""
+    while True:
+        try:
+            return _ask_bounds(consumer, topic)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the partitions of {topic} did not tell their offsets in time") from error
+            consumer.poll(0.05)
+
+
+def _ask_bounds(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    found = consumer.list_topics(topic, timeout=1).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return {
+        index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=1)
+        for index in found.partitions
+    }
+
+
+def _from_librdkafka(message: Message) -> Record:
+    """Convert a record, or the event that a partition was read to its end (an offset without a record)."""
+    if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    timestamp_type, timestamp_ms = message.timestamp()
+    return Record(
+        partition,
+        offset,
+        message.key(),
+        message.value(),
+        tuple(cast("list[tuple[str, bytes | None]]", message.headers() or [])),
+        timestamp_ms,
+        timestamp_type == TIMESTAMP_LOG_APPEND_TIME,
+    )
+
+
+def _from_aiokafka(record: ConsumerRecord) -> Record:
+    return Record(
+        record.partition,
+        record.offset,
+        record.key,
+        record.value,
+        tuple(record.headers),
+        record.timestamp,
+        record.timestamp_type == 1,
+    )

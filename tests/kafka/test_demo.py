@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aioproducer.cli.demo.run import Plan, run
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import read_with_librdkafka
+
+
+@asynccontextmanager
+async def follow(what: str, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
+    yield
+    assert done() == total, what
+
+
+async def test_the_demo_finds_on_a_real_cluster_what_another_client_finds(kafka: ApacheKafka) -> None:
+    plan = Plan(kafka.bootstrap_servers, records=5_000, partitions=3, compression="zstd")
+    outcome = await run(plan, follow)
+    assert outcome.flaws == {}
+    assert outcome.records_read == plan.records
+    assert len(read_with_librdkafka(kafka.bootstrap_servers, outcome.topic)) == plan.records

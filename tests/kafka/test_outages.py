@@ -1,0 +1,125 @@
+"""Brokers go away in mid-stream, in order or as in a power cut; some come back, for others another one takes over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import chain, count
+
+import pytest
+
+from aioproducer import Producer, RecordMetadata
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import Record, await_records, read_with_librdkafka
+
+PARTITIONS = 3
+WINDOW = 3_000
+SMALL_BATCHES = 1_000  # bytes: so that many are queued, and five in flight, whenever a broker goes away
+
+
+class Stream:
+    """Numbered records, to the partitions in turn, and what was told of each."""
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self.producer = producer
+        self.topic = topic
+        self.sent: list[RecordMetadata] = []
+        self._numbers = count()
+
+    async def send(self) -> None:
+        """Send WINDOW records without waiting in between, and wait for all of them."""
+        futures = [
+            await self.producer.enqueue(self.topic, b"%07d" % number, partition=number % PARTITIONS)
+            for number in (next(self._numbers) for _ in range(WINDOW))
+        ]
+        self.sent += await asyncio.gather(*futures)
+
+    async def send_until(self, done: asyncio.Future[None]) -> None:
+        while not done.done():
+            await self.send()
+
+    @property
+    def numbers(self) -> list[list[int]]:
+        """The numbers sent to each partition."""
+        return [list(range(partition, len(self.sent), PARTITIONS)) for partition in range(PARTITIONS)]
+
+    @property
+    def last_window(self) -> set[int]:
+        return set(range(len(self.sent))[-WINDOW:])
+
+
+def numbers_in(log: list[Record]) -> list[list[int]]:
+    """Return the numbers found in each partition."""
+    return [
+        [int(each.value or b"") for each in log if each.partition == partition]
+        for partition in range(PARTITIONS)
+    ]
+
+
+def assert_exactly_once(stream: Stream, log: list[Record]) -> None:
+    """All there, once, in order, and where we were told."""
+    assert numbers_in(log) == stream.numbers
+    assert [each[:2] for each in log] == sorted((each.partition, each.offset) for each in stream.sent)
+
+
+def power_cut(kafka: ApacheKafka) -> None:
+    kafka.kill()
+    kafka.restart()
+
+
+@pytest.mark.parametrize("restart", [ApacheKafka.restart, power_cut], ids=["in-order", "power-cut"])
+async def test_a_restart_does_to_a_stream_no_more_than_its_acks_allow(
+    spare_kafka: ApacheKafka, request: pytest.FixtureRequest, restart: Callable[[ApacheKafka], None]
+) -> None:
+    servers, case = spare_kafka.bootstrap_servers, request.node.callspec.id
+    for kind in ("idempotent", "plain", "unacknowledged"):
+        spare_kafka.create_topic(f"{kind}-{case}", PARTITIONS)
+    async with (
+        Producer(servers, batch_size=SMALL_BATCHES) as one,
+        Producer(servers, batch_size=SMALL_BATCHES, acks=1) as two,
+        Producer(servers, batch_size=SMALL_BATCHES, acks=0) as three,
+    ):
+        streams = idempotent, plain, unacknowledged = (
+            Stream(one, f"idempotent-{case}"),
+            Stream(two, f"plain-{case}"),
+            Stream(three, f"unacknowledged-{case}"),
+        )
+        await asyncio.gather(*(stream.send() for stream in streams))
+        restarting = asyncio.ensure_future(asyncio.to_thread(restart, spare_kafka))
+        await asyncio.gather(*(stream.send_until(restarting) for stream in streams))
+        await restarting
+        await asyncio.gather(*(stream.send() for stream in streams))
+
+    assert_exactly_once(idempotent, read_with_librdkafka(servers, idempotent.topic))
+
+    # acks=1, not idempotent: all there and in order; what was sent again may be there twice
+    log = read_with_librdkafka(servers, plain.topic)
+    assert [list(dict.fromkeys(numbers)) for numbers in numbers_in(log)] == plain.numbers
+
+    # acks=0: nothing is promised but the order; and it goes on
+    assert {each.offset for each in unacknowledged.sent} == {-1}
+    log = await_records(
+        servers,
+        unacknowledged.topic,
+        lambda log: unacknowledged.last_window.issubset(chain(*numbers_in(log))),
+    )
+    assert numbers_in(log) == [sorted(set(numbers)) for numbers in numbers_in(log)]
+
+
+async def test_a_stream_follows_its_leaders_from_broker_to_broker() -> None:
+    soon = {
+        "broker.session.timeout.ms": 2_000,
+        "broker.heartbeat.interval.ms": 200,
+    }  # a new leader is elected
+    with ApacheKafka(brokers=3, properties=soon) as kafka:
+        kafka.create_topic("orders", PARTITIONS)
+        async with Producer(kafka.bootstrap_servers, batch_size=SMALL_BATCHES) as producer:
+            stream = Stream(producer, "orders")
+            await stream.send()
+            for happens, node_id in ((kafka.kill, 2), (kafka.restart, 2), (kafka.shut_down, 3)):
+                happening = asyncio.ensure_future(asyncio.to_thread(happens, node_id))
+                await stream.send_until(happening)
+                await happening
+                await stream.send()  # to every partition: each has a leader again
+            assert 3 not in {kafka.leader("orders", partition) for partition in range(PARTITIONS)}
+        assert_exactly_once(stream, read_with_librdkafka(kafka.bootstrap_servers, "orders"))

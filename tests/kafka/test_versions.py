@@ -1,0 +1,93 @@
+"""Each version of each request that we know, with a broker that knows them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import pytest
+
+from aioproducer import Producer, ProducerConfig
+from aioproducer.errors import UnsupportedCompressionType
+from aioproducer.net import connection
+from aioproducer.net.settings import ConnectionSettings
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.frames import encode_request
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.schema import Request
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.conftest import NewTopic
+from tests.kafka.readback import read_with_librdkafka
+from tests.kafka.samples import SAMPLES, with_send, with_send_many
+
+Cap: TypeAlias = Callable[[type[Request[Any]], int], None]
+RequestType: TypeAlias = type[Request[Any]]
+
+REQUESTS: list[RequestType] = [ApiVersionsRequest, MetadataRequest, InitProducerIdRequest, ProduceRequest]
+EVERY_VERSION = [
+    pytest.param(request_type, version, id=f"{request_type.__name__}-{version}")
+    for request_type in REQUESTS
+    for version in range(request_type.VERSIONS[0], request_type.VERSIONS[1] + 1)
+]
+
+
+@pytest.fixture
+def cap(monkeypatch: pytest.MonkeyPatch) -> Cap:
+    """Lets producers use no higher version of a request than the one given."""
+    uncapped = ProducerConfig.connection_settings
+
+    def cap(request_type: RequestType, version: int) -> None:
+        def connection_settings(config: ProducerConfig) -> ConnectionSettings:
+            return replace(uncapped(config), version_caps={request_type.API_KEY: version})
+
+        monkeypatch.setattr(ProducerConfig, "connection_settings", connection_settings)
+
+    return cap
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> set[tuple[RequestType, int]]:
+    """The requests that were written, and their versions."""
+    used: set[tuple[RequestType, int]] = set()
+
+    def spy(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytearray:
+        used.add((type(request), version))
+        return encode_request(request, version, correlation_id, client_id)
+
+    monkeypatch.setattr(connection, "encode_request", spy)
+    return used
+
+
+@pytest.mark.parametrize(("request_type", "version"), EVERY_VERSION)
+async def test_every_version_of_every_request_does_its_work(
+    kafka: ApacheKafka,
+    topic: str,
+    cap: Cap,
+    used: set[tuple[RequestType, int]],
+    request_type: RequestType,
+    version: int,
+) -> None:
+    cap(request_type, version)
+    async with Producer(kafka.bootstrap_servers, compression_type="gzip") as producer:
+        sent = [*await with_send(producer, topic, SAMPLES), *await with_send_many(producer, topic, SAMPLES)]
+    written = [sample.as_read(where) for sample, where in zip(SAMPLES * 2, sent, strict=True)]
+    assert read_with_librdkafka(kafka.bootstrap_servers, topic) == sorted(written)
+    newest = {(each, each.VERSIONS[1]) for each in REQUESTS if each is not request_type}
+    assert used == newest | {(request_type, version)}
+
+
+@pytest.mark.parametrize("version", range(3, 7))
+async def test_a_broker_that_is_too_old_for_zstd_says_so(
+    kafka: ApacheKafka, new_topic: NewTopic, cap: Cap, version: int
+) -> None:
+    """KIP-110: before version 7 of Produce a broker could not know what to do with it."""
+    topic = new_topic()
+    cap(ProduceRequest, version)
+    async with Producer(kafka.bootstrap_servers, compression_type="zstd") as producer:
+        with pytest.raises(UnsupportedCompressionType) as caught:
+            await producer.send(topic, b"value")
+    assert not caught.value.possibly_persisted
+    assert read_with_librdkafka(kafka.bootstrap_servers, topic) == []

@@ -1,0 +1,84 @@
+"""The examples run as their readers run them: as programs, against a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aioproducer.testing import DecodedRecord, ThreadedCluster
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.kafka_cluster(topics={"orders": 3, "readings": 4}),
+]
+
+
+def run(*arguments: str | Path) -> list[str]:
+    """Run Python on an example, and return the lines that it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def everything(cluster: ThreadedCluster, topic: str, partitions: int) -> list[DecodedRecord]:
+    return [record for partition in range(partitions) for record in cluster.records(topic, partition)]
+
+
+def test_every_example_is_tested() -> None:
+    names = {path.name for path in EXAMPLES.glob("*.py")}
+    assert names == {"quickstart.py", "service.py", "bulk.py", "errors.py", "test_your_code.py"}
+
+
+def test_quickstart(kafka_cluster: ThreadedCluster) -> None:
+    first, rest = run(EXAMPLES / "quickstart.py", kafka_cluster.bootstrap_servers)
+    assert first.startswith("acknowledged: orders, partition ")
+    assert rest == "acknowledged: 100 more"
+    records = everything(kafka_cluster, "orders", 3)
+    assert sorted(json.loads(record.value or b"")["order"] for record in records) == list(range(1, 102))
+    assert [record.headers for record in records if record.headers] == [(("trace", b"9f1c"),)]
+
+
+def test_service(kafka_cluster: ThreadedCluster) -> None:
+    [line] = run(EXAMPLES / "service.py", kafka_cluster.bootstrap_servers)
+    assert line.startswith("500 of 500 orders were placed, in ")
+    for partition in range(3):
+        last: dict[bytes | None, int] = {}
+        for record in kafka_cluster.records("orders", partition):
+            order = json.loads(record.value or b"")["order"]
+            assert order > last.get(record.key, -1)
+            last[record.key] = order
+    assert len(everything(kafka_cluster, "orders", 3)) == 500
+
+
+def test_bulk(kafka_cluster: ThreadedCluster) -> None:
+    delivered, last, some, failed = run(EXAMPLES / "bulk.py", kafka_cluster.bootstrap_servers)
+    assert delivered == "20,000 of 20,000 readings were delivered"
+    assert last.startswith("the last one is at partition ")
+    assert some == "9 of 10 were delivered"
+    assert failed == "reading 3 was not: RecordTooLarge"
+    assert len(everything(kafka_cluster, "readings", 4)) == 20_009
+
+
+def test_errors() -> None:
+    assert run(EXAMPLES / "errors.py") == [
+        "a: paid: offset 0",
+        "b: refused: no attempt will ever succeed",
+        "c: failed: safe to pay again, once the cause is gone",
+        "d: unknown: ask before paying again",
+        "in the log: a, d",
+    ]
+
+
+def test_test_your_code() -> None:
+    own_settings = ["-c", os.devnull, "-p", "no:cacheprovider"]  # a reader has none of ours
+    *_, last = run("-m", "pytest", *own_settings, "-q", EXAMPLES / "test_your_code.py")
+    assert last.startswith("3 passed")

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioproducer import Producer, ProducerConfig
+from aioproducer.cli import client as client_module
+from aioproducer.cli.client import EARLIEST, PATIENCE_S, Client
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionFailed,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    NotController,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    ProtocolError,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from aioproducer.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from aioproducer.protocol.frames import encode_response
+from aioproducer.protocol.list_offsets import ListOffsetsResponse
+from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseBroker
+from aioproducer.protocol.schema import Message
+from aioproducer.testing import Cluster, in_virtual_time
+
+RECORDS = [b"%d" % number for number in range(60)]
+EVERYTHING = {partition: RECORDS[partition::3] for partition in range(3)}
+
+
+def config(servers: str) -> ProducerConfig:
+    return ProducerConfig(bootstrap_servers=servers, batch_size=120)  # so a few records each
+
+
+@asynccontextmanager
+async def orders() -> AsyncIterator[tuple[Cluster, Client]]:
+    """Two brokers with a topic that has records in many batches, and a client."""
+    async with Cluster(2, {"orders": 3}, transport="memory") as cluster:
+        async with Producer.from_config(config(cluster.bootstrap_servers)) as producer:
+            for partition, values in EVERYTHING.items():
+                await producer.send_many("orders", values, partition=partition)
+        async with Client(config(cluster.bootstrap_servers)) as client:
+            yield cluster, client
+
+
+async def read(client: Client, topic: str = "orders") -> dict[int, list[bytes | None]]:
+    found: dict[int, list[bytes | None]] = {}
+    async for partition, records in client.read(topic):
+        found.setdefault(partition, []).extend(record.value for record in records)
+    return found
+
+
+def says(message: Message, version: int) -> Callable[[bytes], bytes]:
+    """Put *message* in the place of an answer."""
+    return lambda frame: bytes(encode_response(message, version, int.from_bytes(frame[4:8], "big")))
+
+
+@in_virtual_time
+async def test_everything_is_read_in_order_of_partition_and_offset() -> None:
+    async with orders() as (_, client):
+        assert await read(client) == EVERYTHING
+
+
+@in_virtual_time
+async def test_a_log_is_read_in_as_many_pieces_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "FETCH_BYTES", 1)
+    async with orders() as (cluster, client):
+        assert await read(client) == EVERYTHING
+        batches = sum(len(cluster.batches("orders", partition)) for partition in range(3))
+        assert cluster.request_count("fetch") == batches > 10
+
+
+@in_virtual_time
+async def test_an_empty_topic_has_nothing() -> None:
+    async with orders() as (cluster, client):
+        cluster.create_topic("empty", 2)
+        assert await read(client, "empty") == {}
+
+
+@in_virtual_time
+async def test_batches_are_cut_where_the_log_begins_and_ended_when_it_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def offset(self: Client, topic: str, partition: int, when: int) -> int:
+        return 1 if when == EARLIEST else 18
+
+    monkeypatch.setattr(Client, "_offset", offset)
+    async with orders() as (_, client):
+        assert await read(client) == {partition: values[1:18] for partition, values in EVERYTHING.items()}
+
+
+@in_virtual_time
+async def test_a_topic_is_created_with_its_leaders_in_place() -> None:
+    async with orders() as (cluster, client):
+        await client.create_topic("refunds", 3)
+        assert await read(client, "refunds") == {}
+        assert [cluster.records("refunds", partition) for partition in range(3)] == [[], [], []]
+
+
+@in_virtual_time
+async def test_what_is_final_is_raised_at_once_with_the_brokers_reason() -> None:
+    async with orders() as (cluster, client):
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(TopicAlreadyExists, match="topic orders was not created: topic orders exists"):
+            await client.create_topic("orders", 1)
+        cluster.on("list_offsets").answer(TopicAuthorizationFailed)
+        with pytest.raises(TopicAuthorizationFailed, match="orders-0: TopicAuthorizationFailed"):
+            await read(client)
+        assert asyncio.get_running_loop().time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("request_kind", "error"),
+    [
+        ("metadata", LeaderNotAvailable),
+        ("list_offsets", NotLeaderOrFollower),
+        ("fetch", KafkaStorageError),
+        ("fetch", UnknownTopicOrPartition),
+    ],
+)
+@in_virtual_time
+async def test_what_passes_is_tried_again(request_kind: str, error: type[BrokerError]) -> None:
+    async with orders() as (cluster, client):
+        rule = cluster.on(request_kind, topic="orders", times=2).answer(error)
+        assert await read(client) == EVERYTHING
+        assert rule.hits == 2
+
+
+@in_virtual_time
+async def test_creating_is_tried_again_until_there_is_a_controller() -> None:
+    async with orders() as (cluster, client):
+        nobody = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="a", port=1)], topics=[])
+        unknown = cluster.on("metadata").rewrite(says(nobody, 13))
+        moved = cluster.on("create_topics").answer(NotController)
+        await client.create_topic("refunds", 2)
+        assert unknown.hits == moved.hits == 1
+
+
+@in_virtual_time
+async def test_a_lost_connection_is_opened_again() -> None:
+    async with orders() as (cluster, client):
+        cluster.on("fetch").close()
+        pieces = client.read("orders")
+        await anext(pieces)
+        cluster.disconnect(1)
+        cluster.disconnect(2)
+        partitions = {partition async for partition, _ in pieces}
+        assert partitions == {1, 2}
+
+
+@in_virtual_time
+async def test_a_partition_is_followed_to_its_new_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "FETCH_BYTES", 1)
+    async with orders() as (cluster, client):
+        pieces = client.read("orders")
+        _, records = await anext(pieces)
+        cluster.move_leader("orders", 0, to_broker=2)
+        values = [record.value for record in records]
+        async for partition, more in pieces:
+            if partition == 0:
+                values += [record.value for record in more]
+        assert values == EVERYTHING[0]
+
+
+@in_virtual_time
+async def test_patience_ends() -> None:
+    async with orders() as (cluster, client):
+        began = asyncio.get_running_loop().time()
+        cluster.on("fetch", times=None).answer(KafkaStorageError)
+        with pytest.raises(KafkaStorageError, match="orders-0 from offset 0"):
+            await read(client)
+        assert PATIENCE_S - 2 < asyncio.get_running_loop().time() - began < PATIENCE_S
+
+
+@in_virtual_time
+async def test_partitions_without_a_leader_are_waited_for() -> None:
+    async with orders() as (cluster, client):
+        await cluster.stop_broker(2)
+        with pytest.raises(LeaderNotAvailable, match="orders has partitions without a leader"):
+            await read(client)
+        await cluster.start_broker(2)
+        assert await read(client) == EVERYTHING
+
+
+@in_virtual_time
+async def test_a_leader_that_does_not_show_the_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def offset(self: Client, topic: str, partition: int, when: int) -> int:
+        return 0 if when == EARLIEST else 21
+
+    monkeypatch.setattr(Client, "_offset", offset)
+    async with orders() as (_, client):
+        with pytest.raises(OffsetNotAvailable, match="orders-0 from offset 20: the leader shows nothing"):
+            await read(client)
+
+
+@pytest.mark.parametrize(
+    ("request_kind", "answer", "complaint"),
+    [
+        ("list_offsets", says(ListOffsetsResponse(topics=[]), 7), "0 parts"),
+        ("fetch", says(FetchResponse(responses=[]), 12), "0 parts"),
+        (
+            "fetch",
+            says(
+                FetchResponse(
+                    responses=[
+                        FetchableTopicResponse(
+                            topic="orders",
+                            partitions=[PartitionData(partition_index=0, high_watermark=20, records=b"cut")],
+                        )
+                    ]
+                ),
+                12,
+            ),
+            "no whole batch at offset 0",
+        ),
+    ],
+)
+@in_virtual_time
+async def test_an_answer_that_makes_no_sense_is_an_error_of_the_protocol(
+    request_kind: str, answer: Callable[[bytes], bytes], complaint: str
+) -> None:
+    async with orders() as (cluster, client):
+        cluster.on(request_kind, times=None).rewrite(answer)
+        with pytest.raises(ProtocolError, match=complaint):
+            await read(client)
+
+
+@in_virtual_time
+async def test_a_partition_that_has_gone_is_missed() -> None:
+    async with orders() as (cluster, client):
+        pieces = client.read("orders")
+        await anext(pieces)
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 1)
+        cluster.disconnect(1)
+        with pytest.raises(LeaderNotAvailable, match="orders-1 is not there any more"):
+            await anext(pieces)
+
+
+async def test_one_bootstrap_server_that_is_there_is_enough() -> None:
+    async with orders() as (cluster, _), Client(config(f"127.0.0.1:1,{cluster.bootstrap_servers}")) as client:
+        assert await read(client) == EVERYTHING
+
+
+async def test_without_any_bootstrap_server_it_fails_at_once() -> None:
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:2"):
+        async with Client(config("127.0.0.1:1,127.0.0.1:2")):
+            pass

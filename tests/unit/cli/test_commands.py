@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aioproducer.cli import broker, commands
+from aioproducer.cli.demo import report
+from aioproducer.cli.demo.run import Plan
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(commands.program, arguments, prog_name="aioproducer")
+
+
+def test_help_names_every_command() -> None:
+    listed = call("--help").output.partition("Commands:")[2]
+    assert re.findall(r"^  (\w+)", listed, flags=re.MULTILINE) == ["broker", "config", "demo"]
+
+
+def test_an_error_of_ours_is_one_line_and_exit_code_1() -> None:
+    done = call("demo", "--compression", "zip")
+    assert done.exit_code == 1
+    [line] = done.output.splitlines()
+    assert line.startswith("Error: ConfigError: compression_type = 'zip'")
+
+
+@pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
+def test_demo_hands_its_options_over_and_tells_by_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, good: bool, code: int
+) -> None:
+    plans: list[Plan] = []
+
+    async def run_and_report(plan: Plan) -> bool:
+        plans.append(plan)
+        return good
+
+    monkeypatch.setattr(report, "run_and_report", run_and_report)
+    assert call("demo").exit_code == code
+    assert (
+        call(
+            *("demo", "--bootstrap-servers", "a:1,b:1", "--records", "500"),
+            *("--partitions", "2", "--compression", "lz4"),
+        ).exit_code
+        == code
+    )
+    assert plans == [
+        Plan(None, records=200_000, partitions=6, compression="zstd"),
+        Plan("a:1,b:1", records=500, partitions=2, compression="lz4"),
+    ]
+
+
+def serve_nothing(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    served: list[dict[str, Any]] = []
+
+    async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
+        served.append({"port": port, "brokers": brokers, "topics": topics})
+
+    monkeypatch.setattr(broker, "serve", serve)
+    return served
+
+
+def test_broker_hands_its_options_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve_nothing(monkeypatch)
+    call("broker")
+    call("broker", "--port", "0", "--brokers", "3", "--topic", "orders:6", "--topic", "clicks")
+    assert served == [
+        {"port": 9092, "brokers": 1, "topics": {}},
+        {"port": 0, "brokers": 3, "topics": {"orders": 6, "clicks": 1}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--topic", "orders:six"], "'orders:six' should be like orders:6"),
+        (["--topic", "orders:"], "'orders:' should be like orders:6"),
+        (["--port", "65535", "--brokers", "2"], "2 ports from 65535 on are more than there are"),
+        (["--port", "65536"], "65536 is not in the range"),
+    ],
+)
+def test_broker_refuses_what_makes_no_sense(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], complaint: str
+) -> None:
+    served = serve_nothing(monkeypatch)
+    done = call("broker", *arguments)
+    assert done.exit_code == 2
+    assert complaint in done.output
+    assert not served
+
+
+def test_ctrl_c_is_how_the_broker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(coroutine: Any) -> None:
+        coroutine.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run", interrupted)
+    assert call("broker").exit_code == 0
+    assert call("demo").exit_code == 1
+
+
+def test_config_lists_options_or_shows_a_file(tmp_path: Path) -> None:
+    assert "linger_ms = 5 ms" in call("config").output
+    path = tmp_path / "producer.properties"
+    path.write_text("bootstrap.servers=a:9092\nliger.ms=20\n")
+    done = call("config", str(path))
+    assert done.exit_code == 1
+    assert done.output == "Error: ConfigError: unknown option 'liger.ms'; did you mean 'linger.ms'?\n"
+    path.write_text("bootstrap.servers=a:9092\nlinger.ms=20\n")
+    assert call("config", str(path)).exit_code == 0
+    assert call("config", str(tmp_path / "missing")).exit_code == 2

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aioproducer.cli.config import show_file, show_options
+from aioproducer.config.options import KINDS
+from aioproducer.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """A command may change them for good: its process ends."""
+    logger = logging.getLogger("aioproducer.config")
+    before = logger.level
+    yield
+    logger.setLevel(before)
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def shown(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    path = tmp_path / "p"
+    path.write_text(text)
+    show_file(path)
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_every_option_is_listed_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    show_options()
+    lines = capsys.readouterr().out.splitlines()
+    heads = [line.strip() for line in lines if not line.startswith(" ")]
+    assert [head.partition(" = ")[0] for head in heads] == list(KINDS)
+    assert "bootstrap_servers = required" in heads
+    assert "buffer_memory = 33,554,432 bytes" in heads
+    assert "interceptors = none" in heads
+    assert any("How long a batch that is not full waits for more records." in line for line in lines)
+    assert any(KINDS["linger_ms"].expected in line for line in lines)
+
+
+def test_a_file_is_shown_by_what_it_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+        bootstrap.servers = a:9092, b:9092
+        linger.ms = 20
+        acks = all
+        client.id = billing
+        retry.backoff.ms = 5000
+        partitioner.class = org.apache.kafka.clients.producer.RoundRobinPartitioner
+        value.serializer = org.apache.kafka.common.serialization.StringSerializer
+    """
+    lines = shown(tmp_path, text, capsys)
+    assert lines[0].endswith("p is fine. It changes:")
+    assert "bootstrap_servers a:9092, b:9092 required" in lines
+    assert "linger_ms 20 ms 5 ms" in lines
+    assert "client_id billing None" in lines
+    assert "partitioner RoundRobinPartitioner None" in lines
+    assert "value_serializer string_serializer None" in lines
+    assert "retry_backoff_ms 1,000 ms 100 ms" in lines, "what applies, not what the file says"
+    assert not any(line.startswith("acks") for line in lines)
+
+
+def test_the_name_that_the_client_gets_by_itself_is_no_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not any("client_id" in line for line in shown(tmp_path, "bootstrap.servers=a:1", capsys))
+
+
+def test_names_without_effect_are_listed_without_their_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "bootstrap.servers=a:1\nssl.key.password=secret\nclient.dns.lookup=use_all_dns_ips"
+    lines = shown(tmp_path, text, capsys)
+    assert lines[-1] == "Known to Kafka, without effect here: client.dns.lookup, ssl.key.password"
+    assert not any("secret" in line for line in lines)
+    assert not caplog.records, "what is shown need not be logged"
+
+
+def test_a_file_that_is_wrong_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_text("linger.ms=5")
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
+        show_file(path)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+from aioproducer import __version__, cli
+
+
+def test_the_installed_command_is_this_one() -> None:
+    [command] = entry_points(group="console_scripts", name="aioproducer")
+    assert command.load() is cli.main
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--version"], 0, f"aioproducer {__version__}"),
+        (["--help"], 0, "Usage: aioproducer"),
+        (["demo", "--records", "few"], 2, "Usage: aioproducer demo"),
+    ],
+)
+def test_the_package_can_be_run(arguments: list[str], code: int, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "aioproducer", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == code
+    assert (done.stdout + done.stderr).startswith(said)
+
+
+@pytest.mark.slow
+def test_the_broker_ends_well_with_ctrl_c() -> None:
+    command = [sys.executable, "-m", "aioproducer", "broker", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any(line.startswith("bootstrap servers: 127.0.0.1:") for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        _, complaints = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert complaints == ""
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_the_extra_one_line_says_what_to_install(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    [line] = capsys.readouterr().err.splitlines()
+    assert package in line
+    assert "pip install 'aioproducer[cli]'" in line
+
+
+def test_a_package_that_the_extra_itself_lacks_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rich._extension", None)
+    with pytest.raises(ModuleNotFoundError, match=r"rich\._extension"):
+        cli.main()
+
+
+def test_streams_that_are_no_files_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys, "argv", ["aioproducer", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+
+
+def test_a_terminal_without_a_character_shows_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(sys, "argv", ["aioproducer", "config"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    sys.stdout.flush()
+    assert b"doubles with each failure in a row ?" in written.getvalue()
