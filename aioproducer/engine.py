@@ -33,12 +33,16 @@ log = logging.getLogger(__name__)
 class Engine:
     """Everything that lives on one event loop from `start` to `close`; made there."""
 
-    def __init__(self, config: ProducerConfig, *, on_crash: Callable[[BaseException], None]) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: ProducerConfig,
+        interceptors: InterceptorChain,
+        *,
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
         self._on_crash = on_crash
         self._loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
-        interceptors = InterceptorChain(config.interceptors)
         self._unreachable: set[int] = set()
         self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -118,10 +122,11 @@ class Engine:
             await asyncio.wait([self._sending])
 
     def fail_everything(self, failure: Failure) -> int:
-        """Fail every record without an outcome, and every call that waits to append; return how many."""
-        waiting = self.accumulator.close(failure)
+        """Fail every record without an outcome, appended or on its way here; return how many."""
+        arriving = self.accumulator.arriving
+        self.accumulator.close(failure)
         self.refresher.fail_all(failure.error)
-        return waiting + self._settler.fail_everything(failure)
+        return arriving + self._settler.fail_everything(failure)
 
     async def stop(self) -> None:
         """Close connections and end tasks; at the same time from several callers is fine."""
@@ -143,7 +148,7 @@ class Engine:
             "topics": {name: asdict(counters) for name, counters in self.metrics.topics.items()},
             "nodes": {
                 node_id: {
-                    "address": f"{broker.host}:{broker.port}",
+                    "address": str(broker.address),
                     "connected": (connection := self.pool.get(node_id)) is not None,
                     "in_flight": connection.in_flight if connection is not None else 0,
                 }
@@ -162,7 +167,10 @@ class Engine:
             await asyncio.wait([self._sending])
 
     def _sender_ended(self, task: asyncio.Task[None]) -> None:
-        error = task.exception() if not task.cancelled() else asyncio.CancelledError()
+        if task.cancelled():  # the event loop is going down, and nobody has closed the producer
+            self.fail_everything(Failure(ProducerClosed, "the event loop of the producer is going down"))
+            return
+        error = task.exception()
         if error is None:
             return
         log.error("sender.crashed", exc_info=error)
@@ -188,6 +196,6 @@ class Engine:
         self._unreachable &= snapshot.brokers.keys()
         for name in topics:
             info = snapshot.topics.get(name)
-            leaders = [each.leader for each in info.partitions] if info is not None else []
+            leaders = info.leaders if info is not None else ()
             self.accumulator.update_topic(name, leaders)
         self._wakeup.ring()

@@ -16,6 +16,7 @@ class TopicMetrics:
     bytes_delivered: int = 0
     """As they were sent: encoded, compressed."""
     bytes_before_compression: int = 0
+    """The upper bound that appending counts with: some 2 % more than the records took."""
 
 
 class Metrics:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from aioproducer.batching.accumulator import RecordFuture
+from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.engine import Engine
@@ -16,6 +16,7 @@ from aioproducer.errors import ProducerClosed
 from aioproducer.intake.checks import check_timeout, check_topic
 from aioproducer.intake.intake import Pending
 from aioproducer.intake.rows import check_rows
+from aioproducer.interceptors import InterceptorChain
 from aioproducer.results import SendManyResult
 from aioproducer.types import HeadersInput, RecordMetadata
 
@@ -65,6 +66,7 @@ class Producer:
         self._state = State.NEW
         self._engine: Engine | None = None
         self._crash: BaseException | None = None
+        self._interceptors = InterceptorChain(config.interceptors)
         self._offer: Offer = self._refuse  # the hot path asks nothing about states: it is replaced instead
 
     def __repr__(self) -> str:
@@ -101,7 +103,7 @@ class Producer:
             msg = f"a producer is started once; this one is {self.state}"
             raise ProducerClosed(msg)
         self._state = State.STARTING
-        engine = self._engine = Engine(self.config, on_crash=self._crashed)
+        engine = self._engine = Engine(self.config, self._interceptors, on_crash=self._crashed)
         try:
             await engine.start()
         except BaseException:
@@ -276,7 +278,7 @@ class Producer:
         info = await engine.refresher.topic(check_topic(topic), deadline)
         return frozenset(range(len(info.partitions)))
 
-    def metrics(self) -> dict[str, dict[str, Any]]:
+    def metrics(self) -> dict[str, dict[Any, Any]]:
         """Return counters since the start, and what is in use now: `{"producer": …, "topics": …, "nodes": …}`."""
         if self._engine is None:
             return {"producer": {}, "topics": {}, "nodes": {}}
@@ -293,7 +295,7 @@ class Producer:
             timeout_s = check_timeout("timeout_s", timeout_s)
         engine = self._engine
         if engine is None or self._state is State.CLOSED:
-            self._state = State.CLOSED
+            self._end()
             return 0
         engine.intake.check_loop()
         self._offer = self._refuse
@@ -305,10 +307,13 @@ class Producer:
             await engine.stop()
             raise
         finally:
-            if self._state is State.CLOSING:  # the first of several callers
-                self._state = State.CLOSED
-                engine.intake.settings.interceptors.close()
+            self._end()
         return failed
+
+    def _end(self) -> None:
+        if self._state is not State.CLOSED:
+            self._state = State.CLOSED
+            self._interceptors.close()
 
     async def _finish(self, engine: Engine, timeout_s: float | None) -> int:
         failed = 0

@@ -19,13 +19,13 @@ async def pay(producer: Producer, payment: bytes, amount: bytes) -> str:
         # Failures that pass, like a broker that restarts, are retried in here, without doubling or reordering.
         # What gets out is final for this call.
         sent = await producer.send("payments", amount, key=payment, timeout_s=1)
-    except RecordTooLarge:
-        return "refused: no attempt will ever succeed"
     except ProducerError as error:
         if error.possibly_persisted:
             # Sent, and no answer came. To send it again could pay twice; to forget it could pay never.
             # Look it up later, or let the consumer drop payments that it has seen.
             return "unknown: ask before paying again"
+        if isinstance(error, RecordTooLarge):
+            return "refused: no attempt will ever succeed"
         # Surely not in the log: paying again is safe. `retriable` tells if that may help without a change.
         return "failed: safe to pay again" + ("" if error.retriable else ", once the cause is gone")
     return f"paid: offset {sent.offset}"

@@ -12,9 +12,7 @@ LINES_IN_ONE_SITTING = 400
 PUBLIC_PACKAGES = {PACKAGE, *(PACKAGE / name for name in ("cli", "config", "errors", "testing"))}
 
 SOURCES = sorted(
-    path
-    for folder in ("aioproducer", "benchmarks", "examples", "tests")
-    for path in (ROOT / folder).rglob("*.py")
+    path for folder in ("aioproducer", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
 )
 INNER_DOORS = sorted(path for path in PACKAGE.rglob("__init__.py") if path.parent not in PUBLIC_PACKAGES)
 

@@ -42,7 +42,9 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_the_example_in_the_readme_runs(kafka_cluster: ThreadedCluster) -> None:
-    (program,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import" in block)
+    (program,) = (
+        block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import" in block
+    )
     program = program.replace("localhost:9092", kafka_cluster.bootstrap_servers)
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
     assert output.stdout.decode().split() == ["orders", "0", "0"]

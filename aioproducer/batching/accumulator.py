@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.deadlines import Deadlines
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.memory import MemoryBudget
@@ -23,9 +23,7 @@ from aioproducer.batching.settings import BatchingSettings
 from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import BATCH_OVERHEAD
-from aioproducer.types import Headers, RecordMetadata
-
-RecordFuture = asyncio.Future[RecordMetadata]
+from aioproducer.types import Headers
 
 
 class Accumulator:
@@ -43,8 +41,8 @@ class Accumulator:
         self.memory = MemoryBudget(settings.buffer_bytes)
         self.schedule = Schedule(identities)
         self.deadlines: Deadlines[Batch] = Deadlines()
-        self.unresolved: set[Batch] = set()
-        """The batches whose records wait for an outcome."""
+        self.unresolved: dict[Batch, None] = {}
+        """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
         self.unfinished = 0
         """How many batches are not at the end of their lives: those, and the abandoned ones."""
         self.topics: dict[str, TopicQueues] = {}
@@ -52,6 +50,8 @@ class Accumulator:
         """How many wait for everything to be sent: while there are any, nothing lingers."""
         self.callers = 0
         """How many calls are on their way here: waiting for their turn, metadata or memory."""
+        self.arriving = 0
+        """How many records those calls have still to append."""
         self.closed_for: Failure | None = None
         """Why nothing is taken any more."""
         self.settings = settings
@@ -83,6 +83,7 @@ class Accumulator:
         if topic is None:
             return
         if not leaders and topic.idle:
+            topic.retire()
             del self.topics[name]
             return
         changed = topic.update(leaders)
@@ -124,7 +125,8 @@ class Accumulator:
 
         *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if
         there is no memory for it now, or if others wait for some. Who has waited hands in what it
-        got as *reserved*: enough for the record and a batch (`room_for`).
+        got as *reserved*: enough for the record and a batch (`room_for`), even if the halves of a split
+        batch have overdrawn the budget since.
         """
         memory = self.memory
         if reserved:
@@ -134,10 +136,10 @@ class Accumulator:
         batch = queue.open if queue is not None else topic.sticky.open if topic.sticky is not None else None
         if batch is None or batch.size + size > topic.batch_bytes:
             # Room for the record and a batch: whoever finds none waits for both together.
-            if memory.free < size + BATCH_OVERHEAD:
+            if memory.free < size + BATCH_OVERHEAD and not reserved:
                 return None
             batch = self._batch_with_room(topic, queue, size)
-        elif memory.free < size:
+        elif memory.free < size and not reserved:
             return None
         memory.free -= size
         batch.size += size
@@ -156,6 +158,24 @@ class Accumulator:
             memory.give_back(0)  # what is left of it may be enough for the next in line
         return future
 
+    def append_slowly(
+        self,
+        topic: TopicQueues,
+        queue: PartitionQueue | None,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        size: int,
+        reserved: int = 0,
+    ) -> Appended | None:
+        """Do as `append`, and tell the batch, too: who has waited has deadlines to see to."""
+        future = self.append(topic, queue, value, key, headers, timestamp_ms, size, reserved)
+        target = queue or topic.sticky
+        if future is None or target is None or target.open is None:
+            return None
+        return Appended(future, target.open)
+
     def extend(
         self,
         topic: TopicQueues,
@@ -173,15 +193,16 @@ class Accumulator:
         ends = list(accumulate(rows.sizes, initial=0))  # where a batch is full is one bisection
         start = 0
         while start < len(rows) and (reserved or not memory.waiters):
-            reserved = 0
             first = rows.sizes[start]
             target = queue or topic.sticky or topic.switch()
             batch = target.open
             if batch is None or batch.size + first > topic.batch_bytes:
-                if memory.free < self.room_for(first):
+                if memory.free < self.room_for(first) and not reserved:
                     break
                 batch = self._batch_with_room(topic, queue, first)
-            room = min(max(topic.batch_bytes - batch.size, first), memory.free)
+            free = max(memory.free, first) if reserved else memory.free
+            room = min(max(topic.batch_bytes - batch.size, first), free)
+            reserved = 0
             stop = bisect_right(ends, ends[start] + room) - 1
             if stop <= start:
                 break
@@ -190,6 +211,7 @@ class Accumulator:
             part = rows.slice(start, stop)
             batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
             batch.add_run(ColumnRun(call, part.positions))
+            call.partitions.add(batch.queue.partition)
             start = stop
         memory.give_back(0)
         return start
@@ -198,15 +220,6 @@ class Accumulator:
     def room_for(size: int) -> int:
         """Return the memory to ask for so that a record of *size* can surely be appended: it may need a new batch."""
         return size + BATCH_OVERHEAD
-
-    @staticmethod
-    def last_batch(topic: TopicQueues, queue: PartitionQueue | None) -> Batch:
-        """Return the batch that the last append to *queue*, or to the sticky partition, went to."""
-        target = queue or topic.sticky
-        if target is None or target.open is None:
-            msg = "nothing was appended just now"
-            raise AssertionError(msg)
-        return target.open
 
     def _batch_with_room(self, topic: TopicQueues, queue: PartitionQueue | None, size: int) -> Batch:
         """Seal what is full, and return an open batch of *queue*, or of the next sticky partition."""
@@ -230,7 +243,7 @@ class Accumulator:
         self.memory.free -= BATCH_OVERHEAD
         queue.open = batch
         queue.batches.append(batch)
-        self.unresolved.add(batch)
+        self.unresolved[batch] = None
         self.unfinished += 1
         self.deadlines.add(batch, deadline)
         self._touch(topic.name)
@@ -250,6 +263,7 @@ class Accumulator:
             self.deadlines.discard(batch, batch.deadline)
             batch.deadline = deadline
             self.deadlines.add(batch, deadline)
+            self.wake()  # to look at the deadlines again
 
     def close(self, failure: Failure) -> int:
         """Take nothing more, and fail the calls on their way here; return how many those are."""

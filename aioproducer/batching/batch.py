@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.runs import Delivered, FutureRun, Run, Waiter
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Order = tuple[int, ...]
 """Where a batch stands among its partition's: `(5,) < (5, 0) < (5, 1) < (6,)`, so that the children of
 a split batch stand where it stood."""
+
+RecordFuture = asyncio.Future[RecordMetadata]
 
 
 class Batch:
@@ -189,3 +191,10 @@ class Batch:
             await asyncio.shield(self._resolved)
         for successor in self.successors:
             await successor.wait_resolved()
+
+
+class Appended(NamedTuple):
+    """A record that has found its place."""
+
+    future: RecordFuture
+    batch: Batch

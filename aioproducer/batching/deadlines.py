@@ -13,7 +13,7 @@ TICK_S = 0.1
 
 
 class Deadlines(Generic[T]):
-    """A timer wheel without the wheel: one set of items per tick, and a heap of the ticks in use.
+    """A timer wheel without the wheel: one ordered set of items per tick, and a heap of the ticks in use.
 
     Nearly every batch is delivered long before its deadline, so adding and discarding must be cheap
     (a heap of batches would keep the delivered ones until their time came, two minutes of them), and
@@ -23,7 +23,7 @@ class Deadlines(Generic[T]):
     __slots__ = ("_by_tick", "_ticks")
 
     def __init__(self) -> None:
-        self._by_tick: dict[int, set[T]] = {}
+        self._by_tick: dict[int, dict[T, None]] = {}
         self._ticks: list[int] = []
 
     def add(self, item: T, deadline: float) -> None:
@@ -31,16 +31,16 @@ class Deadlines(Generic[T]):
         tick = math.ceil(deadline / TICK_S)
         items = self._by_tick.get(tick)
         if items is None:
-            self._by_tick[tick] = {item}
+            self._by_tick[tick] = {item: None}
             heapq.heappush(self._ticks, tick)
         else:
-            items.add(item)
+            items[item] = None
 
     def discard(self, item: T, deadline: float) -> None:
         """Forget *item*, added with *deadline*, if it is still here."""
         items = self._by_tick.get(math.ceil(deadline / TICK_S))
         if items is not None:
-            items.discard(item)
+            items.pop(item, None)
 
     def next_due(self) -> float | None:
         """Return when the next item is due, or None if there is none."""
@@ -53,7 +53,7 @@ class Deadlines(Generic[T]):
         return None
 
     def take_due(self, now: float) -> list[T]:
-        """Remove and return what is due at *now*, the earliest first."""
+        """Remove and return what is due at *now*, by tick, and within it as it was added."""
         due: list[T] = []
         while (at := self.next_due()) is not None and at <= now:
             due.extend(self._by_tick.pop(heapq.heappop(self._ticks)))

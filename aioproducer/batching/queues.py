@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from bisect import insort
@@ -10,13 +9,13 @@ from collections import deque
 from collections.abc import Sequence
 from operator import attrgetter
 
-from aioproducer.batching.batch import Batch, Order
+from aioproducer.batching.batch import Appended, Batch, Order
+from aioproducer.batching.line import Line
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.state import BatchState
+from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
-
-NO_LEADER = -1
 
 _by_order = attrgetter("order")
 
@@ -106,6 +105,8 @@ class PartitionQueue:
             return None  # the broker remembers five batches per partition, no more (KIP-98)
         if not self.sequences.may_stamp(self._identities, unsettled=bool(self.in_flight)):
             return None
+        if self.in_flight and not self.sequences.recognised:
+            return None
         return self.batches[0]
 
     def _next_retry(self, now: float) -> Batch | None:
@@ -170,10 +171,9 @@ class TopicQueues:
         "batch_bytes",
         "capped_until",
         "leaders",
+        "line",
         "name",
-        "order",
         "sticky",
-        "waiting",
     )
 
     def __init__(self, name: str, settings: BatchingSettings, identities: IdentityKeeper) -> None:
@@ -185,10 +185,8 @@ class TopicQueues:
         self.batch_bytes = settings.batch_bytes
         """The largest batch to make; smaller than the setting once the broker refused one for its size."""
         self.capped_until = math.inf
-        self.order = asyncio.Lock()
-        """Held by the call that waits to append: later calls for the topic queue behind it, in order."""
-        self.waiting = 0
-        """How many calls hold `order` or wait for it; a call that would not have to wait asks this first."""
+        self.line: Line[Appended] = Line()
+        """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
         self.sticky: PartitionQueue | None = None
         self._queues: dict[int, PartitionQueue] = {}
         self._settings = settings
@@ -199,18 +197,14 @@ class TopicQueues:
         queue = self._queues.get(partition)
         if queue is None:
             queue = PartitionQueue(self.name, partition, self._settings, self._identities)
-            queue.leader = self.leaders[partition]
+            queue.leader = self._leader(partition)
             self._queues[partition] = queue
         return queue
-
-    def queues(self) -> tuple[PartitionQueue, ...]:
-        """Return the queues made so far."""
-        return tuple(self._queues.values())
 
     @property
     def idle(self) -> bool:
         """Whether nobody waits to append and no partition has anything anywhere."""
-        return not self.waiting and all(queue.idle for queue in self._queues.values())
+        return not self.line.length and all(queue.idle for queue in self._queues.values())
 
     def update(self, leaders: Sequence[int]) -> list[PartitionQueue]:
         """Take over what the cluster says now; return the queues whose leader changed."""
@@ -218,14 +212,19 @@ class TopicQueues:
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
         changed = []
         for partition, queue in self._queues.items():
-            # A topic made anew may have fewer partitions: what is queued for the others expires.
-            leader = leaders[partition] if partition < len(leaders) else NO_LEADER
+            leader = self._leader(partition)
             if leader != queue.leader:
                 queue.leader = leader
+                queue.sequences.recognised = False
                 changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()
         return changed
+
+    def retire(self) -> None:
+        """Make an end, while `idle`; queues of the same name start afresh."""
+        for queue in self._queues.values():
+            queue.sequences.retire(self._identities)
 
     def cap(self, batch_bytes: int, now: float) -> None:
         """Make no batch larger than *batch_bytes* for a while: the broker would refuse it again."""
@@ -239,10 +238,15 @@ class TopicQueues:
 
     def switch(self) -> PartitionQueue:
         """Choose the partition for the next records without a key: any other that has a leader (KIP-480)."""
-        candidates = self.available or range(len(self.leaders))
         current = self.sticky.partition if self.sticky is not None else None
+        # Without any: the topic went away while a call waited to append. It may come back.
+        candidates = self.available or range(len(self.leaders)) or (current or 0,)
         partition = random.choice(candidates)
         if partition == current and len(candidates) > 1:
             partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
         self.sticky = self[partition]
         return self.sticky
+
+    def _leader(self, partition: int) -> int:
+        # A topic made anew may have fewer partitions: what is queued for the others expires.
+        return self.leaders[partition] if partition < len(self.leaders) else NO_LEADER

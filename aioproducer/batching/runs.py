@@ -106,10 +106,12 @@ class FutureRun:
 class SendManyCall:
     """What the runs of one `send_many` call have in common: its result, and who waits for it."""
 
-    __slots__ = ("_done", "_outstanding", "result")
+    __slots__ = ("_done", "_outstanding", "partitions", "result")
 
     def __init__(self, topic: str, total: int, loop: asyncio.AbstractEventLoop) -> None:
         self.result = SendManyResult(topic, total)
+        self.partitions: set[int] = set()
+        """Those its records went to."""
         self._outstanding = total
         self._done: asyncio.Future[None] = loop.create_future()
         if total == 0:
@@ -132,7 +134,7 @@ class SendManyCall:
 
     def _settled(self, count: int) -> None:
         self._outstanding -= count
-        if self._outstanding == 0:
+        if self._outstanding == 0 and not self._done.done():  # nothing (count 0) may follow the last one
             self._done.set_result(None)
 
 

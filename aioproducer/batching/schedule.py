@@ -12,8 +12,9 @@ from collections.abc import Collection
 from itertools import count
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.queues import NO_LEADER, PartitionQueue
+from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.state import BatchState
+from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.idempotence.identity import IdentityKeeper
 
 

@@ -45,6 +45,8 @@ class Settler:
         abandoned = batch.state is BatchState.ABANDONED
         batch.queue.remove(batch)
         batch.move(BatchState.DELIVERED)
+        if batch.stamp is not None:
+            batch.queue.sequences.acknowledge(batch.stamp)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
         self._end(batch)
@@ -67,7 +69,7 @@ class Settler:
     def abandon(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
         batch.move(BatchState.ABANDONED)
-        self._accumulator.unresolved.discard(batch)
+        self._accumulator.unresolved.pop(batch, None)
         self._accumulator.deadlines.discard(batch, batch.deadline)
         self._reject(batch, failure)
 
@@ -150,10 +152,8 @@ class Settler:
         if not indices:
             return
         if batch.attempts:
-            persisted = replace(failure, possibly_persisted=True)
-            batch.detach(waiter, persisted)
-            self._observer.failed(batch, len(indices), persisted)
-            return
+            batch.detach(waiter, replace(failure, possibly_persisted=True))
+            return  # the observer will hear what becomes of the record itself
         size = batch.size
         for run in batch.drop(indices):
             run.fail(failure)
@@ -199,7 +199,7 @@ class Settler:
         batch.successors = parts
         batch.move(BatchState.SPLIT)
         for part in parts:
-            accumulator.unresolved.add(part)
+            accumulator.unresolved[part] = None
             accumulator.unfinished += 1
             accumulator.deadlines.add(part, part.deadline)
             accumulator.memory.free -= part.size
@@ -207,7 +207,7 @@ class Settler:
 
     def _end(self, batch: Batch) -> None:
         accumulator = self._accumulator
-        accumulator.unresolved.discard(batch)
+        accumulator.unresolved.pop(batch, None)
         accumulator.unfinished -= 1
         accumulator.deadlines.discard(batch, batch.deadline)
         accumulator.memory.give_back(batch.size)

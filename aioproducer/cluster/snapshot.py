@@ -19,6 +19,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from aioproducer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition, broker_error
+from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import NO_TOPIC_ID, MetadataResponse, MetadataResponseTopic
 
 NO_LEADER: Final = -1
@@ -32,6 +33,11 @@ class Broker(NamedTuple):
     host: str
     port: int
     rack: str | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where to connect to."""
+        return Address(self.host, self.port)
 
 
 class PartitionInfo(NamedTuple):
@@ -69,6 +75,11 @@ class TopicInfo:
     def __post_init__(self) -> None:
         available = tuple(each.partition for each in self.partitions if each.leader != NO_LEADER)
         object.__setattr__(self, "available", available)
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """The node id of each partition's leader, or NO_LEADER."""
+        return tuple(each.leader for each in self.partitions)
 
     @property
     def leaderless(self) -> bool:

@@ -145,7 +145,7 @@ class MetadataSource:
             yield Attempt(str(self._spare), partial(self._ask, self._spare, request), ANSWER_PATIENCE_S)
         for node_id in random.sample(sorted(rest), len(rest)):
             broker = brokers[node_id]
-            whom = str(Address(broker.host, broker.port))
+            whom = str(broker.address)
             yield Attempt(whom, partial(self._reach_and_ask, broker, request), CONNECT_STAGGER_S)
 
     async def _reach_and_ask(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
@@ -156,7 +156,7 @@ class MetadataSource:
                 cause = self._pool.last_error(broker.node_id)
                 raise ConnectionFailed(str(cause), written=False) from cause
             news = self._news
-            self._pool.connect_soon(broker.node_id, Address(broker.host, broker.port))
+            self._pool.connect_soon(broker.node_id, broker.address)
             await news.wait()
         return await self._ask(connection, request)
 

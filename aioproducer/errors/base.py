@@ -33,7 +33,7 @@ class SerializationError(ProducerError):
 
 
 class RecordTooLarge(ProducerError):
-    """The record can never be sent: it is larger than `max_request_size` or `buffer_memory`."""
+    """The record is larger than `max_request_size` or `buffer_memory`, or (`MessageTooLarge`) than the broker takes."""
 
 
 class BufferFull(ProducerError):

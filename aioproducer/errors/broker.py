@@ -277,8 +277,8 @@ class SaslAuthenticationFailed(BrokerError, AuthenticationFailed, code=58):
     """The broker refused our credentials."""
 
 
-class UnknownProducerId(BrokerError, code=59):
-    """The broker has forgotten this producer id."""
+class UnknownProducerId(BrokerError, code=59, refused=True):
+    """The broker has forgotten this producer id, and with it the sequences; it appends nothing then."""
 
 
 class ListenerNotFound(BrokerError, code=72, retriable=True, stale=True):

@@ -33,12 +33,19 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_broken", "_identity", "_next")
+    __slots__ = ("_broken", "_identity", "_next", "recognised")
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
         self._broken = False
+        self.recognised = False
+        """Whether the leader has acknowledged something under the present identity.
+
+        Until then it takes whatever sequence it sees first (KIP-360), and nothing may follow a batch that
+        has no answer: if that one is refused, say because the topic is still being created, the next one
+        would be the first, and the order be lost.
+        """
 
     @property
     def broken(self) -> bool:
@@ -48,6 +55,18 @@ class PartitionSequences:
     def break_off(self) -> None:
         """A batch that held a sequence is gone or was refused: give out nothing until all is settled."""
         self._broken = True
+
+    def acknowledge(self, stamp: Stamp) -> None:
+        """The leader has appended the batch that carries *stamp*."""
+        self.recognised |= stamp.identity == self._identity
+
+    def retire(self, keeper: IdentityKeeper) -> None:
+        """Forget where the partition was: who writes to it later may not begin at 0 under the same identity.
+
+        The broker would take the batch for one that it has, and acknowledge it without storing it.
+        """
+        if self._identity is not None:
+            keeper.leave(self._identity)
 
     def may_stamp(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
@@ -64,6 +83,7 @@ class PartitionSequences:
                 return False
             self._identity = keeper.current
             self._next = 0
+            self.recognised = False
         return True
 
     def stamp(self, count: int) -> Stamp:

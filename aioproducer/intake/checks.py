@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from aioproducer.types import Headers, HeadersInput
@@ -36,7 +36,7 @@ def as_headers(argument: str, headers: HeadersInput) -> Headers:
     if not headers:
         return ()
     pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
-    if isinstance(pairs, (str, bytes)):
+    if isinstance(pairs, (str, bytes)) or not isinstance(pairs, Iterable):
         msg = f"{argument} must be pairs (name, value) or a mapping, not {type(headers).__name__}"
         raise TypeError(msg)
     return tuple(_as_header(argument, pair) for pair in pairs)

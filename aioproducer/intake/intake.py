@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from aioproducer.batching.accumulator import Accumulator, RecordFuture
-from aioproducer.batching.batch import Batch
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.settler import Settler
@@ -67,6 +68,14 @@ class Pending(NamedTuple):
     """Set once the record is serialized and its partition chosen: both happen once."""
 
 
+Attempt = Callable[[], Appended | None]
+"""Appends if that needs no waiting."""
+
+
+def _nothing() -> None:
+    """Make no attempt."""
+
+
 class Intake:
     """Takes records from the five ways to send. `offer` never awaits; `wait` takes over where it could not finish."""
 
@@ -105,8 +114,8 @@ class Intake:
         self.check_loop()
         try:
             queues = self._topics[topic]
-        except (KeyError, TypeError):  # unknown yet, or not even a str
-            return self.pend(topic, value, key, partition, headers, timestamp_ms)
+        except (KeyError, TypeError):  # not written to yet, or not even a str
+            return self._append_pending(self.pend(topic, value, key, partition, headers, timestamp_ms))
         if (
             self._plain
             and type(value) is bytes
@@ -115,27 +124,40 @@ class Intake:
             and timestamp_ms is None
             and not headers
             and queues.leaders
-            and not queues.waiting
+            and not queues.line.length
         ):  # the most common records by far: nothing to check, nothing to convert
             size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
             if size <= self._small:
                 queue = None if key is None and self._sticky_keyless else self.choose(queues, key)
-                future = self._accumulator.append(queues, queue, value, key, (), wall_ms(), size)
+                now_ms = wall_ms()
+                future = self._accumulator.append(queues, queue, value, key, (), now_ms, size)
                 if future is not None:
                     return future
+                ready = Ready(queue, value, key, (), now_ms, size)
+                return Pending(topic, value, key, None, (), now_ms, ready)
         return self._append_pending(self.pend(topic, value, key, partition, headers, timestamp_ms))
 
     def _append_pending(self, pending: Pending) -> RecordFuture | Pending:
-        queues = self._topics.get(pending.topic)  # an interceptor may have changed it
-        if queues is None or queues.waiting or not has_partition(queues, pending.partition):
+        topic = pending.topic  # an interceptor may have changed it
+        queues = self._topics.get(topic) or self._known(topic)
+        if queues is None or queues.line.length or not has_partition(queues, pending.partition):
             return pending
         try:
-            ready = self._prepare(queues, pending)
+            ready = self.prepare(queues, pending)
         except ProducerError as error:
-            self._tell(pending, error)
+            self.tell(pending.topic, pending.partition, error)
             raise
         future = self._accumulator.append(queues, *ready)
         return pending._replace(ready=ready) if future is None else future
+
+    def _known(self, topic: str) -> TopicQueues | None:
+        """Return the queues of *topic*, which was not written to yet, if its partitions are known all the same."""
+        info = self._refresher.snapshot.topics.get(topic)
+        if info is None or not info.partitions:
+            return None
+        queues = self._accumulator.topic(topic)
+        self._accumulator.update_topic(topic, info.leaders)
+        return queues
 
     def pend(
         self,
@@ -169,17 +191,27 @@ class Intake:
         """Return why *pending* would have to wait, as the error to raise where it may not."""
         topic, partition = pending.topic, pending.partition
         queues = self._topics.get(topic)
+        if (
+            queues is not None
+            and queues.leaders
+            and partition is not None
+            and not has_partition(queues, partition)
+        ):
+            self._refresher.request_refresh([topic])
+            return no_such_partition("partition", topic, partition, len(queues.leaders))
+        error = self._not_now(topic, queues)
+        self.tell(topic, partition, error)
+        return error
+
+    def _not_now(self, topic: str, queues: TopicQueues | None) -> BufferFull | MetadataUnavailable:
         if queues is None or not queues.leaders:
             self._refresher.touch(topic)
             return MetadataUnavailable(
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )
-        if partition is not None and not has_partition(queues, partition):
-            self._refresher.request_refresh([topic])
-            return no_such_partition("partition", topic, partition, len(queues.leaders))
-        if queues.waiting:
+        if queues.line.length:
             return BufferFull(
-                f"{queues.waiting} earlier calls for {topic!r} are waiting; this one may not overtake them"
+                f"{queues.line.length} earlier calls for {topic!r} are waiting; this one may not overtake them"
             )
         memory = self._accumulator.memory
         return BufferFull(
@@ -201,24 +233,21 @@ class Intake:
         if timeout_s is not None:
             limits_s.append(timeout_s)
         queues = self._accumulator.topic(pending.topic)
+        arrival = _Arrival(self, self._accumulator, queues, pending)
         try:
-            async with self.turn(queues, called_at + min(limits_s)) as turn:
-                ready = pending.ready
-                if ready is None:
+            async with self.turn(queues, called_at + min(limits_s), attempt=arrival.attempt) as turn:
+                appended = turn.appended or arrival.attempt()
+                if appended is None:
                     await turn.metadata(pending.partition)
-                    ready = self._prepare(queues, pending)
-                future = self._accumulator.append(queues, *ready)
-                if future is None:
-                    reserved = self._accumulator.room_for(ready.size)
+                    appended = arrival.attempt()
+                if appended is None:
+                    reserved = self._accumulator.room_for(arrival.prepared().size)
                     await turn.memory(reserved)
-                    future = self._accumulator.append(queues, *ready, reserved=reserved)
-                    if future is None:
-                        msg = "reserved memory did not suffice"
-                        raise AssertionError(msg)
-                batch = self._accumulator.last_batch(queues, ready.queue)
+                    appended = arrival.append(reserved)
         except ProducerError as error:
-            self._tell(pending, error)
+            self.tell(pending.topic, pending.partition, error)
             raise
+        future, batch = appended
         self._accumulator.hasten(batch, called_at + delivery_timeout_s)
         if timeout_s is not None:
             self.limit(batch, future, called_at, timeout_s)
@@ -247,14 +276,37 @@ class Intake:
             )
             raise WrongLoop(msg)
 
-    def turn(self, queues: TopicQueues, deadline: float) -> Turn:
-        """Return a turn at *queues* that has to be over by *deadline*."""
-        return Turn(queues, deadline, accumulator=self._accumulator, refresher=self._refresher)
+    def turn(
+        self, queues: TopicQueues, deadline: float, *, records: int = 1, attempt: Attempt = _nothing
+    ) -> Turn:
+        """Return a turn at *queues* for so many *records*; its waiting ends at *deadline*.
+
+        *attempt* may be made by the call before, instead of giving this one its turn.
+        """
+        return Turn(
+            queues,
+            deadline,
+            records=records,
+            attempt=attempt,
+            accumulator=self._accumulator,
+            refresher=self._refresher,
+        )
 
     def choose(self, queues: TopicQueues, key: bytes | None) -> PartitionQueue | None:
-        """Return the queue that the partitioner wants for *key*; None for the sticky one."""
-        partition = self._partitioner.partition(queues.name, key, len(queues.leaders), queues.available)
-        return None if partition is None else queues[partition]
+        """Return the queue that the partitioner wants for *key*; None for the sticky one.
+
+        Raises: ProducerError for what the user's partitioner raises, or for a partition that does not exist.
+        """
+        count = len(queues.leaders)
+        try:
+            partition = self._partitioner.partition(queues.name, key, count, queues.available)
+            if partition is None:
+                return None
+            if not 0 <= partition < count:
+                raise ValueError(f"it chose {partition} of {count} partitions")  # noqa: TRY301 - like what it raises itself
+            return queues[partition]
+        except Exception as error:
+            raise ProducerError(f"the partitioner failed for a record of {queues.name!r}: {error}") from error
 
     def serialized(self, argument: str, serializer: Serializer | None, topic: str, data: Any) -> bytes | None:
         """Return *data* as the user's serializer makes it bytes. Raises: SerializationError."""
@@ -266,12 +318,13 @@ class Intake:
             msg = f"the {argument} of a record for {topic!r} ({type(data).__name__}) could not be serialized: {error}"
             raise SerializationError(msg) from error
 
-    def _tell(self, pending: Pending, error: ProducerError) -> None:
+    def tell(self, topic: str, partition: int | None, error: ProducerError) -> None:
         """Let the interceptors hear of a record that fails before it is appended, too."""
-        where = TopicPartition(pending.topic, -1 if pending.partition is None else pending.partition)
+        where = TopicPartition(topic, -1 if partition is None else partition)
         self.settings.interceptors.on_acknowledgement(None, error, where)
 
-    def _prepare(self, queues: TopicQueues, pending: Pending) -> Ready:
+    def prepare(self, queues: TopicQueues, pending: Pending) -> Ready:
+        """Serialize *pending* and choose its partition. Raises: SerializationError, RecordTooLarge, ProducerError."""
         topic, raw_value, raw_key, partition, headers, timestamp_ms, _ = pending
         key = self.serialized("key", self.settings.key_serializer, topic, raw_key)
         value = self.serialized("value", self.settings.value_serializer, topic, raw_value)
@@ -279,3 +332,37 @@ class Intake:
         size = record_size_bound(value, key, headers)
         self._accumulator.check_size(topic, size)
         return Ready(queue, value, key, headers, timestamp_ms, size)
+
+
+class _Arrival:
+    """A record whose call is in line; prepared once, whoever appends it."""
+
+    __slots__ = ("_accumulator", "_intake", "_pending", "_queues", "_ready")
+
+    def __init__(
+        self, intake: Intake, accumulator: Accumulator, queues: TopicQueues, pending: Pending
+    ) -> None:
+        self._intake = intake
+        self._accumulator = accumulator
+        self._queues = queues
+        self._pending = pending
+        self._ready = pending.ready
+
+    def prepared(self) -> Ready:
+        """Return the record, serialized and with its partition chosen."""
+        if self._ready is None:
+            self._ready = self._intake.prepare(self._queues, self._pending)
+        return self._ready
+
+    def attempt(self) -> Appended | None:
+        """Append it if the partition is known, and there is memory."""
+        if not has_partition(self._queues, self._pending.partition):
+            return None
+        return self._accumulator.append_slowly(self._queues, *self.prepared())
+
+    def append(self, reserved: int) -> Appended:
+        """Append it with memory that was waited for."""
+        appended = self._accumulator.append_slowly(self._queues, *self.prepared(), reserved=reserved)
+        if appended is None:
+            raise AssertionError("reserved memory did not suffice")
+        return appended

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +16,7 @@ from aioproducer.batching.runs import SendManyCall
 from aioproducer.batching.settler import Settler
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
 from aioproducer.intake.intake import Intake, Pending
-from aioproducer.intake.turn import Turn
+from aioproducer.intake.turn import Turn, no_such_partition
 from aioproducer.records.sizes import sizes
 from aioproducer.results import SendManyResult
 
@@ -65,21 +64,25 @@ class ManyIntake:
         todo: deque[Group] = deque()
         planned = 0
         try:
-            async with self._intake.turn(queues, self._block_deadline(deadline)) as turn:
+            async with self._intake.turn(queues, self._block_deadline(deadline), records=len(rows)) as turn:
                 if rows:
-                    await turn.metadata(rows.highest_partition())
+                    argument = "partition" if isinstance(rows.partitions, int) else "partitions"
+                    await turn.metadata(rows.highest_partition(), argument)
                 while planned < len(rows):
                     chunk = rows.slice(planned, planned + CHUNK_RECORDS)
                     planned += len(chunk)
-                    todo.extend(self._by_queue(queues, self._prepared(chunk, call)))
+                    groups = self._by_queue(queues, self._prepared(chunk, call), call)
+                    turn.settled(len(chunk) - sum(len(fit) for _, fit in groups))
+                    todo.extend(groups)
                     while todo:
                         await self._append_first(turn, queues, todo, call, deadline)
                     if planned < len(rows):
-                        await asyncio.sleep(0)
+                        await turn.pause()
+                        self._check_time(rows.topic, deadline)
         except ProducerError as error:
-            failure = Failure(type(error), str(error), cause=error.__cause__)
-            for positions in (*(rest.positions for _, rest in todo), rows.positions[planned:]):
-                call.failed(positions, failure)
+            for _, rest in todo:
+                self._fail(rest, error, call)
+            call.failed(rows.positions[planned:], _failure(error))  # interceptors have not seen these
         finally:
             self._seal(queues, call)
 
@@ -96,6 +99,7 @@ class ManyIntake:
         while True:
             queue, rows = todo[0]
             done = self._accumulator.extend(queues, queue, rows, call, reserved)
+            turn.settled(done)
             if done == len(rows):
                 todo.popleft()
                 return
@@ -112,21 +116,21 @@ class ManyIntake:
         if settings.value_serializer is not None or settings.key_serializer is not None:
             rows = self._serialized(rows, call)
         rows = replace(rows, sizes=sizes(rows.values, rows.keys, rows.headers))
-        failures: dict[int, ProducerError] = {}
         if max(rows.sizes, default=0) <= self._accumulator.largest_record:
             return rows
+        failures: dict[int, ProducerError] = {}
         for index, size in enumerate(rows.sizes):
             try:
                 self._accumulator.check_size(rows.topic, size)
             except RecordTooLarge as error:
                 failures[index] = error
-        return _without(failures, rows, call)
+        return self._without(failures, rows, call)
 
     def _intercepted(self, rows: Rows, call: SendManyCall) -> Rows:
         pended: list[Pending] = []
         failures: dict[int, ProducerError] = {}
         for index in range(len(rows)):
-            pending = self._intake.pend(
+            arguments = (
                 rows.topic,
                 rows.values[index],
                 None if rows.keys is None else rows.keys[index],
@@ -134,6 +138,15 @@ class ManyIntake:
                 () if rows.headers is None else rows.headers[index],
                 rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else rows.timestamps_ms[index],
             )
+            try:
+                pending = self._intake.pend(*arguments)
+            except (
+                TypeError,
+                ValueError,
+            ) as error:  # the columns are checked: it is what an interceptor made of it
+                failures[index] = ProducerError(f"an interceptor spoilt a record for {rows.topic!r}: {error}")
+                failures[index].__cause__ = error
+                pending = Pending(rows.topic, None, None, None, (), 0, None)
             if pending.topic != rows.topic:
                 failures[index] = ProducerError(
                     f"an interceptor moved a record from {rows.topic!r} to {pending.topic!r};"
@@ -148,7 +161,7 @@ class ManyIntake:
             timestamps_ms=[each.timestamp_ms for each in pended],
             partitions=[each.partition for each in pended],
         )
-        return _without(failures, changed, call)
+        return self._without(failures, changed, call)
 
     def _serialized(self, rows: Rows, call: SendManyCall) -> Rows:
         settings, topic = self._settings, rows.topic
@@ -165,24 +178,45 @@ class ManyIntake:
                 serialized_key = serialized_value = None
             keys.append(serialized_key)
             values.append(serialized_value)
-        return _without(failures, replace(rows, values=values, keys=keys), call)
+        return self._without(failures, replace(rows, values=values, keys=keys), call)
 
-    def _by_queue(self, queues: TopicQueues, rows: Rows) -> list[Group]:
-        """Return *rows* by the queue they go to, in order within each."""
+    def _by_queue(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> list[Group]:
+        """Return *rows* by the queue they go to, in order within each; those that have none fail."""
         if rows.partitions is None and rows.keys is None and self._partitioner.keyless_is_sticky:
             return [(None, rows)]
         if isinstance(rows.partitions, int):
             return [(queues[rows.partitions], rows)]
         indices: dict[PartitionQueue | None, list[int]] = {}
+        failures: dict[int, ProducerError] = {}
+        count = len(queues.leaders)
         keys = rows.keys if rows.keys is not None else repeat(None)
         chosen = rows.partitions if rows.partitions is not None else repeat(None)
         for index, (_, key, partition) in enumerate(zip(rows.values, keys, chosen)):  # noqa: B905 - endless columns
-            queue = self._intake.choose(queues, key) if partition is None else queues[partition]
+            try:
+                if partition is None:
+                    queue = self._intake.choose(queues, key)
+                elif partition < count:
+                    queue = queues[partition]
+                else:  # an interceptor's choice; the caller's own were looked at before
+                    raise ProducerError(str(no_such_partition("partition", rows.topic, partition, count)))  # noqa: TRY301
+            except ProducerError as error:
+                failures[index] = error
+                continue
             try:
                 indices[queue].append(index)
             except KeyError:
                 indices[queue] = [index]
+        if None in indices and len(indices) > 1:
+            # For some any partition will do, but not any order among them and the others there: they share one.
+            free = indices.pop(None)
+            queue = queues.switch()
+            indices[queue] = sorted(indices.get(queue, []) + free)
+        self._without(failures, rows, call)
         return [(queue, rows.take(of_queue)) for queue, of_queue in indices.items()]
+
+    def _check_time(self, topic: str, deadline: float | None) -> None:
+        if deadline is not None and self._intake.loop.time() >= deadline:
+            raise DeliveryTimeout(f"{topic!r}: not appended within the call's timeout_s")
 
     def _block_deadline(self, deadline: float | None) -> float:
         until = self._intake.loop.time() + self._settings.max_block_s
@@ -191,19 +225,30 @@ class ManyIntake:
     def _seal(self, queues: TopicQueues, call: SendManyCall) -> None:
         """Let the call's last batches go: it never lingers."""
         now = self._intake.loop.time()
-        for queue in queues.queues():
-            if queue.open is not None and queue.open.holds(call):
-                self._accumulator.seal(queue.open, now)
+        for partition in call.partitions:
+            batch = queues[partition].open
+            if batch is not None and batch.holds(call):
+                self._accumulator.seal(batch, now)
 
     def _expire(self, call: SendManyCall, failure: Failure) -> None:
         for batch in tuple(self._accumulator.unresolved):
             self._settler.expire_waiter(batch, call, failure)
 
+    def _without(self, failures: Mapping[int, ProducerError], rows: Rows, call: SendManyCall) -> Rows:
+        """Return *rows* but for those that failed, of which *call* is told."""
+        if not failures:
+            return rows
+        for index, error in failures.items():
+            self._fail(rows.take([index]), error, call)
+        return rows.take([index for index in range(len(rows)) if index not in failures])
 
-def _without(failures: Mapping[int, ProducerError], rows: Rows, call: SendManyCall) -> Rows:
-    """Return *rows* but for those that failed, of which *call* is told."""
-    if not failures:
-        return rows
-    for index, error in failures.items():
-        call.failed([rows.positions[index]], Failure(type(error), str(error), cause=error.__cause__))
-    return rows.take([index for index in range(len(rows)) if index not in failures])
+    def _fail(self, rows: Rows, error: ProducerError, call: SendManyCall) -> None:
+        """Let *rows*, which interceptors have seen, fail before they are appended."""
+        failure = _failure(error)
+        for index in range(len(rows)):
+            self._intake.tell(rows.topic, rows.partition(index), failure.error())
+        call.failed(rows.positions, failure)
+
+
+def _failure(error: ProducerError) -> Failure:
+    return Failure(type(error), str(error), cause=error.__cause__)

@@ -3,7 +3,7 @@
 Who is told what:
 
 - Every `call` is settled exactly once: by its answer, or by the error that the connection was closed for.
-- A request of which surely no byte left gets ConnectionFailed with `written` false, whatever closed the connection.
+- A request of which surely no byte left gets ConnectionFailed with `written` false, if this side closed the connection.
 - Where the stream of answers stops making sense the connection is closed: nothing behind that point can be trusted.
 
 The reader task hands answers straight to their callables: no future and no task per request.

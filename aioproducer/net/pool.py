@@ -182,10 +182,14 @@ class Pool:
 
     def _close_idle(self, timeout_s: float) -> None:
         self._idle_timer = None
-        long_ago = asyncio.get_running_loop().time() - timeout_s
+        now = asyncio.get_running_loop().time()
         for node in tuple(self._nodes.values()):
             connection = node.connection
-            if connection is not None and not connection.in_flight and connection.last_used <= long_ago:
+            if (
+                connection is not None
+                and not connection.in_flight
+                and connection.last_used + timeout_s <= now
+            ):
                 log.info("connection.idle node_id=%d address=%s", connection.node_id, connection.address)
                 connection.close()
         self._watch_idle()

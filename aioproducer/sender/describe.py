@@ -6,6 +6,7 @@ import asyncio
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.failure import Failure
+from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.net.connection import Connection
 
@@ -23,7 +24,7 @@ def expired(batch: Batch) -> Failure:
         text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
     elif batch.written:
         text += "; the broker has not answered yet"
-    elif batch.queue.leader < 0:
+    elif batch.queue.leader == NO_LEADER:
         text += "; the partition has no leader that we know of"
     else:
         text += f"; it could not be sent to its leader, node {batch.queue.leader}"

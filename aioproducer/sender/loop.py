@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,8 +14,8 @@ from aioproducer.batching.state import BatchState
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import ProducerError, UnsupportedVersion
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
+from aioproducer.protocol.produce import ProduceResponse
 from aioproducer.sender import describe
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.producer_id import ProducerIdRequester
@@ -26,7 +25,7 @@ from aioproducer.sender.wakeup import Wakeup
 
 
 class Sender:
-    """ready → expire → drain → send, for ever; answers arrive by callback and ring the wakeup.
+    """expire → collect → drain → send, for ever; answers arrive by callback and ring the wakeup.
 
     Everything but encoding off the loop and waiting happens without an await, so a turn sees a
     state that nobody else changes.
@@ -53,6 +52,8 @@ class Sender:
         self._answers = AnswerHandler(settings, settler, refresher)
         self._loop = asyncio.get_running_loop()
         self._closing = False
+        self._bug: BaseException | None = None
+        """What went wrong beside `run`: in a task or a callback of ours."""
         self._preparing: dict[int, asyncio.Task[None]] = {}
         """Nodes whose next request is being encoded off the loop, or taken by the socket: until it is
         written they get no other, so that requests leave in the order of the drain."""
@@ -61,6 +62,7 @@ class Sender:
             settings.retry_backoff,
             on_identity=self._identity_changed,
             on_refused=self._identity_refused,
+            wake=wakeup.ring,
         )
 
     def finish(self) -> None:
@@ -72,10 +74,14 @@ class Sender:
         """Send until `finish` was called and nothing is left.
 
         Cancelling it leaves the batches where they are; whoever does so fails them.
+
+        Raises: whatever bug of ours came up, here or where answers are handled and batches encoded off the loop.
         """
         try:
             while not (self._closing and self._accumulator.idle):
                 await self._wakeup.wait(self._turn())
+                if self._bug is not None:
+                    raise self._bug
         finally:
             for task in self._preparing.values():
                 task.cancel()
@@ -97,17 +103,20 @@ class Sender:
         return min((check for check in checks if check is not None), default=None)
 
     def _ask_for_identity(self, now: float) -> float | None:
+        """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
         requester = self._producer_id
-        if requester.asking:
-            return None
-        if requester.retry_at > now:
-            return requester.retry_at
-        brokers = self._refresher.snapshot.brokers
-        connection = self._pool.least_loaded(brokers)
+        if requester.patient_until > now:
+            return requester.patient_until
+        others = self._refresher.snapshot.brokers.keys() - requester.asked
+        connection = self._pool.least_loaded(others)
         if connection is not None:
             requester.ask(connection)
+            return requester.patient_until
+        if not others:
             return None
-        return self._connect(random.choice(tuple(brokers))) if brokers else None
+        if requester.dial_next_at <= now:
+            self._connect(requester.next_to_dial(others))
+        return requester.dial_next_at
 
     def _connect(self, node_id: int) -> float | None:
         """See to it that *node_id* gets a connection; return when to try again if none is on its way."""
@@ -115,7 +124,7 @@ class Sender:
         if broker is None:  # gone from the cluster since: the next metadata will name another leader
             self._refresher.request_refresh()
             return None
-        self._pool.connect_soon(node_id, Address(broker.host, broker.port))
+        self._pool.connect_soon(node_id, broker.address)
         return self._pool.next_attempt_at(node_id)
 
     def _serve(self, node_id: int, now: float) -> float | None:
@@ -125,7 +134,7 @@ class Sender:
             return self._connect(node_id)
         if connection.throttled_until > now:
             return connection.throttled_until
-        while node_id not in self._preparing and connection.in_flight < self._settings.max_in_flight:
+        while self._may_send(node_id, connection):
             batches = self._schedule.drain(node_id, now, self._accumulator.settings.max_request_bytes)
             if not batches:
                 break
@@ -137,6 +146,13 @@ class Sender:
                 self._fail_unencodable(self._encoder.encode_all(batches))
                 self._write(connection, batches)
         return None
+
+    def _may_send(self, node_id: int, connection: Connection) -> bool:
+        return (
+            node_id not in self._preparing
+            and connection.in_flight < self._settings.max_in_flight
+            and not connection.closed  # the write before may have shown that it is
+        )
 
     async def _prepare_and_write(
         self, node_id: int, connection: Connection, batches: Sequence[Batch]
@@ -150,10 +166,13 @@ class Sender:
 
     def _fail_unencodable(self, failed: Unencodable) -> None:
         for batch, error in failed:
-            self._settler.fail(batch, describe.unencodable(batch, error))
+            if batch.state is BatchState.IN_FLIGHT:  # it has not expired meanwhile
+                self._settler.fail(batch, describe.unencodable(batch, error))
 
     def _prepared(self, node_id: int, task: asyncio.Task[None]) -> None:
         del self._preparing[node_id]
+        if not task.cancelled():
+            self._bug = self._bug or task.exception()
         self._wakeup.ring()
 
     def _write(self, connection: Connection, batches: Sequence[Batch]) -> None:
@@ -170,7 +189,7 @@ class Sender:
             if self._settings.acks == 0:
                 connection.write_only(request)
             else:
-                connection.call(request, partial(self._answers.take, connection, batches))
+                connection.call(request, partial(self._answered, connection, batches))
         except UnsupportedVersion as error:
             for batch in batches:
                 batch.written = False
@@ -182,12 +201,21 @@ class Sender:
                 for batch in batches:
                     self._settler.deliver(batch, -1)
 
+    def _answered(
+        self, connection: Connection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
+    ) -> None:
+        """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
+        try:
+            self._answers.take(connection, batches, answer)
+        except Exception as bug:
+            self._bug = self._bug or bug
+            self._wakeup.ring()
+            raise
+
     def _identity_changed(self) -> None:
         self._schedule.identity_changed(self._loop.time())
-        self._wakeup.ring()
 
     def _identity_refused(self, error: ProducerError) -> None:
         for batch in tuple(self._accumulator.unresolved):
             if batch.due and batch.stamp is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
                 self._settler.fail(batch, describe.refused_identity(batch, error))
-        self._wakeup.ring()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Set as AbstractSet
+from functools import partial
 from typing import Final
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import ProducerError, UnsupportedVersion, broker_error
+from aioproducer.cluster.agenda import SHORTEST_PAUSE_S
+from aioproducer.cluster.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
+from aioproducer.errors import ProducerError, broker_error
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -17,9 +21,12 @@ log = logging.getLogger(__name__)
 
 _NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # what the JVM client sends without a transactional id
 
+PATIENT_FAILURES: Final = 5
+"""So many failures in a row that may pass are no cause for a warning."""
+
 
 class ProducerIdRequester:
-    """Asks any broker for a producer id; one question at a time, with a backoff between refusals."""
+    """Asks any broker for a producer id, and another one if that is silent; the first answer counts."""
 
     def __init__(
         self,
@@ -28,58 +35,75 @@ class ProducerIdRequester:
         *,
         on_identity: Callable[[], None],
         on_refused: Callable[[ProducerError], None],
+        wake: Callable[[], None],
     ) -> None:
         self._identities = identities
         self._backoff = backoff
         self._on_identity = on_identity
         self._on_refused = on_refused
+        self._wake = wake
         self._loop = asyncio.get_running_loop()
-        self._asked = False
         self._failures = 0
-        self.retry_at = 0.0
-        """Not to be asked again before this, in loop time."""
-
-    @property
-    def asking(self) -> bool:
-        """Whether an answer is on its way."""
-        return self._asked
+        self.asked: set[int] = set()
+        """The nodes that have not answered yet."""
+        self.patient_until = 0.0
+        """Nobody is to be asked before this, in loop time: an answer may be on its way, or was a failure."""
+        self.dial_next_at = 0.0
+        """Nobody else is to be dialled before this: the last one may be about to accept."""
+        self._dialled: set[int] = set()
 
     def ask(self, connection: Connection) -> None:
-        """Ask over *connection*; `on_identity` or `on_refused` is called some time after."""
-        self._asked = True
+        """Ask over *connection*, to a node that is not in `asked`."""
+        node_id = connection.node_id
+        self.asked.add(node_id)
+        self.patient_until = self._loop.time() + ANSWER_PATIENCE_S
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS
         )
         try:
-            connection.call(request, self._answered)
+            connection.call(request, partial(self._answered, node_id))
         except ProducerError as error:
-            self._failed(error)
+            self._answered(node_id, error)
 
-    def _answered(self, answer: InitProducerIdResponse | ProducerError) -> None:
+    def next_to_dial(self, nodes: AbstractSet[int]) -> int:
+        """Return one of *nodes*, and not the same again before all others: a node may accept and say nothing."""
+        if not nodes - self._dialled:
+            self._dialled.clear()
+        node_id = random.choice(tuple(nodes - self._dialled))
+        self._dialled.add(node_id)
+        self.dial_next_at = self._loop.time() + CONNECT_STAGGER_S
+        return node_id
+
+    def _answered(self, node_id: int, answer: InitProducerIdResponse | ProducerError) -> None:
+        self.asked.discard(node_id)
+        if self._identities.current is not None:  # somebody else was faster
+            return
         if isinstance(answer, ProducerError):
             self._failed(answer)
         elif answer.error_code:
             self._failed(broker_error(answer.error_code)("the cluster gave no producer id"))
         else:
-            self._asked = False
             self._failures = 0
+            self.patient_until = 0.0
             self._identities.assign(answer.producer_id, answer.producer_epoch)
             log.debug("producer_id.assigned id=%d epoch=%d", answer.producer_id, answer.producer_epoch)
             self._on_identity()
+        self._wake()
 
     def _failed(self, error: ProducerError) -> None:
-        self._asked = False
-        self.retry_at = self._loop.time() + self._backoff.delay_s(self._failures)
+        delay_s = max(SHORTEST_PAUSE_S, self._backoff.delay_s(self._failures))
+        self.patient_until = self._loop.time() + delay_s
         self._failures += 1
-        log.warning(
+        # A cluster that has just been started has none to give for a moment.
+        level = logging.INFO if error.retriable and self._failures <= PATIENT_FAILURES else logging.WARNING
+        log.log(
+            level,
             "producer_id.failed attempt=%d retry_in_s=%.3f error=%s: %s",
             self._failures,
-            self.retry_at - self._loop.time(),
+            delay_s,
             type(error).__name__,
             error,
         )
-        # Lost authorization may come back: whoever sends now fails, whoever sends later asks again.
-        if isinstance(error, UnsupportedVersion) or not error.retriable:
+        if not error.retriable:
+            # Lost authorization may come back: whoever sends now fails, whoever sends later asks again.
             self._on_refused(error)
-        else:
-            self._on_identity()

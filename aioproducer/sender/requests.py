@@ -40,7 +40,10 @@ class Encoder:
         return sum(batch.size for batch in batches if batch.encoded is None) >= COMPRESS_OFF_LOOP_BYTES
 
     async def encode_off_loop(self, batches: Sequence[Batch]) -> Unencodable:
-        """Do as `encode_all`, in a worker thread where that is worth it. Cancelling waits for the thread."""
+        """Do as `encode_all`, in a worker thread where that is worth it.
+
+        Cancelled, it does not wait for the thread, which ends what it has begun.
+        """
         if self.leaves_loop(batches):
             return await anyio.to_thread.run_sync(self.encode_all, batches, limiter=self._limiter)
         return self.encode_all(batches)

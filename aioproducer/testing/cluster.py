@@ -34,7 +34,8 @@ class Cluster:
 
     Nodes are numbered from 1. Partition p is led by node 1 + p modulo *brokers* until its leader is moved.
     With *port*, node n listens on port + n - 1; otherwise on any free port. With `transport="memory"` there are no
-    sockets: only clients of this package in the same event loop reach it, and `virtual_time` works with it.
+    sockets: only clients of this package in the same event loop reach it, and `virtual_time` works with it. There
+    bytes can take time: *latency_s* each way.
     """
 
     def __init__(
@@ -43,11 +44,14 @@ class Cluster:
         topics: Mapping[str, int] | None = None,
         *,
         transport: Transport = "tcp",
+        latency_s: float = 0.0,
         port: int | None = None,
         auto_create_topics: bool = True,
         default_partitions: int = 1,
         message_max_bytes: int = MESSAGE_MAX_BYTES,
     ) -> None:
+        if latency_s and transport != "memory":
+            raise ValueError(f"latency_s={latency_s}: only the memory transport can be slowed down")
         self._topics = dict(topics or {})
         self._script = Script()
         self._state = ClusterState(
@@ -56,7 +60,9 @@ class Cluster:
             message_max_bytes=message_max_bytes,
         )
         self._brokers = {
-            node_id: Broker(node_id, _listener(node_id, transport, port), self._state, self._script)
+            node_id: Broker(
+                node_id, _listener(node_id, transport, port, latency_s), self._state, self._script
+            )
             for node_id in range(1, brokers + 1)
         }
         self._exit = AsyncExitStack()
@@ -221,9 +227,9 @@ class Cluster:
         return self._brokers[node_id]
 
 
-def _listener(node_id: int, transport: Transport, port: int | None) -> Listener:
+def _listener(node_id: int, transport: Transport, port: int | None, latency_s: float) -> Listener:
     if transport == "memory":
-        return MemoryListener(f"broker-{node_id}.memory")
+        return MemoryListener(f"broker-{node_id}.memory", latency_s=latency_s)
     return TcpListener(LOOPBACK, 0 if port is None else port + node_id - 1)
 
 

@@ -203,7 +203,7 @@ class Strike:
         for rule in self._rules:
             for rewrite in rule.rewrites:
                 changed = rewrite(b"".join(pieces))
-                pieces = (changed,) if isinstance(changed, bytes) else changed
+                pieces = (changed,) if isinstance(changed, bytes | bytearray | memoryview) else changed
         return pieces
 
 

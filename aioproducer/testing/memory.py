@@ -25,10 +25,11 @@ PIECE_BYTES = 64 * 1024
 
 
 class MemoryListener:
-    """A listener within one event loop, at an address of its own."""
+    """A listener within one event loop, at an address of its own; bytes take *latency_s* to it, and back."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, *, latency_s: float = 0.0) -> None:
         self.address = Address(host, next(_ports))
+        self._latency_s = latency_s
 
     async def open(self, accept: Accept) -> None:
         """Call *accept* with each new connection from now on."""
@@ -37,7 +38,7 @@ class MemoryListener:
         async def connect(_host: str, _port: int) -> Streams:
             if loop is not asyncio.get_running_loop():
                 raise RuntimeError(f"{self.address} is in the memory of another loop; use transport='tcp'")
-            return open_pair(accept, self.address)
+            return open_pair(accept, self.address, latency_s=self._latency_s)
 
         routes[self.address] = connect
 
@@ -56,14 +57,14 @@ async def _refuse(host: str, port: int) -> Streams:
     raise ConnectionRefusedError(f"nothing listens on {host}:{port}")
 
 
-def open_pair(accept: Accept, address: Address) -> Streams:
+def open_pair(accept: Accept, address: Address, *, latency_s: float = 0.0) -> Streams:
     """Return the client's end of a new connection; *accept* has been called with the server's end."""
     loop = asyncio.get_running_loop()
     client_reader, server_reader = asyncio.StreamReader(loop=loop), asyncio.StreamReader(loop=loop)
     client_protocol = asyncio.StreamReaderProtocol(client_reader, loop=loop)
     server_protocol = asyncio.StreamReaderProtocol(server_reader, accept, loop=loop)
-    client = MemoryTransport(loop, client_protocol, peername=address)
-    server = MemoryTransport(loop, server_protocol, sockname=address)
+    client = MemoryTransport(loop, client_protocol, latency_s, peername=address)
+    server = MemoryTransport(loop, server_protocol, latency_s, sockname=address)
     client.join(server)
     server_protocol.connection_made(server)
     client_protocol.connection_made(client)
@@ -71,12 +72,19 @@ def open_pair(accept: Accept, address: Address) -> Streams:
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a connection. What is written waits here until the other end reads."""
+    """One end of a connection. What is written waits here until the other end reads, *latency_s* at least."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol, **extra: Address) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol: asyncio.Protocol,
+        latency_s: float = 0.0,
+        **extra: Address,
+    ) -> None:
         super().__init__(extra)
         self._loop = loop
         self._protocol = protocol
+        self._latency_s = latency_s
         self._outgoing: deque[bytes] = deque()
         self._outgoing_bytes = 0
         self._delivery: asyncio.Handle | None = None
@@ -153,7 +161,11 @@ class MemoryTransport(asyncio.Transport):
         self._low = self._high // 4 if low is None else low
 
     def _deliver_soon(self) -> None:
-        if self._delivery is None and not self._lost:
+        if self._delivery is not None or self._lost:
+            return
+        if self._latency_s:
+            self._delivery = self._loop.call_later(self._latency_s, self._deliver)
+        else:
             self._delivery = self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:

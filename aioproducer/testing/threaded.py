@@ -26,6 +26,10 @@ class ThreadedCluster:
     """
 
     def __init__(self, brokers: int = 1, topics: Mapping[str, int] | None = None, **options: Any) -> None:
+        if options.get("transport", "tcp") != "tcp":
+            raise ValueError(
+                "a ThreadedCluster is reached from other threads, and those through sockets only"
+            )
         self._cluster = Cluster(brokers, topics, **options)
         self._exit = ExitStack()
         self._portal: BlockingPortal

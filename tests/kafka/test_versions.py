@@ -23,8 +23,9 @@ from tests.kafka.conftest import NewTopic
 from tests.kafka.readback import read_with_librdkafka
 from tests.kafka.samples import SAMPLES, with_send, with_send_many
 
-Cap: TypeAlias = Callable[[type[Request[Any]], int], None]
 RequestType: TypeAlias = type[Request[Any]]
+Cap: TypeAlias = Callable[[RequestType, int], None]
+Used: TypeAlias = set[tuple[RequestType, int]]
 
 REQUESTS: list[RequestType] = [ApiVersionsRequest, MetadataRequest, InitProducerIdRequest, ProduceRequest]
 EVERY_VERSION = [
@@ -49,9 +50,9 @@ def cap(monkeypatch: pytest.MonkeyPatch) -> Cap:
 
 
 @pytest.fixture
-def used(monkeypatch: pytest.MonkeyPatch) -> set[tuple[RequestType, int]]:
+def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     """The requests that were written, and their versions."""
-    used: set[tuple[RequestType, int]] = set()
+    used: Used = set()
 
     def spy(request: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytearray:
         used.add((type(request), version))
@@ -66,7 +67,7 @@ async def test_every_version_of_every_request_does_its_work(
     kafka: ApacheKafka,
     topic: str,
     cap: Cap,
-    used: set[tuple[RequestType, int]],
+    used: Used,
     request_type: RequestType,
     version: int,
 ) -> None:

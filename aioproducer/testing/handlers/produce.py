@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from aioproducer.clock import wall_ms
 from aioproducer.errors import (
@@ -115,8 +116,9 @@ def _refusal(call: Call, topic: str, index: int, refused: Refused) -> PartitionP
         error_message=refused.message,
     )
     if call.version >= LEADER_HINTS_SINCE and refused.code == NotLeaderOrFollower.code:
-        partition = call.state.partition(topic, index)
-        response.current_leader = LeaderIdAndEpoch(
-            leader_id=partition.leader, leader_epoch=partition.leader_epoch
-        )
+        with suppress(Refused):  # a fault may say so of a partition that does not exist
+            partition = call.state.partition(topic, index)
+            response.current_leader = LeaderIdAndEpoch(
+                leader_id=partition.leader, leader_epoch=partition.leader_epoch
+            )
     return response

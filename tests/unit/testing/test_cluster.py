@@ -8,7 +8,7 @@ import pytest
 from aioproducer.errors import InvalidPartitions, TopicAlreadyExists, UnknownTopicOrPartition
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.records.compression import Codec
-from aioproducer.testing import Cluster, Refused
+from aioproducer.testing import Cluster, Refused, in_virtual_time
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, metadata_request
 
@@ -190,3 +190,17 @@ async def test_a_stopped_node_may_still_be_stopped_by_leaving() -> None:
     async with Cluster(2) as cluster:
         await cluster.stop_broker(1)
         await cluster.stop_broker(1)
+
+
+def test_only_memory_can_be_slowed_down() -> None:
+    with pytest.raises(ValueError, match=r"latency_s=0.1: only the memory transport"):
+        Cluster(latency_s=0.1)
+
+
+@in_virtual_time
+async def test_a_round_trip_takes_twice_the_latency() -> None:
+    async with Cluster(transport="memory", latency_s=0.05) as cluster, await Client.to(cluster) as client:
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        await client.ask(metadata_request())
+        assert loop.time() - began_at == pytest.approx(0.1)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from aioproducer.net.dial import Address, Streams, dial, routes
+from aioproducer.testing import in_virtual_time
 from aioproducer.testing.memory import HIGH_WATER_BYTES, MemoryListener, open_pair
 
 ADDRESS = Address("broker-1.memory", 1)
@@ -204,3 +205,34 @@ def test_a_listener_of_another_loop_is_not_reached_by_accident() -> None:
 
 async def _connect(address: Address) -> None:
     await dial(*address)
+
+
+@in_virtual_time
+async def test_bytes_take_their_time_both_ways_and_stay_in_order() -> None:
+    accepted: list[Streams] = []
+    reader, writer = open_pair(lambda *streams: accepted.append(streams), ADDRESS, latency_s=0.02)
+    [(peer_reader, peer_writer)] = accepted
+    loop = asyncio.get_running_loop()
+    writer.write(b"first ")
+    writer.write(b"second")
+    assert writer.transport.get_write_buffer_size() == 12
+    assert await peer_reader.readexactly(12) == b"first second"
+    assert loop.time() == 0.02
+    peer_writer.write(b"answer")
+    peer_writer.close()
+    assert await reader.read() == b"answer"
+    assert loop.time() == 0.04
+    writer.close()
+    await asyncio.gather(writer.wait_closed(), peer_writer.wait_closed())
+
+
+@in_virtual_time
+async def test_what_is_on_its_way_is_lost_in_a_reset() -> None:
+    accepted: list[Streams] = []
+    _, writer = open_pair(lambda *streams: accepted.append(streams), ADDRESS, latency_s=0.02)
+    [(peer_reader, peer_writer)] = accepted
+    writer.write(b"lost")
+    writer.transport.abort()
+    with pytest.raises(ConnectionResetError):
+        await peer_reader.read()
+    await asyncio.gather(writer.wait_closed(), peer_writer.wait_closed(), return_exceptions=True)

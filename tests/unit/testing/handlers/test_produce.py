@@ -71,6 +71,13 @@ async def test_before_version_10_the_wrong_node_gives_no_hint(cluster: Cluster, 
     assert response.node_endpoints == []
 
 
+async def test_a_fault_can_say_not_leader_of_a_topic_that_is_gone(cluster: Cluster, client: Client) -> None:
+    cluster.delete_topic("orders")
+    cluster.on("produce").answer(NotLeaderOrFollower)
+    answer = await client.produce()
+    assert (answer.error_code, answer.current_leader.leader_id) == (NotLeaderOrFollower.code, -1)
+
+
 async def test_a_leader_that_is_away_has_no_endpoint(cluster: Cluster, client: Client) -> None:
     await cluster.stop_broker(2)
     response = await client.ask(produce_request({1: batch()}))

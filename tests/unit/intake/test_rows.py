@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aioproducer.batching.rows import Rows
+from aioproducer.intake import rows as rows_module
+from aioproducer.intake.rows import check_rows
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "wall_ms", lambda: NOW_MS)
+
+
+def check(values: Any, **arguments: Any) -> Rows:
+    defaults: dict[str, Any] = {
+        "keys": None,
+        "headers": None,
+        "common_headers": (),
+        "timestamps_ms": None,
+        "partition": None,
+        "partitions": None,
+        "serialized_later": (False, False),
+    }
+    return check_rows(arguments.pop("topic", "orders"), values, **(defaults | arguments))
+
+
+def test_values_alone_are_enough() -> None:
+    rows = check([b"a", None])
+    assert rows == Rows("orders", range(2), [b"a", None], None, None, NOW_MS, None)
+
+
+def test_all_columns() -> None:
+    rows = check(
+        (b"a", b"b"),
+        keys=[b"k", None],
+        headers=[{"h": b"1"}, ()],
+        timestamps_ms=[5, None],
+        partitions=[None, 2],
+    )
+    assert rows.keys == [b"k", None]
+    assert rows.headers == [(("h", b"1"),), ()]
+    assert rows.timestamps_ms == [5, NOW_MS]
+    assert rows.partitions == [None, 2]
+
+
+def test_one_partition_for_all() -> None:
+    assert check([b"a"], partition=3).partitions == 3
+
+
+def test_any_iterable_is_a_column() -> None:
+    def numbers() -> Iterator[int]:
+        yield from (1, 2)
+
+    rows = check(iter([b"a", b"b"]), keys=(key for key in (b"x", b"y")), timestamps_ms=numbers())
+    assert list(rows.values) == [b"a", b"b"]
+    assert rows.keys == [b"x", b"y"]
+    assert rows.timestamps_ms == [1, 2]
+
+
+def test_no_values_are_no_records() -> None:
+    assert len(check([])) == 0
+
+
+class TestBytes:
+    def test_a_column_of_bytes_is_kept_as_it_is(self) -> None:
+        values, keys = [b"a", None], [b"k", b"l"]
+        rows = check(values, keys=keys)
+        assert rows.values is values
+        assert rows.keys is keys
+
+    def test_what_could_change_is_copied(self) -> None:
+        value = bytearray(b"before")
+        rows = check([b"a", value, memoryview(b"m")])
+        value[:] = b"after!"
+        assert rows.values == [b"a", b"before", b"m"]
+
+    @pytest.mark.parametrize(
+        ("column", "told"),
+        [
+            ("values", r"^values\[1\] must be bytes.* not str; set value_serializer"),
+            ("keys", r"^keys\[1\] must be bytes.* not str; set key_serializer"),
+        ],
+    )
+    def test_other_types_are_refused_by_position(self, column: str, told: str) -> None:
+        columns: dict[str, Any] = {"values": [b"a", b"b"], column: [b"a", "text"]}
+        with pytest.raises(TypeError, match=told):
+            check(**columns)
+
+    def test_with_serializers_anything_goes(self) -> None:
+        rows = check([{"a": 1}], keys=["text"], serialized_later=(True, True))
+        assert rows.values == [{"a": 1}]
+        assert rows.keys == ["text"]
+
+    def test_each_column_has_a_serializer_of_its_own(self) -> None:
+        with pytest.raises(TypeError, match=r"keys\[0\]"):
+            check(["text"], keys=["text"], serialized_later=(True, False))
+        with pytest.raises(TypeError, match=r"values\[0\]"):
+            check(["text"], keys=["text"], serialized_later=(False, True))
+
+
+class TestHeaders:
+    def test_common_ones_come_first(self) -> None:
+        rows = check([b"a", b"b"], headers=[{"own": b"1"}, ()], common_headers=[("all", b"0")])
+        assert rows.headers == [(("all", b"0"), ("own", b"1")), (("all", b"0"),)]
+
+    def test_common_ones_alone_are_one_tuple_for_all(self) -> None:
+        headers = check([b"a", b"b"], common_headers={"all": b"0"}).headers
+        assert headers is not None
+        assert headers[0] == (("all", b"0"),)
+        assert headers[0] is headers[1]
+
+    def test_wrong_ones_are_refused_by_position(self) -> None:
+        with pytest.raises(TypeError, match=r"headers\[1\]: the value of 'h'"):
+            check([b"a", b"b"], headers=[(), {"h": 5}])
+        with pytest.raises(TypeError, match="common_headers must be pairs"):
+            check([b"a"], common_headers="text")
+
+
+class TestColumns:
+    @pytest.mark.parametrize("column", ["keys", "headers", "timestamps_ms", "partitions"])
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_columns_of_unequal_length_are_refused(self, column: str, count: int) -> None:
+        told = f"^{column} has {count} items, values has 2: columns must be of equal length"
+        item = () if column == "headers" else None
+        with pytest.raises(ValueError, match=told):
+            check([b"a", b"b"], **{column: [item] * count})
+
+    @pytest.mark.parametrize("argument", ["values", "keys", "headers", "timestamps_ms", "partitions"])
+    @pytest.mark.parametrize("wrong", ["text", b"bytes", bytearray(b"b"), memoryview(b"m"), 5])
+    def test_what_is_no_column_is_refused(self, argument: str, wrong: Any) -> None:
+        columns: dict[str, Any] = {"values": [b"a"], argument: wrong}
+        with pytest.raises(TypeError, match=f"^{argument} must be a column, one item per record, not "):
+            check(**columns)
+
+
+class TestNumbers:
+    def test_wrong_timestamps_are_refused_by_position(self) -> None:
+        with pytest.raises(ValueError, match=r"timestamps_ms\[1\] must be milliseconds"):
+            check([b"a", b"b"], timestamps_ms=[0, -1])
+        with pytest.raises(TypeError, match=r"timestamps_ms\[0\] must be int"):
+            check([b"a"], timestamps_ms=["now"])
+
+    def test_wrong_partitions_are_refused_by_position(self) -> None:
+        with pytest.raises(ValueError, match=r"partitions\[1\] must be 0 or more"):
+            check([b"a", b"b"], partitions=[0, -1])
+        with pytest.raises(TypeError, match=r"partitions\[0\] must be int"):
+            check([b"a"], partitions=["first"])
+        with pytest.raises(ValueError, match=r"^partition must be 0 or more"):
+            check([b"a"], partition=-1)
+
+    def test_partition_and_partitions_exclude_each_other(self) -> None:
+        with pytest.raises(ValueError, match=r"partition .* or partitions .* not both"):
+            check([b"a"], partition=0, partitions=[0])
+
+    def test_the_topic_is_checked_too(self) -> None:
+        with pytest.raises(ValueError, match="topic '' is not a legal name"):
+            check([b"a"], topic="")

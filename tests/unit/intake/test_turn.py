@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from aioproducer.batching.failure import Failure
+from aioproducer.batching.queues import TopicQueues
+from aioproducer.errors import BufferTimeout, MetadataTimeout, ProducerClosed, TopicAuthorizationFailed
+from aioproducer.intake.turn import Turn, has_partition
+from aioproducer.testing import in_virtual_time
+from tests.unit.workbench import TOPIC, Workbench, topic_info
+
+FOREVER = 1e9
+CLOSED = Failure(ProducerClosed, "closed")
+
+
+class Bench(Workbench):
+    def __init__(self, *, partitions: int = 2, buffer_bytes: int = 1_000) -> None:
+        super().__init__(partitions=partitions, buffer_bytes=buffer_bytes)
+
+    @property
+    def queues(self) -> TopicQueues:
+        return self.accumulator.topic(TOPIC)
+
+    def turn(self, deadline: float = FOREVER, *, records: int = 1) -> Turn:
+        return Turn(
+            self.queues,
+            deadline,
+            records=records,
+            attempt=lambda: None,
+            accumulator=self.accumulator,
+            refresher=self.refresher.real,
+        )
+
+    @contextmanager
+    def nothing_left_behind(self) -> Iterator[None]:
+        """Check that the turns in the body leave nobody waiting, and the memory as it was."""
+        free = self.accumulator.memory.free
+        yield
+        assert self.accumulator.callers == 0
+        assert self.accumulator.arriving == 0
+        assert self.accumulator.memory.free == free
+        assert not self.accumulator.memory.waiters
+        queues = self.accumulator.topics.get(TOPIC)
+        assert queues is None or queues.line.length == 0
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class TestOrder:
+    @in_virtual_time
+    async def test_turns_come_in_the_order_of_the_calls(self) -> None:
+        bench = Bench()
+        order = []
+
+        async def call(number: int, takes_s: float) -> None:
+            async with bench.turn():
+                await asyncio.sleep(takes_s)
+                order.append(number)
+
+        with bench.nothing_left_behind():
+            calls = [asyncio.create_task(call(number, 3 - number)) for number in range(3)]
+            await settle()
+            assert bench.queues.line.length == 3
+            assert bench.accumulator.callers == 3
+            await asyncio.gather(*calls)
+        assert order == [0, 1, 2]
+
+    @in_virtual_time
+    async def test_a_turn_that_does_not_come_in_time_is_given_up(self) -> None:
+        bench = Bench()
+        with bench.nothing_left_behind():
+            async with bench.turn():
+                await asyncio.sleep(1)
+                with pytest.raises(BufferTimeout, match=r"waited 2.000 s for 1 earlier calls for 'orders'"):
+                    async with bench.turn(deadline=3.0):
+                        pytest.fail("it is not its turn")
+                assert bench.loop.time() == 3
+
+    @in_virtual_time
+    async def test_of_an_unknown_topic_it_was_metadata_that_did_not_come(self) -> None:
+        bench = Bench(partitions=0)
+        with bench.nothing_left_behind():
+            async with bench.turn():
+                with pytest.raises(MetadataTimeout):
+                    async with bench.turn(deadline=1.0):
+                        pytest.fail("it is not its turn")
+
+    @in_virtual_time
+    async def test_cancelled_in_line_it_leaves_no_hole(self) -> None:
+        bench = Bench()
+        with bench.nothing_left_behind():
+            async with bench.turn():
+
+                async def call() -> None:
+                    async with bench.turn():
+                        pass
+
+                cancelled, patient = asyncio.create_task(call()), asyncio.create_task(call())
+                await settle()
+                cancelled.cancel()
+                await asyncio.wait([cancelled])
+                assert cancelled.cancelled()
+                assert bench.queues.line.length == 2
+            await patient
+
+    @in_virtual_time
+    async def test_the_last_to_leave_wakes_a_sender_that_waits_for_it(self) -> None:
+        bench = Bench()
+        async with bench.turn():
+            wakes = bench.wakes
+        assert bench.wakes == wakes + 1
+
+    @in_virtual_time
+    async def test_an_unknown_topic_leaves_no_trace(self) -> None:
+        bench = Bench(partitions=0)
+        async with bench.turn():
+            assert TOPIC in bench.accumulator.topics
+        assert bench.accumulator.topics == {}
+
+    @in_virtual_time
+    async def test_unless_others_wait_for_it(self) -> None:
+        bench = Bench(partitions=0)
+        async with bench.turn():
+            pending = asyncio.create_task(bench.turn().__aenter__())
+            await settle()
+        await pending
+        assert TOPIC in bench.accumulator.topics
+
+
+class TestRecordsToCome:
+    @in_virtual_time
+    async def test_they_are_counted_until_they_are_settled(self) -> None:
+        bench = Bench()
+        with bench.nothing_left_behind():
+            async with bench.turn(records=10) as turn:
+                assert bench.accumulator.arriving == 10
+                turn.settled(7)
+                assert bench.accumulator.arriving == 3
+                async with asyncio.TaskGroup() as group:
+                    waiting = group.create_task(bench.turn(records=5).__aenter__())
+                    await settle()
+                    assert bench.accumulator.arriving == 8
+                    waiting.cancel()
+
+
+class TestMetadata:
+    @in_virtual_time
+    async def test_known_partitions_need_no_waiting(self) -> None:
+        bench = Bench()
+        async with bench.turn() as turn:
+            await turn.metadata(None)
+            await turn.metadata(1)
+        assert bench.refresher.asked == []
+
+    @in_virtual_time
+    async def test_an_unknown_topic_is_waited_for(self) -> None:
+        bench = Bench(partitions=0)
+        async with bench.turn() as turn:
+            waiting = asyncio.create_task(turn.metadata(None))
+            await settle()
+            [(name, anew, answered)] = bench.refresher.asked
+            assert (name, anew) == (TOPIC, False)
+            answered.set_result(topic_info(TOPIC, 1, -1))
+            await waiting
+            assert list(bench.queues.leaders) == [1, -1]
+
+    @in_virtual_time
+    async def test_a_partition_that_may_be_new_is_asked_for_once(self) -> None:
+        bench = Bench(partitions=2)
+        async with bench.turn() as turn:
+            waiting = asyncio.create_task(turn.metadata(2))
+            await settle()
+            [(_, anew, answered)] = bench.refresher.asked
+            assert anew
+            bench.learn(TOPIC, 1, 1, 1)
+            answered.set_result(topic_info(TOPIC, 1, 1, 1))
+            await waiting
+        assert has_partition(bench.queues, 2)
+
+    @in_virtual_time
+    async def test_a_partition_that_does_not_exist_is_a_wrong_argument(self) -> None:
+        bench = Bench(partitions=2)
+        with bench.nothing_left_behind():
+            async with bench.turn() as turn:
+                waiting = asyncio.create_task(turn.metadata(2, "partitions"))
+                await settle()
+                bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
+                with pytest.raises(ValueError, match=r"^partitions=2: 'orders' has 2 partitions, 0 to 1$"):
+                    await waiting
+
+    @in_virtual_time
+    async def test_what_the_cluster_says_against_the_topic_is_raised(self) -> None:
+        bench = Bench(partitions=0)
+        with bench.nothing_left_behind():
+            async with bench.turn() as turn:
+                waiting = asyncio.create_task(turn.metadata(None))
+                await settle()
+                bench.refresher.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
+                with pytest.raises(TopicAuthorizationFailed):
+                    await waiting
+
+
+class TestMemory:
+    @in_virtual_time
+    async def test_it_is_taken_when_it_is_free(self) -> None:
+        bench = Bench(buffer_bytes=1_000)
+        async with bench.turn() as turn:
+            await turn.memory(600)
+            assert bench.accumulator.memory.free == 400
+
+    @in_virtual_time
+    async def test_it_is_waited_for_and_nothing_lingers_meanwhile(self) -> None:
+        bench = Bench(buffer_bytes=1_000)
+        bench.accumulator.memory.free = 100
+        async with bench.turn() as turn:
+            wakes = bench.wakes
+            waiting = asyncio.create_task(turn.memory(600))
+            await settle()
+            assert bench.wakes > wakes
+            assert bench.accumulator.hurry
+            bench.accumulator.memory.give_back(900)
+            await waiting
+            assert bench.accumulator.memory.free == 400
+
+    @in_virtual_time
+    async def test_what_does_not_come_in_time_is_given_up(self) -> None:
+        bench = Bench(buffer_bytes=1_000)
+        bench.accumulator.memory.free = 100
+        with bench.nothing_left_behind():
+            await asyncio.sleep(1)
+            with pytest.raises(BufferTimeout, match=r"waited 2.000 s for 600 of buffer_memory=1,000 bytes"):
+                async with bench.turn(deadline=3.0) as turn:
+                    await turn.memory(600)
+
+    @in_virtual_time
+    async def test_who_has_several_waits_may_move_the_deadline(self) -> None:
+        bench = Bench(buffer_bytes=1_000)
+        bench.accumulator.memory.free = 100
+        async with bench.turn(deadline=1.0) as turn:
+            turn.deadline = 5.0
+            with pytest.raises(BufferTimeout):
+                await turn.memory(600)
+        assert bench.loop.time() == 5
+
+
+class TestClosedMeanwhile:
+    @in_virtual_time
+    async def test_who_comes_late_has_no_turn(self) -> None:
+        bench = Bench()
+        with bench.nothing_left_behind():
+            bench.accumulator.close(CLOSED)
+            with pytest.raises(ProducerClosed):
+                async with bench.turn():
+                    pytest.fail("it is closed")
+
+    @in_virtual_time
+    async def test_who_stood_in_line_has_no_turn_either(self) -> None:
+        bench = Bench()
+        with bench.nothing_left_behind():
+            async with bench.turn():
+                pending = asyncio.create_task(bench.turn().__aenter__())
+                await settle()
+                bench.accumulator.close(CLOSED)
+            with pytest.raises(ProducerClosed):
+                await pending
+
+    @in_virtual_time
+    async def test_metadata_that_came_just_before_is_no_use(self) -> None:
+        bench = Bench(partitions=0)
+        with bench.nothing_left_behind():
+            async with bench.turn() as turn:
+                waiting = asyncio.create_task(turn.metadata(None))
+                await settle()
+                bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+                bench.accumulator.close(CLOSED)
+                with pytest.raises(ProducerClosed):
+                    await waiting
+
+    @in_virtual_time
+    async def test_memory_that_came_just_before_is_given_back(self) -> None:
+        bench = Bench(buffer_bytes=1_000)
+        bench.accumulator.memory.free = 100
+        async with bench.turn() as turn:
+            waiting = asyncio.create_task(turn.memory(600))
+            await settle()
+            bench.accumulator.memory.give_back(900)
+            bench.accumulator.close(CLOSED)
+            with pytest.raises(ProducerClosed):
+                await waiting
+        assert bench.accumulator.memory.free == 1_000
+
+    @in_virtual_time
+    async def test_a_pause_is_no_longer_than_that(self) -> None:
+        bench = Bench()
+        async with bench.turn() as turn:
+            await turn.pause()
+            bench.accumulator.close(CLOSED)
+            with pytest.raises(ProducerClosed):
+                await turn.pause()

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import asyncio
+
+from aioproducer.errors import DeliveryTimeout, NotLeaderOrFollower, ProducerError, TopicAuthorizationFailed
+from aioproducer.sender import describe
+from aioproducer.testing import in_virtual_time
+from tests.unit.workbench import FakeConnection, Workbench, lost
+
+
+@in_virtual_time
+async def test_a_failure_tells_where_how_often_and_how_long() -> None:
+    batch, _ = Workbench().sent()
+    await asyncio.sleep(1.5)
+    error = TopicAuthorizationFailed("not for you")
+    failure = describe.failed(batch, FakeConnection().real, error)
+    assert failure.kind is TopicAuthorizationFailed
+    assert failure.message == "orders-0 at b1:9092 (node 1), 1 attempt in 1.500 s: not for you"
+    assert failure.cause is error
+
+
+@in_virtual_time
+async def test_the_cause_is_what_was_last_heard() -> None:
+    batch, _ = Workbench().sent()
+    batch.attempts, batch.last_error = 2, NotLeaderOrFollower("moved")
+    failure = describe.failed(batch, FakeConnection().real, TopicAuthorizationFailed("not for you"))
+    assert failure.cause is batch.last_error
+    assert "2 attempts" in failure.message
+
+
+@in_virtual_time
+async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
+    batch, _ = Workbench().sent()
+    error, connection = TopicAuthorizationFailed(), FakeConnection().real
+    assert describe.failed(batch, connection, error).possibly_persisted
+    batch.written = False
+    assert not describe.failed(batch, connection, error).possibly_persisted
+    batch.uncertain = True
+    assert describe.failed(batch, connection, error).possibly_persisted
+
+
+class TestExpired:
+    @in_virtual_time
+    async def test_unsent_for_want_of_a_connection(self) -> None:
+        batch = Workbench().fill()
+        failure = describe.expired(batch)
+        assert failure.kind is DeliveryTimeout
+        assert not failure.possibly_persisted
+        assert failure.cause is None
+        assert "0 attempts" in failure.message
+        assert failure.message.endswith("it could not be sent to its leader, node 1")
+
+    @in_virtual_time
+    async def test_unsent_for_want_of_a_leader(self) -> None:
+        bench = Workbench()
+        batch = bench.fill()
+        bench.learn("orders", -1)
+        assert describe.expired(batch).message.endswith("the partition has no leader that we know of")
+
+    @in_virtual_time
+    async def test_unanswered(self) -> None:
+        batch, _ = Workbench().sent()
+        failure = describe.expired(batch)
+        assert failure.possibly_persisted
+        assert failure.message.endswith("the broker has not answered yet")
+
+    @in_virtual_time
+    async def test_after_an_error(self) -> None:
+        batch, _ = Workbench().sent()
+        batch.last_error = lost()
+        failure = describe.expired(batch)
+        assert failure.cause is batch.last_error
+        assert failure.message.endswith("last error: ConnectionFailed: b1:9092 (node 1): lost")
+
+
+@in_virtual_time
+async def test_without_a_producer_id_the_refusal_is_told() -> None:
+    batch = Workbench().fill()
+    error = TopicAuthorizationFailed("no")
+    failure = describe.refused_identity(batch, error)
+    assert failure.kind is TopicAuthorizationFailed
+    assert failure.message == "orders-0: an idempotent producer needs a producer id, and no"
+    assert failure.cause is error
+    assert not failure.possibly_persisted
+
+
+@in_virtual_time
+async def test_what_cannot_be_encoded_was_surely_not_sent() -> None:
+    batch = Workbench().fill()
+    error = RuntimeError("compressor on fire")
+    failure = describe.unencodable(batch, error)
+    assert failure.kind is ProducerError
+    assert "compressor on fire" in failure.message
+    assert failure.cause is error
+    assert not failure.possibly_persisted

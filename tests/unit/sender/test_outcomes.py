@@ -1,0 +1,171 @@
+"""The table of docs/design.md and Kafka's own rules, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import (
+    BrokerError,
+    CorruptMessage,
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    TopicAuthorizationFailed,
+    UnknownProducerId,
+    broker_error,
+)
+from aioproducer.sender.outcomes import (
+    Deliver,
+    Fail,
+    FailRecords,
+    Restamp,
+    Retry,
+    Split,
+    Standing,
+    Verdict,
+    judge,
+)
+
+RESENT = [2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 72, 74, 75, 78, 89, 100, 103]
+"""Kafka's retriable codes, of those that a produce request may be answered with."""
+
+REFUSED_FOR_ITS_SEQUENCE = [OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch]
+REFUSED_FOR_RECORDS = [InvalidRecord, InvalidTimestamp]
+JUDGED_BY_STANDING = {
+    kind.code
+    for kind in (
+        DuplicateSequenceNumber,
+        MessageTooLarge,
+        *REFUSED_FOR_ITS_SEQUENCE,
+        *REFUSED_FOR_RECORDS,
+    )
+}
+FINAL = sorted(set(BrokerError.by_code) - set(RESENT) - JUDGED_BY_STANDING)
+UNHEARD_OF = 4711
+
+
+def standing(
+    *,
+    records: int = 3,
+    idempotent: bool = True,
+    oldest: bool = True,
+    uncertain: bool = False,
+    last_attempt: bool = False,
+) -> Standing:
+    return Standing(
+        records=records,
+        idempotent=idempotent,
+        oldest=oldest,
+        uncertain=uncertain,
+        last_attempt=last_attempt,
+    )
+
+
+def verdict(
+    kind: type[BrokerError], stands: Standing, record_errors: dict[int, str] | None = None
+) -> type[Verdict]:
+    error = kind("told by the broker")
+    outcome = judge(error, stands, record_errors or {})
+    assert isinstance(outcome, Deliver) or outcome.error is error
+    return type(outcome)
+
+
+@pytest.mark.parametrize("uncertain", [False, True])
+@pytest.mark.parametrize("code", RESENT)
+def test_what_may_succeed_later_is_sent_again(code: int, uncertain: bool) -> None:
+    assert verdict(broker_error(code), standing(uncertain=uncertain)) is Retry
+
+
+@pytest.mark.parametrize("code", RESENT)
+def test_what_may_succeed_later_fails_once_the_retries_are_used_up(code: int) -> None:
+    assert verdict(broker_error(code), standing(last_attempt=True)) is Fail
+
+
+@pytest.mark.parametrize("uncertain", [False, True])
+@pytest.mark.parametrize("code", [*FINAL, UNHEARD_OF])
+def test_everything_else_fails_the_batch(code: int, uncertain: bool) -> None:
+    assert verdict(broker_error(code), standing(uncertain=uncertain)) is Fail
+
+
+@pytest.mark.parametrize("last_attempt", [False, True])
+@pytest.mark.parametrize("uncertain", [False, True])
+def test_a_duplicate_is_delivered_at_an_unknown_offset(uncertain: bool, last_attempt: bool) -> None:
+    stands = standing(uncertain=uncertain, last_attempt=last_attempt)
+    assert judge(DuplicateSequenceNumber(), stands, {}) == Deliver(base_offset=-1, log_append_time_ms=-1)
+
+
+class TestTooLarge:
+    @pytest.mark.parametrize("idempotent", [False, True])
+    def test_several_records_are_split(self, idempotent: bool) -> None:
+        assert verdict(MessageTooLarge, standing(records=2, idempotent=idempotent)) is Split
+
+    def test_splitting_needs_no_retry(self) -> None:
+        assert verdict(MessageTooLarge, standing(records=2, last_attempt=True)) is Split
+
+    def test_a_single_record_fails(self) -> None:
+        assert verdict(MessageTooLarge, standing(records=1)) is Fail
+
+    def test_a_batch_that_may_be_in_the_log_is_not_taken_apart(self) -> None:
+        assert verdict(MessageTooLarge, standing(records=2, uncertain=True)) is Fail
+
+
+class TestRefusedForItsSequence:
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_it_is_sent_under_a_new_identity(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing()) is Restamp
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(uncertain=True)) is Retry
+
+    @pytest.mark.parametrize(
+        ("kind", "expected"),
+        [(OutOfOrderSequenceNumber, Retry), (UnknownProducerId, Restamp), (InvalidProducerEpoch, Restamp)],
+    )
+    def test_behind_one_that_is_resent_only_the_order_may_mend_itself(
+        self, kind: type[BrokerError], expected: type[Verdict]
+    ) -> None:
+        assert verdict(kind, standing(oldest=False)) is expected
+
+    @pytest.mark.parametrize("oldest", [False, True])
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_it_fails_once_the_retries_are_used_up(self, kind: type[BrokerError], oldest: bool) -> None:
+        assert verdict(kind, standing(oldest=oldest, last_attempt=True)) is Fail
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_a_batch_without_a_sequence_fails(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(idempotent=False)) is Fail
+
+
+class TestRefusedForSomeRecords:
+    @pytest.mark.parametrize("last_attempt", [False, True])
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_those_fail_and_the_others_go_on(self, kind: type[BrokerError], last_attempt: bool) -> None:
+        error = kind()
+        messages = {1: "no key", 2: "no key either"}
+        outcome = judge(error, standing(records=3, last_attempt=last_attempt), messages)
+        assert outcome == FailRecords(error, messages)
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_all_of_them_fail_as_a_batch(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(records=2), {0: "bad", 1: "bad"}) is Fail
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_without_a_word_on_records_the_batch_fails(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing()) is Fail
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_a_batch_that_may_be_in_the_log_is_not_taken_apart(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(uncertain=True), {0: "bad"}) is Fail
+
+
+@pytest.mark.parametrize(
+    "kind", [NotLeaderOrFollower, NotEnoughReplicas, CorruptMessage, TopicAuthorizationFailed]
+)
+def test_record_errors_change_nothing_about_other_answers(kind: type[BrokerError]) -> None:
+    assert verdict(kind, standing(), {0: "odd"}) is verdict(kind, standing())

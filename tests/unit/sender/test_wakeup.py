@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.sender.wakeup import Wakeup
+from aioproducer.testing import Deadlock, in_virtual_time
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@in_virtual_time
+async def test_it_waits_until_somebody_rings() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(3, wakeup.ring)
+    await wakeup.wait(None)
+    assert now() == 3
+
+
+@in_virtual_time
+async def test_it_waits_until_the_time_given() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    wakeup.ring()
+    await wakeup.wait(5)
+    assert now() == 0
+
+
+@in_virtual_time
+async def test_ringing_twice_is_ringing_once() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    wakeup.ring()
+    wakeup.ring()
+    await wakeup.wait(5)
+    loop.call_later(1, wakeup.ring)
+    loop.call_at(loop.time() + 1, wakeup.ring)
+    await wakeup.wait(5)
+    assert now() == 1
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_the_timer_of_a_wait_that_rang_does_not_end_the_next() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(2)
+    await wakeup.wait(9)
+    assert now() == 9
+
+
+@in_virtual_time
+async def test_cancelling_the_wait_leaves_it_ready_for_the_next() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await wakeup.wait(2)
+    await wakeup.wait(4)
+    assert now() == 4
+
+
+def test_without_ring_or_time_it_never_ends() -> None:
+    @in_virtual_time
+    async def wait() -> None:
+        await Wakeup(asyncio.get_running_loop()).wait(None)
+
+    with pytest.raises(Deadlock):
+        wait()

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aioproducer.batching.batch import RecordFuture
+from aioproducer.batching.failure import Failure
+from aioproducer.config import ProducerConfig
+from aioproducer.engine import Engine
+from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
+from aioproducer.interceptors import InterceptorChain
+from aioproducer.sender.loop import Sender
+from aioproducer.testing import Cluster, in_virtual_time
+
+CLOSED = Failure(ProducerClosed, "closed")
+
+
+class Bench:
+    """An engine that was not started yet, on a cluster."""
+
+    def __init__(self, cluster: Cluster, **options: Any) -> None:
+        self.cluster = cluster
+        self.crashes: list[BaseException] = []
+        config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, **options)
+        self.engine = Engine(config, InterceptorChain(()), on_crash=self.crashes.append)
+
+    async def append(self, value: bytes = b"value", partition: int = 0) -> RecordFuture:
+        intake = self.engine.intake
+        return await intake.wait(intake.pend("orders", value, None, partition, (), None), now(), None)
+
+
+@asynccontextmanager
+async def bench(*, brokers: int = 1, auto_create_topics: bool = True, **options: Any) -> AsyncIterator[Bench]:
+    async with Cluster(
+        brokers=brokers,
+        topics={"orders": brokers},
+        transport="memory",
+        auto_create_topics=auto_create_topics,
+    ) as cluster:
+        before = asyncio.all_tasks()
+        bench = Bench(cluster, **options)
+        yield bench
+        await bench.engine.stop()
+        ours = {task for task in asyncio.all_tasks() - before if "testing" not in task.get_name()}
+        assert not ours
+
+
+@asynccontextmanager
+async def started(**options: Any) -> AsyncIterator[Bench]:
+    async with bench(**options) as running:
+        await running.engine.start()
+        yield running
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+class TestStart:
+    @in_virtual_time
+    async def test_it_has_the_first_metadata_when_it_returns(self) -> None:
+        async with started(brokers=2) as running:
+            assert set(running.engine.refresher.snapshot.brokers) == {1, 2}
+
+    @in_virtual_time
+    async def test_failed_it_is_taken_down(self) -> None:
+        async with bench(reconnect_backoff_ms=1) as failing:
+            await failing.cluster.stop_broker(1)
+            with pytest.raises(ConnectionFailed, match=failing.cluster.bootstrap_servers):
+                await failing.engine.start()
+
+    @in_virtual_time
+    async def test_a_broker_that_says_nothing_is_given_up(self) -> None:
+        async with bench(socket_connection_setup_timeout_ms=2_000, request_timeout_ms=3_000) as failing:
+            failing.cluster.freeze_broker(1)
+            with pytest.raises(ConnectionFailed):
+                await failing.engine.start()
+            assert now() <= 5
+
+    @in_virtual_time
+    async def test_cancelled_it_is_taken_down(self) -> None:
+        async with bench() as cancelled:
+            cancelled.cluster.freeze_broker(1)
+            starting = asyncio.create_task(cancelled.engine.start())
+            await settle()
+            starting.cancel()
+            await asyncio.wait([starting])
+            assert starting.cancelled()
+
+    @in_virtual_time
+    async def test_stopped_meanwhile_it_says_so(self) -> None:
+        async with bench() as stopped:
+            stopped.cluster.freeze_broker(1)
+            starting = asyncio.create_task(stopped.engine.start())
+            await settle()
+            await stopped.engine.stop()
+            with pytest.raises(ProducerClosed, match="closed while it was starting"):
+                await starting
+
+    @in_virtual_time
+    async def test_before_it_nothing_has_to_be_drained(self) -> None:
+        async with bench() as fresh:
+            await fresh.engine.drained()
+
+
+class TestStop:
+    @in_virtual_time
+    async def test_several_may_ask_for_it(self) -> None:
+        async with started() as running:
+            await asyncio.gather(running.engine.stop(), running.engine.stop())
+
+    @in_virtual_time
+    async def test_cancelled_it_goes_on(self) -> None:
+        async with started() as running:
+            stopping = asyncio.create_task(running.engine.stop())
+            await asyncio.sleep(0)
+            stopping.cancel()
+            await asyncio.wait([stopping])
+            assert stopping.cancelled()
+
+    @in_virtual_time
+    async def test_draining_waits_for_every_outcome(self) -> None:
+        async with started(linger_ms=1_000) as running:
+            future = await running.append()
+            await running.engine.drained()
+            assert future.result().offset == 0
+            assert now() < 1, "it does not linger"
+
+
+class TestFailEverything:
+    @in_virtual_time
+    async def test_what_is_appended_and_what_is_on_its_way_is_counted(self) -> None:
+        async with started(linger_ms=1_000, buffer_memory=300) as running:
+            first = await running.append(b"x" * 100)
+            second = asyncio.create_task(running.append(b"x" * 200))
+            unknown = asyncio.create_task(running.engine.refresher.topic("nowhere", now() + 9))
+            await asyncio.sleep(0)
+            assert running.engine.fail_everything(CLOSED) == 2
+            await asyncio.wait([second, unknown])
+            for failed in (first, second, unknown):
+                assert isinstance(failed.exception(), ProducerClosed)
+
+
+class TestCrash:
+    @in_virtual_time
+    async def test_everybody_is_told_at_once_with_the_cause(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bug = LookupError("a bug")
+
+        def fail(_: Sender) -> None:
+            raise bug
+
+        async with started(linger_ms=1_000) as running:
+            future = await running.append()
+            monkeypatch.setattr(Sender, "_turn", fail)
+            running.engine._wakeup.ring()
+            with pytest.raises(ProducerError, match="the sender task has died of a bug: LookupError"):
+                await future
+            error = future.exception()
+            assert error is not None
+            assert error.__cause__ is bug
+            assert running.crashes == [bug]
+            assert now() < 1
+
+    @in_virtual_time
+    async def test_a_sender_that_somebody_cancelled_is_dead_too(self) -> None:
+        async with started() as running:
+            assert running.engine._sending is not None
+            running.engine._sending.cancel()
+            await asyncio.wait([running.engine._sending])
+            await settle()
+            assert [type(error) for error in running.crashes] == [asyncio.CancelledError]
+
+
+class TestDegraded:
+    @in_virtual_time
+    async def test_it_is_while_no_broker_can_be_reached(self) -> None:
+        async with started() as running:
+            _ = await running.append()
+            await asyncio.sleep(1)
+            seen = [running.engine.degraded]
+            await running.cluster.stop_broker(1)
+            await asyncio.sleep(1)
+            seen.append(running.engine.degraded)
+            await running.cluster.start_broker(1)
+            await asyncio.sleep(2)
+            seen.append(running.engine.degraded)
+            assert seen == [False, True, False]
+
+    @in_virtual_time
+    async def test_one_broker_that_can_be_reached_is_enough(self) -> None:
+        async with started(brokers=2) as running:
+            for partition in range(2):
+                _ = await running.append(partition=partition)
+            await asyncio.sleep(1)
+            await running.cluster.stop_broker(2)
+            await asyncio.sleep(1)
+            assert not running.engine.degraded
+
+    @in_virtual_time
+    async def test_a_connection_that_was_idle_is_no_loss(self) -> None:
+        async with started(connections_max_idle_ms=1_000, metadata_max_age_ms=60_000) as running:
+            _ = await running.append()
+            await asyncio.sleep(5)
+            assert running.engine.pool.get(1) is None
+            assert not running.engine.degraded
+
+
+class TestReport:
+    @in_virtual_time
+    async def test_it_has_totals_topics_and_nodes(self) -> None:
+        async with started(buffer_memory=10_000) as running:
+            future = await running.append(b"value")
+            await future
+            report = running.engine.report()
+            host, port = running.cluster.bootstrap_servers.split(":")
+            assert report["nodes"] == {
+                1: {"address": f"{host}:{port}", "connected": True, "in_flight": 0},
+            }
+            counters = report["topics"]["orders"]
+            assert counters["records_delivered"] == 1
+            totals = report["producer"]
+            assert counters.items() <= totals.items()
+            assert {name: totals[name] for name in totals.keys() - counters.keys()} == {
+                "buffer_used_bytes": 0,
+                "buffer_limit_bytes": 10_000,
+                "calls_waiting": 0,
+                "batches_unfinished": 0,
+            }
+
+    @in_virtual_time
+    async def test_a_node_without_a_connection_is_listed(self) -> None:
+        async with started() as running:
+            await running.engine.stop()
+            [node] = running.engine.report()["nodes"].values()
+            assert (node["connected"], node["in_flight"]) == (False, 0)
+
+
+class TestMetadata:
+    @in_virtual_time
+    async def test_a_topic_that_goes_away_is_forgotten(self) -> None:
+        async with started(metadata_max_age_ms=1_000, auto_create_topics=False) as running:
+            future = await running.append()
+            await future
+            running.cluster.delete_topic("orders")
+            await asyncio.sleep(3)
+            assert "orders" not in running.engine.accumulator.topics

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from aioproducer.batching.failure import Failure
+from aioproducer.errors import ProducerError, TopicAuthorizationFailed
+from aioproducer.interceptors import Interceptor, InterceptorChain
+from aioproducer.metrics import Metrics, TopicMetrics
+from aioproducer.observer import OutcomeObserver
+from aioproducer.testing import in_virtual_time
+from aioproducer.types import RecordMetadata, TopicPartition
+from tests.unit.workbench import TOPIC, Workbench
+
+WHERE = TopicPartition(TOPIC, 0)
+
+
+class Spy(Interceptor):
+    def __init__(self) -> None:
+        self.heard: list[tuple[RecordMetadata | None, ProducerError | None, TopicPartition]] = []
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+    ) -> None:
+        self.heard.append((metadata, error, record))
+
+
+class Fixture:
+    def __init__(self, *, intercepted: bool = True) -> None:
+        self.metrics, self.spy = Metrics(), Spy()
+        self.observer = OutcomeObserver(self.metrics, InterceptorChain([self.spy] if intercepted else []))
+        self.batch, _ = Workbench().sent(b"a", b"b")
+        self.batch.encoded = bytearray(b"12345")
+
+
+@in_virtual_time
+async def test_what_was_delivered_is_counted_per_topic() -> None:
+    fixture = Fixture(intercepted=False)
+    for _ in range(2):
+        fixture.observer.delivered(fixture.batch, 0, -1)
+    assert fixture.metrics.topics == {
+        TOPIC: TopicMetrics(
+            records_delivered=4,
+            batches_delivered=2,
+            bytes_delivered=10,
+            bytes_before_compression=2 * fixture.batch.size,
+        )
+    }
+
+
+@in_virtual_time
+async def test_a_batch_without_bytes_of_its_own_counts_none() -> None:
+    fixture = Fixture(intercepted=False)
+    fixture.batch.encoded = None
+    fixture.observer.delivered(fixture.batch, 0, -1)
+    assert fixture.metrics.topics[TOPIC].bytes_delivered == 0
+
+
+@in_virtual_time
+async def test_interceptors_hear_where_each_record_is() -> None:
+    fixture = Fixture()
+    fixture.observer.delivered(fixture.batch, 7, -1)
+    assert fixture.spy.heard == [
+        (RecordMetadata(TOPIC, 0, 7, 1_000, log_append_time=False), None, WHERE),
+        (RecordMetadata(TOPIC, 0, 8, 1_000, log_append_time=False), None, WHERE),
+    ]
+
+
+@in_virtual_time
+async def test_an_unknown_offset_is_unknown_for_each() -> None:
+    fixture = Fixture()
+    fixture.observer.delivered(fixture.batch, -1, -1)
+    assert [metadata.offset for metadata, _, _ in fixture.spy.heard if metadata] == [-1, -1]
+
+
+@in_virtual_time
+async def test_the_brokers_time_is_told_where_it_is_the_brokers() -> None:
+    fixture = Fixture()
+    fixture.observer.delivered(fixture.batch, 0, 5)
+    assert [metadata[-2:] for metadata, _, _ in fixture.spy.heard if metadata] == [(5, True), (5, True)]
+
+
+@in_virtual_time
+async def test_what_failed_is_counted_and_told_with_an_error_each() -> None:
+    fixture = Fixture()
+    fixture.observer.failed(fixture.batch, 2, Failure(TopicAuthorizationFailed, "no"))
+    assert fixture.metrics.topics == {TOPIC: TopicMetrics(records_failed=2)}
+    [(metadata, first, where), (_, second, _)] = fixture.spy.heard
+    assert (metadata, where) == (None, WHERE)
+    assert isinstance(first, TopicAuthorizationFailed)
+    assert first is not second
+
+
+@in_virtual_time
+async def test_without_interceptors_a_failure_is_only_counted() -> None:
+    fixture = Fixture(intercepted=False)
+    fixture.observer.failed(fixture.batch, 1, Failure(TopicAuthorizationFailed, "no"))
+    assert fixture.metrics.topics[TOPIC].records_failed == 1

@@ -1,0 +1,410 @@
+"""The facade: states, and that each call reaches what it stands for. What they mean is told in tests/scenarios."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aioproducer import (
+    BufferFull,
+    ConfigError,
+    ConnectionFailed,
+    Interceptor,
+    MetadataTimeout,
+    MetadataUnavailable,
+    Producer,
+    ProducerClosed,
+    ProducerConfig,
+    ProducerError,
+    SendManyError,
+    State,
+    TopicAuthorizationFailed,
+    WrongLoop,
+)
+from aioproducer.sender.loop import Sender
+from aioproducer.testing import Cluster, in_virtual_time
+
+TOPIC = "orders"
+SERVERS = "localhost:9092"
+
+CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
+    lambda producer: producer.send(TOPIC, b"v"),
+    lambda producer: producer.send(TOPIC, b"v", timeout_s=1),
+    lambda producer: producer.enqueue(TOPIC, b"v"),
+    lambda producer: producer.enqueue(TOPIC, b"v", timeout_s=1),
+    lambda producer: producer.send_many(TOPIC, [b"v"]),
+    lambda producer: producer.flush(),
+    lambda producer: producer.partitions_for(TOPIC),
+]
+"""The calls that wait, but for close()."""
+
+
+class Spy(Interceptor):
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@asynccontextmanager
+async def cluster(**options: Any) -> AsyncIterator[Cluster]:
+    async with Cluster(topics={TOPIC: 2}, transport="memory", **options) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def started(**options: Any) -> AsyncIterator[tuple[Producer, Cluster]]:
+    async with cluster() as broker, Producer(broker.bootstrap_servers, **options) as producer:
+        yield producer, broker
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+class TestConstruction:
+    def test_it_touches_no_loop(self) -> None:
+        producer = Producer(SERVERS, client_id="me", linger_ms=7)
+        assert producer.state == "new"
+        assert producer.config.linger_ms == 7
+        assert repr(producer) == "<Producer me new>"
+
+    def test_it_checks_the_configuration(self) -> None:
+        with pytest.raises(ConfigError, match="linger_ms"):
+            Producer(SERVERS, linger_ms=-1)
+
+    def test_a_configuration_may_be_made_before(self) -> None:
+        config = ProducerConfig.from_mapping({"bootstrap.servers": SERVERS, "linger.ms": "5"})
+        assert Producer.from_config(config).config is config
+
+    def test_it_has_no_metrics_yet(self) -> None:
+        assert Producer(SERVERS).metrics() == {"producer": {}, "topics": {}, "nodes": {}}
+
+
+class TestStart:
+    @in_virtual_time
+    async def test_it_is_ready_then(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            starting = asyncio.create_task(producer.start())
+            await asyncio.sleep(0)
+            states = [producer.state]
+            await starting
+            states.append(producer.state)
+            await producer.close()
+            states.append(producer.state)
+            assert states == [State.STARTING, State.READY, State.CLOSED]
+
+    @in_virtual_time
+    async def test_it_is_started_once(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            starting = asyncio.create_task(producer.start())
+            await asyncio.sleep(0)
+            with pytest.raises(ProducerClosed, match="started once; this one is starting"):
+                await producer.start()
+            await starting
+            with pytest.raises(ProducerClosed, match="started once; this one is ready"):
+                await producer.start()
+            await producer.close()
+            with pytest.raises(ProducerClosed, match="started once; this one is closed"):
+                await producer.start()
+
+    @in_virtual_time
+    async def test_failed_or_cancelled_it_can_be_tried_again(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            await broker.stop_broker(1)
+            with pytest.raises(ConnectionFailed):
+                await producer.start()
+            assert producer.state == "new"
+            await broker.start_broker(1)
+            broker.freeze_broker(1)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await producer.start()
+            assert producer.state == "new"
+            broker.thaw_broker(1)
+            async with producer:
+                assert producer.state == "ready"
+
+
+class TestOutsideItsLife:
+    @pytest.mark.parametrize("call", CALLS)
+    @in_virtual_time
+    async def test_before_the_start_and_after_the_end_every_call_is_refused(
+        self, call: Callable[[Producer], Awaitable[Any]]
+    ) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            with pytest.raises(ProducerClosed, match="not started"):
+                await call(producer)
+            async with producer:
+                pass
+            with pytest.raises(ProducerClosed, match="is closed"):
+                await call(producer)
+
+    @in_virtual_time
+    async def test_so_is_the_one_that_does_not_wait(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            with pytest.raises(ProducerClosed, match="not started"):
+                _ = producer.send_nowait(TOPIC, b"v")
+            async with producer:
+                pass
+            with pytest.raises(ProducerClosed, match="is closed"):
+                _ = producer.send_nowait(TOPIC, b"v")
+
+    @pytest.mark.parametrize("call", [*CALLS, lambda producer: producer.close()])
+    async def test_another_loop_is_refused(self, call: Callable[[Producer], Awaitable[Any]]) -> None:
+        async with started() as (producer, _):
+
+            async def elsewhere() -> None:
+                with pytest.raises(WrongLoop):
+                    await call(producer)
+
+            await asyncio.to_thread(asyncio.run, elsewhere())
+
+    async def test_another_thread_is_refused(self) -> None:
+        async with started() as (producer, _):
+            with pytest.raises(WrongLoop):
+                _ = await asyncio.to_thread(producer.send_nowait, TOPIC, b"v")
+
+
+class TestSending:
+    @in_virtual_time
+    async def test_send_returns_where_the_record_is(self) -> None:
+        async with started() as (producer, broker):
+            first = await producer.send(TOPIC, b"a", b"k", partition=1, headers={"h": b"1"}, timestamp_ms=5)
+            assert first == (TOPIC, 1, 0, 5, False)
+            second = await producer.send(TOPIC, b"b", partition=1)
+            assert second.offset == 1
+            third = await producer.send(TOPIC, b"c", partition=1, timeout_s=5)
+            assert third.offset == 2
+            record = broker.records(TOPIC, 1)[0]
+            assert (record.value, record.key, record.headers) == (b"a", b"k", (("h", b"1"),))
+
+    @in_virtual_time
+    async def test_enqueue_returns_its_future(self) -> None:
+        async with started(linger_ms=1_000) as (producer, _):
+            futures = [
+                await producer.enqueue(TOPIC, b"a", partition=0),
+                await producer.enqueue(TOPIC, b"b", partition=0),
+                await producer.enqueue(TOPIC, b"c", partition=0, timeout_s=10),
+            ]
+            assert now() < 1
+            assert [(await future).offset for future in futures] == [0, 1, 2]
+
+    @in_virtual_time
+    async def test_send_nowait_does_not_wait(self) -> None:
+        async with started() as (producer, _):
+            with pytest.raises(MetadataUnavailable):
+                _ = producer.send_nowait(TOPIC, b"a")
+            await producer.partitions_for(TOPIC)
+            future = producer.send_nowait(TOPIC, b"b", partition=1)
+            assert (await future).offset == 0
+
+    @in_virtual_time
+    async def test_send_nowait_without_memory_is_refused(self) -> None:
+        async with started(buffer_memory=200, linger_ms=1_000) as (producer, _):
+            await producer.send(TOPIC, b"x")
+            future = producer.send_nowait(TOPIC, b"x" * 100)
+            with pytest.raises(BufferFull):
+                _ = producer.send_nowait(TOPIC, b"x" * 100)
+            await future
+
+    @in_virtual_time
+    async def test_send_many_returns_all_outcomes(self) -> None:
+        async with started(max_request_size=1_000) as (producer, _):
+            result = await producer.send_many(
+                TOPIC,
+                [b"a", b"b"],
+                keys=[b"k", None],
+                headers=[{"h": b"1"}, ()],
+                common_headers={"all": b"0"},
+                timestamps_ms=[1, 2],
+                partition=1,
+                timeout_s=10,
+            )
+            assert [result.offset(0), result.offset(1)] == [0, 1]
+            with pytest.raises(SendManyError) as failed:
+                await producer.send_many(TOPIC, [b"x" * 1_000, b"c"], partitions=[0, 0])
+            assert list(failed.value.result.failures) == [0]
+            with pytest.raises(ValueError, match="timeout_s must be 0 or more"):
+                await producer.send_many(TOPIC, [b"a"], timeout_s=-1)
+
+    @in_virtual_time
+    async def test_flush_waits_for_what_was_appended(self) -> None:
+        async with started(linger_ms=1_000) as (producer, broker):
+            await producer.flush()
+            future = await producer.enqueue(TOPIC, b"a")
+            await producer.flush()
+            assert future.done()
+            assert now() < 1
+            broker.freeze_broker(1)
+            _ = await producer.enqueue(TOPIC, b"b")
+            with pytest.raises(TimeoutError):
+                await producer.flush(timeout_s=2)
+            broker.thaw_broker(1)
+
+    @in_virtual_time
+    async def test_partitions_of_a_topic(self) -> None:
+        async with started(max_block_ms=2_000) as (producer, broker):
+            assert await producer.partitions_for(TOPIC) == frozenset({0, 1})
+            with pytest.raises(ValueError, match="topic"):
+                await producer.partitions_for("no such name")
+            broker.on("metadata", topic="secret", times=None).answer(TopicAuthorizationFailed)
+            with pytest.raises(TopicAuthorizationFailed):
+                await producer.partitions_for("secret")
+            broker.on("metadata", times=None).drop()
+            with pytest.raises(MetadataTimeout):
+                await producer.partitions_for("slow")
+
+    @in_virtual_time
+    async def test_metrics_count_what_happened(self) -> None:
+        async with started() as (producer, _):
+            await producer.send(TOPIC, b"v")
+            metrics = producer.metrics()
+        assert metrics["producer"]["records_delivered"] == 1
+        assert metrics["topics"][TOPIC]["records_delivered"] == 1
+        assert set(metrics["nodes"]) == {1}
+        assert producer.metrics()["producer"]["records_delivered"] == 1, "they survive the end"
+
+
+class TestClose:
+    @in_virtual_time
+    async def test_of_one_that_was_never_started(self) -> None:
+        producer = Producer(SERVERS)
+        assert await producer.close() == 0
+        assert await producer.close() == 0
+        assert producer.state == "closed"
+
+    @in_virtual_time
+    async def test_it_sends_what_was_appended(self) -> None:
+        async with started(linger_ms=1_000) as (producer, _):
+            future = await producer.enqueue(TOPIC, b"v")
+            assert await producer.close() == 0
+            assert future.result().offset == 0
+            assert await producer.close() == 0
+
+    @pytest.mark.parametrize("timeout_s", [0, 2])
+    @in_virtual_time
+    async def test_what_has_no_outcome_in_time_fails(self, timeout_s: float) -> None:
+        async with started() as (producer, broker):
+            await producer.send(TOPIC, b"v")
+            broker.freeze_broker(1)
+            futures = [await producer.enqueue(TOPIC, b"v") for _ in range(3)]
+            began_at = now()
+            assert await producer.close(timeout_s) == 3
+            assert now() - began_at == timeout_s
+            assert [type(future.exception()) for future in futures] == [ProducerClosed] * 3
+            broker.thaw_broker(1)
+
+    @in_virtual_time
+    async def test_cancelled_it_fails_everything_first(self) -> None:
+        async with started() as (producer, broker):
+            await producer.send(TOPIC, b"v")
+            broker.freeze_broker(1)
+            future = await producer.enqueue(TOPIC, b"v")
+            closing = asyncio.create_task(producer.close())
+            await settle()
+            assert producer.state == "closing"
+            closing.cancel()
+            await asyncio.wait([closing])
+            assert closing.cancelled()
+            assert isinstance(future.exception(), ProducerClosed)
+            assert producer.state == "closed"
+            broker.thaw_broker(1)
+
+    @in_virtual_time
+    async def test_while_it_starts(self) -> None:
+        async with cluster() as broker:
+            broker.freeze_broker(1)
+            producer = Producer(broker.bootstrap_servers)
+            starting = asyncio.create_task(producer.start())
+            await settle()
+            assert await producer.close() == 0
+            with pytest.raises(ProducerClosed):
+                await starting
+            assert producer.state == "closed"
+            broker.thaw_broker(1)
+
+    @in_virtual_time
+    async def test_by_several_at_once_tells_interceptors_once(self) -> None:
+        spy = Spy()
+        async with started(interceptors=[spy]) as (producer, _):
+            future = await producer.enqueue(TOPIC, b"v")
+            assert list(await asyncio.gather(producer.close(), producer.close(), producer.close(5))) == [
+                0,
+                0,
+                0,
+            ]
+            assert future.result().offset == 0
+        assert spy.closed == 1
+
+    @in_virtual_time
+    async def test_a_timeout_has_to_be_one(self) -> None:
+        async with started() as (producer, _):
+            with pytest.raises(ValueError, match="timeout_s must be 0 or more"):
+                await producer.close(-1)
+            assert producer.state == "ready"
+
+
+class TestCrash:
+    @in_virtual_time
+    async def test_whoever_calls_later_hears_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bug = LookupError("a bug")
+
+        def fail(_: Sender) -> None:
+            raise bug
+
+        async with started() as (producer, _):
+            await producer.send(TOPIC, b"v")
+            monkeypatch.setattr(Sender, "_turn", fail)
+            with pytest.raises(ProducerError, match="the sender task has died of a bug"):
+                await producer.send(TOPIC, b"v")
+            await settle()
+            assert producer.state == "closing"
+            with pytest.raises(ProducerClosed) as refused:
+                await producer.send(TOPIC, b"v")
+            assert refused.value.__cause__ is bug
+            assert await producer.close() == 0
+        assert producer.state == "closed"
+
+    @in_virtual_time
+    async def test_one_that_is_closing_already_goes_on_closing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(_: Sender) -> None:
+            raise LookupError("a bug")
+
+        async with started() as (producer, broker):
+            await producer.send(TOPIC, b"v")
+            broker.freeze_broker(1)
+            future = await producer.enqueue(TOPIC, b"v")
+            monkeypatch.setattr(Sender, "_turn", fail)
+            assert await producer.close() == 0
+            assert isinstance(future.exception(), ProducerError)
+            broker.thaw_broker(1)
+        assert producer.state == "closed"
+
+
+class TestDegraded:
+    @in_virtual_time
+    async def test_it_is_while_no_broker_can_be_reached(self) -> None:
+        async with started() as (producer, broker):
+            await producer.send(TOPIC, b"v")
+            await broker.stop_broker(1)
+            await asyncio.sleep(1)
+            state = producer.state
+            await broker.start_broker(1)
+            await producer.send(TOPIC, b"v")
+            assert (state, producer.state) == (State.DEGRADED, State.READY)
