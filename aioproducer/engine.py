@@ -168,15 +168,16 @@ class Engine:
 
     def _sender_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():  # the event loop is going down, and nobody has closed the producer
-            self.fail_everything(Failure(ProducerClosed, "the event loop of the producer is going down"))
+            cause: BaseException = asyncio.CancelledError()
+            failure = Failure(ProducerClosed, "the event loop of the producer is going down")
+        elif (error := task.exception()) is not None:
+            log.error("sender.crashed", exc_info=error)
+            cause = error
+            failure = Failure(ProducerError, f"the sender task has died of a bug: {error!r}", cause=error)
+        else:
             return
-        error = task.exception()
-        if error is None:
-            return
-        log.error("sender.crashed", exc_info=error)
-        failure = Failure(ProducerError, f"the sender task has died of a bug: {error!r}", cause=error)
         self.fail_everything(failure)
-        self._on_crash(error)
+        self._on_crash(cause)
 
     async def _open_bootstrap_connection(self, address: Address) -> Connection:
         return await Connection.open(address, self._connections)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,15 +7,6 @@ import pytest
 from aioproducer.cli.config import show_file, show_options
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
-
-
-@pytest.fixture(autouse=True)
-def log_levels() -> Iterator[None]:
-    """A command may change them for good: its process ends."""
-    logger = logging.getLogger("aioproducer.config")
-    before = logger.level
-    yield
-    logger.setLevel(before)
 
 
 @pytest.fixture(autouse=True)
