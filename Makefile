@@ -8,7 +8,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint types architecture unit property conformance scenarios docs kafka format coverage constraints clean
+.PHONY: help venv demo test lint types architecture unit property conformance scenarios soak docs kafka format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ scenarios: $(VENV)/.dev  ## whole stories against the in-process broker
 docs: $(VENV)/.dev  ## the README's example, the examples, links, and what design.md says of the code
 	$(SAY) "docs and examples"
 	@$(PYTEST) tests/test_docs.py tests/test_examples.py -q
+
+soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
+	$(SAY) "soak"
+	@$(BIN)/python -m tests.scenarios.faults.soak --minutes $(or $(MINUTES),1) $(if $(SEED),--seed $(SEED))
 
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"

@@ -176,7 +176,7 @@ class TestTopic:
             setup.cluster.has(topic("new", 1))
             began_at = now()
             await waiter
-            assert now() - began_at < 0.25
+            assert now() - began_at <= 0.48, "the third pause, at its longest"
             assert 2 <= len(setup.cluster.asked) <= 4
 
     @in_virtual_time
