@@ -109,8 +109,7 @@ class Engine:
             raise
         if self._stopping is not None:
             await self.stop()
-            msg = "the producer was closed while it was starting"
-            raise ProducerClosed(msg)
+            raise ProducerClosed("the producer was closed while it was starting")
         self.refresher.start()
         self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
         self._sending.add_done_callback(self._sender_ended)

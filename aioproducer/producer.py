@@ -100,8 +100,7 @@ class Producer:
             ProducerClosed: it was closed, or is being closed while it starts.
         """
         if self._state is not State.NEW:
-            msg = f"a producer is started once; this one is {self.state}"
-            raise ProducerClosed(msg)
+            raise ProducerClosed(f"a producer is started once; this one is {self.state}")
         self._state = State.STARTING
         engine = self._engine = Engine(self.config, self._interceptors, on_crash=self._crashed)
         try:

@@ -99,8 +99,7 @@ class SendManyResult:
 
     def _checked(self, position: int) -> int:
         if not -self._total <= position < self._total:
-            msg = f"position {position} is outside the {self._total} records of this call"
-            raise IndexError(msg)
+            raise IndexError(f"position {position} is outside the {self._total} records of this call")
         position %= self._total
         if position in self._failures:
             raise self._failures[position]

@@ -104,11 +104,10 @@ class Accumulator:
             (self.settings.buffer_bytes, "buffer_memory"),
         ):
             if total > limit:
-                msg = (
+                raise RecordTooLarge(
                     f"a record for {topic!r} takes {total:,} bytes with its batch, more than {option}={limit:,}; "
                     f"send less at once or raise {option}"
                 )
-                raise RecordTooLarge(msg)
 
     def append(
         self,
@@ -258,8 +257,11 @@ class Accumulator:
         self.wake()
 
     def hasten(self, batch: Batch, deadline: float) -> None:
-        """Let *batch* expire at *deadline* if that is earlier: it expires with its oldest record."""
-        if deadline < batch.deadline:
+        """Let *batch* expire at *deadline* if that is earlier: it expires with its oldest record.
+
+        It may have its outcome already, if somebody else has appended the record for its call.
+        """
+        if deadline < batch.deadline and batch in self.unresolved:
             self.deadlines.discard(batch, batch.deadline)
             batch.deadline = deadline
             self.deadlines.add(batch, deadline)

@@ -101,8 +101,9 @@ class Batch:
     def move(self, to: BatchState) -> None:
         """Enter *to*, or raise AssertionError: an illegal move is our bug, never the user's."""
         if to not in LEGAL[self.state]:
-            msg = f"batch may not go {self.state.name} -> {to.name}"
-            raise AssertionError(msg)  # not an assert statement: it has to survive python -O
+            raise AssertionError(
+                f"batch may not go {self.state.name} -> {to.name}"
+            )  # not an assert statement: it has to survive python -O
         self.state = to
         if self._resolved is not None and to in RESOLVED and not self._resolved.done():
             self._resolved.set_result(None)

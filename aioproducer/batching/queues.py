@@ -101,6 +101,8 @@ class PartitionQueue:
         if not self._settings.idempotent:
             # Two batches in flight could change places when the first one fails.
             return None if self.in_flight else self.batches[0]
+        if self.batches[0].retry_at > now:
+            return None  # refused for its sequence a moment ago
         if len(self.in_flight) >= self._settings.max_in_flight:
             return None  # the broker remembers five batches per partition, no more (KIP-98)
         if not self.sequences.may_stamp(self._identities, unsettled=bool(self.in_flight)):

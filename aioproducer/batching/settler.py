@@ -82,8 +82,8 @@ class Settler:
         self._schedule.back_off(batch.queue, at)
         self._go_on(batch.queue)
 
-    def restamp(self, batch: Batch) -> None:
-        """The broker refused *batch* for its sequence: send it again under a new identity.
+    def restamp(self, batch: Batch, at: float) -> None:
+        """The broker refused *batch* for its sequence: send it again under a new identity, not before *at*.
 
         Only for a batch that is surely not in the log, and after every other batch of the
         partition that holds a sequence has its answer (PartitionSequences).
@@ -91,8 +91,10 @@ class Settler:
         batch.queue.remove(batch)
         batch.move(BatchState.SEALED)
         batch.stamp = None
+        batch.retry_at = at
         batch.queue.sequences.break_off()
         batch.queue.put_back(batch)
+        self._schedule.back_off(batch.queue, at)
         self._go_on(batch.queue)
 
     def split(self, batch: Batch) -> None:
@@ -112,18 +114,21 @@ class Settler:
     def reject_records(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
         """The broker refused *batch* because of the records named: fail those, send the others again.
 
-        The others get new sequences, after the drain that `restamp` tells of.
+        The others get new sequences, after the drain that `restamp` tells of. Where there are none, they go
+        before what is to be sent again behind them.
         """
         kept = [index for index in range(len(batch)) if index not in failures]
         for index, failure in sorted(failures.items()):
             self._observer.failed(batch, 1, failure)
             for run in batch.take_runs([index]):
                 run.fail(failure)
-        rest = self._part(batch, kept, 0, BatchState.SEALED)
+        rest = self._part(batch, kept, 0, BatchState.BACKOFF if batch.stamp is None else BatchState.SEALED)
         self._replace(batch, (rest,))
-        if batch.stamp is not None:
+        if batch.stamp is None:
+            batch.queue.retry(rest)
+        else:
             batch.queue.sequences.break_off()
-        batch.queue.put_back(rest)
+            batch.queue.put_back(rest)
         self._go_on(batch.queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:

@@ -89,8 +89,7 @@ class BrokerError(ProducerError):
     ) -> None:
         super().__init_subclass__()
         if code in BrokerError.by_code:
-            msg = f"error code {code} is {BrokerError.by_code[code].__name__} already"
-            raise TypeError(msg)
+            raise TypeError(f"error code {code} is {BrokerError.by_code[code].__name__} already")
         cls.code = code
         cls.retriable = retriable
         cls.stale_metadata = stale
@@ -104,8 +103,7 @@ def broker_error(code: int) -> type[BrokerError]:
     Raises: ValueError for 0, which is no error.
     """
     if code == 0:
-        msg = "error code 0 means success"
-        raise ValueError(msg)
+        raise ValueError("error code 0 means success")
     known = BrokerError.by_code.get(code)
     if known is None:
         # A newer broker may know more codes than we do. Nothing is assumed of them.

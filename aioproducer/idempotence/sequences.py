@@ -89,8 +89,7 @@ class PartitionSequences:
     def stamp(self, count: int) -> Stamp:
         """Give the next *count* sequences to a batch; `may_stamp` has just said yes."""
         if self._identity is None:
-            msg = "stamp() before may_stamp() said yes"
-            raise AssertionError(msg)
+            raise AssertionError("stamp() before may_stamp() said yes")
         stamp = Stamp(self._identity, self._next)
         self._next = add_to_sequence(self._next, count)
         return stamp

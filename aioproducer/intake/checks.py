@@ -11,8 +11,6 @@ from aioproducer.types import Headers, HeadersInput
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _MAX_INT64: Final = 2**63 - 1
 
-BytesInput = bytes | bytearray | memoryview | None
-
 
 def as_bytes(argument: str, data: object) -> bytes | None:
     """Return *data* as bytes: itself if it is bytes or None, a copy of what could still be changed.
@@ -24,8 +22,9 @@ def as_bytes(argument: str, data: object) -> bytes | None:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     hint = f"; set {argument}_serializer to send other types" if argument in {"key", "value"} else ""
-    msg = f"{argument} must be bytes, bytearray, memoryview or None, not {type(data).__name__}{hint}"
-    raise TypeError(msg)
+    raise TypeError(
+        f"{argument} must be bytes, bytearray, memoryview or None, not {type(data).__name__}{hint}"
+    )
 
 
 def as_headers(argument: str, headers: HeadersInput) -> Headers:
@@ -37,69 +36,61 @@ def as_headers(argument: str, headers: HeadersInput) -> Headers:
         return ()
     pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
     if isinstance(pairs, (str, bytes)) or not isinstance(pairs, Iterable):
-        msg = f"{argument} must be pairs (name, value) or a mapping, not {type(headers).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{argument} must be pairs (name, value) or a mapping, not {type(headers).__name__}")
     return tuple(_as_header(argument, pair) for pair in pairs)
 
 
 def _as_header(argument: str, pair: object) -> tuple[str, bytes | None]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        msg = f"{argument} must be pairs (name, value), got {pair!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{argument} must be pairs (name, value), got {pair!r}")
     name, value = pair
     if not isinstance(name, str):
-        msg = f"{argument}: a header's name must be str, not {type(name).__name__} ({name!r})"
-        raise TypeError(msg)
+        raise TypeError(f"{argument}: a header's name must be str, not {type(name).__name__} ({name!r})")
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        msg = f"{argument}: the header name {name!r} cannot be encoded as UTF-8"
-        raise ValueError(msg) from error
+        raise ValueError(f"{argument}: the header name {name!r} cannot be encoded as UTF-8") from error
     return name, as_bytes(f"{argument}: the value of {name!r}", value)
 
 
 def check_topic(topic: object) -> str:
     """Return *topic* if Kafka allows it as a name. Raises: TypeError, ValueError."""
     if not isinstance(topic, str):
-        msg = f"topic must be str, not {type(topic).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"topic must be str, not {type(topic).__name__}")
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-        msg = (
+        raise ValueError(
             f"topic {topic!r} is not a legal name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-',"
             " but not '.' or '..'"
         )
-        raise ValueError(msg)
     return topic
 
 
 def check_partition(argument: str, partition: object) -> int:
     """Return *partition* if it can be one. Raises: TypeError, ValueError."""
     if not isinstance(partition, int) or isinstance(partition, bool):
-        msg = f"{argument} must be int or None, not {type(partition).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{argument} must be int or None, not {type(partition).__name__}")
     if partition < 0:
-        msg = f"{argument} must be 0 or more, not {partition}"
-        raise ValueError(msg)
+        raise ValueError(f"{argument} must be 0 or more, not {partition}")
     return partition
 
 
 def check_timestamp(argument: str, timestamp_ms: object) -> int:
     """Return *timestamp_ms* if it can be one. Raises: TypeError, ValueError."""
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        msg = f"{argument} must be int (milliseconds since the epoch) or None, not {type(timestamp_ms).__name__}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"{argument} must be int (milliseconds since the epoch) or None, not {type(timestamp_ms).__name__}"
+        )
     if not 0 <= timestamp_ms <= _MAX_INT64:
-        msg = f"{argument} must be milliseconds since the epoch, 0 to 2**63 - 1, not {timestamp_ms}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{argument} must be milliseconds since the epoch, 0 to 2**63 - 1, not {timestamp_ms}"
+        )
     return timestamp_ms
 
 
 def check_timeout(argument: str, timeout_s: object) -> float:
     """Return *timeout_s* if it is a duration. Raises: TypeError, ValueError."""
     if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
-        msg = f"{argument} must be seconds (int or float) or None, not {type(timeout_s).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{argument} must be seconds (int or float) or None, not {type(timeout_s).__name__}")
     if not timeout_s >= 0:  # refuses nan too
-        msg = f"{argument} must be 0 or more seconds, not {timeout_s}"
-        raise ValueError(msg)
+        raise ValueError(f"{argument} must be 0 or more seconds, not {timeout_s}")
     return float(timeout_s)

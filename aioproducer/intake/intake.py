@@ -270,11 +270,10 @@ class Intake:
         except RuntimeError:
             here = None
         if here is not self.loop:
-            msg = (
+            raise WrongLoop(
                 "a producer belongs to the event loop, thread and process that it was started in;"
                 " start another one here, or hand the call over with asyncio.run_coroutine_threadsafe"
             )
-            raise WrongLoop(msg)
 
     def turn(
         self, queues: TopicQueues, deadline: float, *, records: int = 1, attempt: Attempt = _nothing
@@ -315,8 +314,9 @@ class Intake:
         try:
             return as_bytes(f"what {argument}_serializer returned", serializer(data))
         except Exception as error:
-            msg = f"the {argument} of a record for {topic!r} ({type(data).__name__}) could not be serialized: {error}"
-            raise SerializationError(msg) from error
+            raise SerializationError(
+                f"the {argument} of a record for {topic!r} ({type(data).__name__}) could not be serialized: {error}"
+            ) from error
 
     def tell(self, topic: str, partition: int | None, error: ProducerError) -> None:
         """Let the interceptors hear of a record that fails before it is appended, too."""

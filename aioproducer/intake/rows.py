@@ -32,8 +32,7 @@ def check_rows(
     Raises: TypeError, ValueError, naming the argument and, in a column, the position.
     """
     if partition is not None and partitions is not None:
-        msg = "give partition (one for all) or partitions (a column), not both"
-        raise ValueError(msg)
+        raise ValueError("give partition (one for all) or partitions (a column), not both")
     value_column = _column("values", values)
     count = len(value_column)
     values_later, keys_later = serialized_later
@@ -81,12 +80,12 @@ def _headers(
 def _column(argument: str, column: Iterable[T], count: int | None = None) -> Sequence[T]:
     """Return *column* as a sequence of *count*, which is the number of values."""
     if isinstance(column, (str, bytes, bytearray, memoryview)) or not isinstance(column, Iterable):
-        msg = f"{argument} must be a column, one item per record, not {type(column).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{argument} must be a column, one item per record, not {type(column).__name__}")
     items = column if isinstance(column, (list, tuple)) else list(column)
     if count is not None and len(items) != count:
-        msg = f"{argument} has {len(items):,} items, values has {count:,}: columns must be of equal length"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{argument} has {len(items):,} items, values has {count:,}: columns must be of equal length"
+        )
     return items
 
 
@@ -97,10 +96,9 @@ def _bytes_column(argument: str, column: Sequence[Any]) -> Sequence[bytes | None
     for index, data in enumerate(column):
         if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
             singular = argument.removesuffix("s")
-            msg = (
+            raise TypeError(
                 f"{argument}[{index}] must be bytes, bytearray, memoryview or None, not {type(data).__name__};"
                 f" set {singular}_serializer to send other types"
             )
-            raise TypeError(msg)
         checked.append(as_bytes(argument, data))
     return checked

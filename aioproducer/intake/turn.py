@@ -125,7 +125,10 @@ class Turn:
         return kind(f"waited {waited_s:.3f} s for {what}; max_block_ms or the call's timeout_s ran out")
 
     def _try(self) -> Appended | None:
-        return self._attempt() if self._accumulator.closed_for is None else None
+        appended = self._attempt() if self._accumulator.closed_for is None else None
+        if appended is not None:
+            self.settled(self._records)
+        return appended
 
     def _end(self) -> None:
         if self.appended is None:

@@ -83,15 +83,6 @@ class RecordColumns:
         self.values.extend(values)
         self.timestamps.extend(stamps)
 
-    def slice(self, start: int, stop: int) -> RecordColumns:
-        """Return the records from *start* up to *stop*, as columns of their own."""
-        part = RecordColumns()
-        part.values = self.values[start:stop]
-        part.keys = None if self.keys is None else self.keys[start:stop]
-        part.headers = None if self.headers is None else self.headers[start:stop]
-        part.timestamps = self.timestamps[start:stop]
-        return part
-
     def take(self, indices: Iterable[int]) -> RecordColumns:
         """Return the records at *indices*, in that order, as columns of their own."""
         chosen = list(indices)
@@ -101,12 +92,3 @@ class RecordColumns:
         part.headers = None if self.headers is None else [self.headers[index] for index in chosen]
         part.timestamps = [self.timestamps[index] for index in chosen]
         return part
-
-    def remove(self, index: int) -> None:
-        """Take the record at *index* out."""
-        del self.values[index]
-        del self.timestamps[index]
-        if self.keys is not None:
-            del self.keys[index]
-        if self.headers is not None:
-            del self.headers[index]

@@ -119,7 +119,7 @@ class AnswerHandler:
                     batch.stamp,
                     type(error).__name__,
                 )
-                settler.restamp(batch)
+                settler.restamp(batch, self._loop.time() + self._backoff_s(batch))
             case outcomes.Split(error):
                 log.warning(
                     "batch.split partition=%s records=%d bytes=%d", batch.queue, len(batch), batch.size
@@ -150,7 +150,7 @@ class AnswerHandler:
                 self._retry(batch, error)
 
     def _retry(self, batch: Batch, error: ProducerError) -> None:
-        backoff_s = self._settings.retry_backoff.delay_s(batch.attempts - 1)
+        backoff_s = self._backoff_s(batch)
         now = self._loop.time()
         log.info(
             "batch.retry partition=%s attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
@@ -162,3 +162,6 @@ class AnswerHandler:
             error,
         )
         self._settler.retry(batch, now + backoff_s)
+
+    def _backoff_s(self, batch: Batch) -> float:
+        return self._settings.retry_backoff.delay_s(batch.attempts - 1)

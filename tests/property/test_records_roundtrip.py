@@ -120,7 +120,7 @@ def test_the_parts_of_a_batch_are_its_records(records: list[Record], data: st.Da
     columns = columns_of(records)
     start = data.draw(st.integers(0, len(records)))
     stop = data.draw(st.integers(start, len(records)))
-    assert records_of(columns.slice(start, stop)) == records[start:stop]
+    assert records_of(columns.take(range(start, stop))) == records[start:stop]
     indices = data.draw(st.lists(st.sampled_from(range(len(records)))))
     assert records_of(columns.take(indices)) == [records[index] for index in indices]
     removed = data.draw(st.sampled_from(range(len(records))))
@@ -153,5 +153,5 @@ def test_no_record_exceeds_its_bound_and_none_is_far_below_it(records: list[Reco
 
 def exact_sizes(columns: RecordColumns) -> list[int]:
     """Return how many bytes each record adds to the section."""
-    ends = [len(encode_records(columns.slice(0, stop))) for stop in range(len(columns) + 1)]
+    ends = [len(encode_records(columns.take(range(stop)))) for stop in range(len(columns) + 1)]
     return [stop - start for start, stop in pairwise(ends)]

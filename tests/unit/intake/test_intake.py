@@ -575,6 +575,60 @@ class TestWait:
         assert bench.queued == 0
 
 
+class TestServedByAnother:
+    """The call before appends for those behind it, before their tasks run again."""
+
+    @staticmethod
+    async def served(bench: Bench, *, after_s: float = 0.0) -> asyncio.Task[RecordFuture]:
+        """Return a call that waited for so long behind another, whose record is in a batch, and that has not run since."""
+        pending = bench.intake.pend(TOPIC, b"v", None, None, (), None)
+        async with bench.intake.turn(bench.accumulator.topics[TOPIC], 1e9):
+            waiting = asyncio.create_task(bench.intake.wait(pending, bench.loop.time(), None))
+            await asyncio.sleep(after_s)
+            await settle()
+        assert bench.queued == 1
+        assert not waiting.done()
+        return waiting
+
+    @in_virtual_time
+    async def test_it_gets_the_future_of_its_record(self) -> None:
+        bench = Bench(delivery_timeout_s=10.0)
+        future = await (await self.served(bench, after_s=4.0))
+        [batch] = bench.drain()
+        assert batch.deadline == 10, "it counts from the call"
+        bench.settler.deliver(batch, 5)
+        assert future.result().offset == 5
+
+    @in_virtual_time
+    async def test_closed_before_it_runs_it_is_counted_once(self) -> None:
+        bench = Bench()
+        waiting = await self.served(bench)
+        closed = Failure(ProducerClosed, "closed")
+        arriving = bench.accumulator.arriving
+        bench.accumulator.close(closed)
+        assert arriving + bench.settler.fail_everything(closed) == 1
+        assert isinstance((await waiting).exception(), ProducerClosed)
+
+    @in_virtual_time
+    async def test_a_batch_that_has_ended_before_it_runs_expires_no_more(self) -> None:
+        bench = Bench(delivery_timeout_s=10.0)
+        waiting = await self.served(bench, after_s=4.0)
+        [batch] = bench.drain()
+        bench.settler.deliver(batch, 0)
+        assert (await waiting).result().offset == 0
+        assert bench.accumulator.deadlines.next_due() is None
+
+    @in_virtual_time
+    async def test_cancelled_before_it_runs_the_record_goes_on(self) -> None:
+        bench = Bench()
+        waiting = await self.served(bench)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert bench.queued == 1
+        assert bench.accumulator.callers == 0
+
+
 class TestDeadlines:
     @in_virtual_time
     async def test_the_delivery_timeout_counts_from_the_call(self) -> None:

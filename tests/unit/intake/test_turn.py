@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from aioproducer.batching.batch import Appended
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import TopicQueues
-from aioproducer.errors import BufferTimeout, MetadataTimeout, ProducerClosed, TopicAuthorizationFailed
+from aioproducer.errors import (
+    BufferTimeout,
+    MetadataTimeout,
+    ProducerClosed,
+    RecordTooLarge,
+    TopicAuthorizationFailed,
+)
 from aioproducer.intake.turn import Turn, has_partition
 from aioproducer.testing import in_virtual_time
 from tests.unit.workbench import TOPIC, Workbench, topic_info
@@ -25,12 +32,18 @@ class Bench(Workbench):
     def queues(self) -> TopicQueues:
         return self.accumulator.topic(TOPIC)
 
-    def turn(self, deadline: float = FOREVER, *, records: int = 1) -> Turn:
+    def turn(
+        self,
+        deadline: float = FOREVER,
+        *,
+        records: int = 1,
+        attempt: Callable[[], Appended | None] = lambda: None,
+    ) -> Turn:
         return Turn(
             self.queues,
             deadline,
             records=records,
-            attempt=lambda: None,
+            attempt=attempt,
             accumulator=self.accumulator,
             refresher=self.refresher.real,
         )
@@ -132,6 +145,56 @@ class TestOrder:
             await settle()
         await pending
         assert TOPIC in bench.accumulator.topics
+
+
+class TestServed:
+    """Who leaves appends for those behind it, as far as that needs no waiting."""
+
+    def append(self, bench: Bench) -> Appended:
+        future, batch = bench.append(), bench.queue().open
+        assert batch is not None
+        return Appended(future, batch)
+
+    @in_virtual_time
+    async def test_nothing_is_left_to_do_then(self) -> None:
+        bench = Bench()
+        with bench.nothing_left_behind():
+            free = bench.accumulator.memory.free
+            async with bench.turn():
+                entering = asyncio.create_task(bench.turn(attempt=lambda: self.append(bench)).__aenter__())
+                await settle()
+            assert bench.queues.line.length == 0
+            assert bench.accumulator.arriving == 0, "the record is in a batch, and to be counted there"
+            turn = await entering
+            assert turn.appended is not None
+            await turn.__aexit__(None, None, None)
+            bench.accumulator.memory.free = free
+
+    @in_virtual_time
+    async def test_what_that_raises_is_for_who_waits(self) -> None:
+        def fail() -> Appended:
+            raise RecordTooLarge("much")
+
+        bench = Bench()
+        with bench.nothing_left_behind():
+            async with bench.turn():
+                entering = asyncio.create_task(bench.turn(attempt=fail).__aenter__())
+                await settle()
+            with pytest.raises(RecordTooLarge):
+                await entering
+
+    @in_virtual_time
+    async def test_nobody_is_served_once_it_is_closed(self) -> None:
+        bench = Bench()
+        with bench.nothing_left_behind():
+            async with bench.turn():
+                entering = asyncio.create_task(
+                    bench.turn(attempt=lambda: pytest.fail("it is closed")).__aenter__()
+                )
+                await settle()
+                bench.accumulator.close(CLOSED)
+            with pytest.raises(ProducerClosed):
+                await entering
 
 
 class TestRecordsToCome:

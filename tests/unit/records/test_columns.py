@@ -82,38 +82,16 @@ def test_extend_refuses_columns_of_unequal_length_and_adds_nothing(
     assert contents(columns) == ([], None, None, [])
 
 
-def test_a_slice_has_the_records_between_and_leaves_the_original_alone() -> None:
-    columns = three()
-    part = columns.slice(1, 3)
-    assert contents(part) == ([b"b", None], [b"k", None], [(), TRACE], [2, 3])
-    part.append(b"z", b"z", TRACE, 9)
-    assert contents(columns) == contents(three())
-
-
 def test_take_picks_records_in_the_order_of_the_indices() -> None:
     columns = three()
     part = columns.take(iter([2, 0]))
     assert contents(part) == ([None, b"a"], [None, None], [TRACE, ()], [3, 1])
+    part.append(b"z", b"z", TRACE, 9)
     assert contents(columns) == contents(three())
 
 
 def test_parts_have_no_columns_that_the_whole_has_not() -> None:
     columns = RecordColumns()
     columns.extend([b"a", b"b"], None, None, 1)
-    assert contents(columns.slice(0, 1)) == ([b"a"], None, None, [1])
+    assert contents(columns.take(range(1))) == ([b"a"], None, None, [1])
     assert contents(columns.take([1])) == ([b"b"], None, None, [1])
-
-
-def test_remove_takes_one_record_out_of_all_columns() -> None:
-    columns = three()
-    columns.remove(1)
-    assert contents(columns) == ([b"a", None], [None, None], [(), TRACE], [1, 3])
-    bare = RecordColumns()
-    bare.append(b"a", None, (), 1)
-    bare.remove(0)
-    assert contents(bare) == ([], None, None, [])
-    emptied = columns.slice(0, 1)
-    emptied.remove(0)
-    part = emptied.slice(0, 0)
-    part.append(b"x", b"y", TRACE, 1)
-    assert contents(emptied) == ([], [], [], [])

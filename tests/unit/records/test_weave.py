@@ -108,7 +108,7 @@ def test_offset_deltas_of_any_width_are_right(count: int, values: list[bytes | N
 
 def test_the_columns_stay_as_they_are() -> None:
     columns = columns_of(70, [b"abc", None], [b"k", b"key"], [A, B], [1, 2])
-    before = columns.slice(0, 70)
+    before = columns.take(range(70))
     weave(columns)
     assert (columns.values, columns.keys) == (before.values, before.keys)
     assert (columns.headers, columns.timestamps) == (before.headers, before.timestamps)
