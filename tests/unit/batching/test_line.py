@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -37,10 +38,11 @@ async def test_who_leaves_serves_those_behind_it_in_order() -> None:
     await line.enter(NEVER, nothing)
     made: list[str] = []
 
-    def attempt(name: str) -> Callable[[], str]:
-        return lambda: made.append(name) or name  # type: ignore[func-returns-value]
+    def attempt(name: str) -> str:
+        made.append(name)
+        return name
 
-    calls = await in_line(line, *(attempt(name) for name in "abc"))
+    calls = await in_line(line, *(partial(attempt, name) for name in "abc"))
     line.leave()
     assert made == ["a", "b", "c"]
     assert line.length == 0
