@@ -208,6 +208,8 @@ class Sender:
         try:
             self._answers.take(connection, batches, answer)
         except Exception as bug:
+            for batch in batches:
+                batch.uncertain = True  # the answer may have said that it is in the log
             self._bug = self._bug or bug
             self._wakeup.ring()
             raise

@@ -123,9 +123,6 @@ def test_the_parts_of_a_batch_are_its_records(records: list[Record], data: st.Da
     assert records_of(columns.take(range(start, stop))) == records[start:stop]
     indices = data.draw(st.lists(st.sampled_from(range(len(records)))))
     assert records_of(columns.take(indices)) == [records[index] for index in indices]
-    removed = data.draw(st.sampled_from(range(len(records))))
-    columns.remove(removed)
-    assert records_of(columns) == records[:removed] + records[removed + 1 :]
 
 
 @given(batches, codecs, st.integers(0, (1 << 63) - 1), st.integers(0, 0x7FFF), st.integers(0, 0x7FFF_FFFF))
