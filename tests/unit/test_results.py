@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import MessageTooLarge, RecordTooLarge, SendManyError
+from aioproducer.results import DeliveredRun, SendManyResult
+from aioproducer.types import RecordMetadata
+
+
+def result_of_four() -> SendManyResult:
+    """Two runs, out of order, and one failure."""
+    result = SendManyResult("orders", 4)
+    result.add_delivered(DeliveredRun([1, 3], 2, 70, [11, 13], log_append_time=False))
+    result.add_failed(2, RecordTooLarge("too large"))
+    result.add_delivered(DeliveredRun(range(1), 0, 5, [10], log_append_time=True))
+    return result
+
+
+def test_positions_lead_to_partitions_and_offsets() -> None:
+    result = result_of_four()
+    assert len(result) == 4
+    assert result.delivered == 3
+    assert [result.partition(position) for position in (0, 1, 3)] == [0, 2, 2]
+    assert [result.offset(position) for position in (0, 1, 3)] == [5, 70, 71]
+    assert result.offset(-1) == 71
+
+
+def test_asking_for_a_failed_record_raises_its_error() -> None:
+    result = result_of_four()
+    for ask in (result.partition, result.offset):
+        with pytest.raises(RecordTooLarge, match="too large"):
+            ask(2)
+
+
+@pytest.mark.parametrize("position", [4, -5])
+def test_there_are_no_positions_beyond_the_call(position: int) -> None:
+    with pytest.raises(IndexError, match="outside the 4 records"):
+        result_of_four().offset(position)
+
+
+def test_iterating_yields_metadata_or_error_by_position() -> None:
+    result = result_of_four()
+    first, second, third, fourth = result
+    assert first == RecordMetadata("orders", 0, 5, 10, log_append_time=True)
+    assert second == RecordMetadata("orders", 2, 70, 11, log_append_time=False)
+    assert third is result.failures[2]
+    assert fourth == RecordMetadata("orders", 2, 71, 13, log_append_time=False)
+
+
+def test_an_unknown_offset_stays_unknown_for_the_whole_run() -> None:
+    result = SendManyResult("orders", 2)
+    result.add_delivered(DeliveredRun(range(2), 0, -1, [1, 2], log_append_time=False))
+    assert [result.offset(position) for position in range(2)] == [-1, -1]
+
+
+def test_what_is_added_after_a_look_is_seen() -> None:
+    result = SendManyResult("orders", 2)
+    result.add_delivered(DeliveredRun([0], 0, 1, [1], log_append_time=False))
+    assert result.offset(0) == 1
+    result.add_delivered(DeliveredRun([1], 0, 2, [1], log_append_time=False))
+    assert result.offset(1) == 2
+
+
+def test_failures_are_in_order_and_cannot_be_changed() -> None:
+    result = SendManyResult("orders", 3)
+    for position in (2, 0):
+        result.add_failed(position, RecordTooLarge(str(position)))
+    assert list(result.failures) == [0, 2]
+    with pytest.raises(TypeError):
+        result.failures[1] = RecordTooLarge()  # type: ignore[index]
+
+
+def test_nothing_is_raised_if_nothing_failed() -> None:
+    SendManyResult("orders", 0).raise_failures()
+
+
+def test_failures_are_raised_with_the_result_and_the_first_one_as_the_cause() -> None:
+    result = result_of_four()
+    with pytest.raises(
+        SendManyError, match=r"^1 of 4 records for 'orders' failed; the first, at position 2"
+    ) as raised:
+        result.raise_failures()
+    assert raised.value.result is result
+    assert raised.value.__cause__ is result.failures[2]
+    assert not raised.value.possibly_persisted
+
+
+def test_one_record_that_may_be_in_the_log_is_enough_to_say_so() -> None:
+    result = result_of_four()
+    result.add_failed(3, MessageTooLarge("?", possibly_persisted=True))
+    with pytest.raises(SendManyError) as raised:
+        result.raise_failures()
+    assert raised.value.possibly_persisted
+
+
+def test_its_repr_counts() -> None:
+    assert repr(result_of_four()) == "<SendManyResult topic='orders' delivered=3 failed=1>"
