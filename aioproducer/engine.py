@@ -16,8 +16,9 @@ from aioproducer.cluster.snapshot import Snapshot
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.intake.intake import Intake, IntakeSettings
+from aioproducer.intake.intake import Intake
 from aioproducer.intake.many import ManyIntake
+from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics import Metrics
 from aioproducer.net.connection import Connection
@@ -175,8 +176,10 @@ class Engine:
             failure = Failure(ProducerError, f"the sender task has died of a bug: {error!r}", cause=error)
         else:
             return
-        self.fail_everything(failure)
-        self._on_crash(cause)
+        try:
+            self.fail_everything(failure)
+        finally:
+            self._on_crash(cause)
 
     async def _open_bootstrap_connection(self, address: Address) -> Connection:
         return await Connection.open(address, self._connections)

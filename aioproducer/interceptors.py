@@ -80,7 +80,7 @@ class InterceptorChain:
         for interceptor, method in self._on_acknowledgement:
             try:
                 method(metadata, error, record)
-            except Exception as failure:  # noqa: BLE001 - the user's code may raise anything
+            except BaseException as failure:  # noqa: BLE001 - called from a task of ours: there is nobody to raise to
                 self._log_failure(interceptor, "on_acknowledgement", failure)
 
     def close(self) -> None:
@@ -88,13 +88,13 @@ class InterceptorChain:
         for interceptor, method in self._defined("close"):
             try:
                 method()
-            except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            except BaseException as error:  # noqa: BLE001 - the producer is closed all the same
                 self._log_failure(interceptor, "close", error)
 
     def _defined(self, name: str) -> tuple[tuple[object, Callable[..., object]], ...]:
         return tuple((each, getattr(each, name)) for each in self._interceptors if hasattr(each, name))
 
-    def _log_failure(self, interceptor: object, method: str, error: Exception) -> None:
+    def _log_failure(self, interceptor: object, method: str, error: BaseException) -> None:
         failed = (type(interceptor), method)
         level = logging.DEBUG if failed in self._warned else logging.WARNING
         self._warned.add(failed)

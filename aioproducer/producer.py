@@ -14,11 +14,14 @@ from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed
 from aioproducer.intake.checks import check_timeout, check_topic
-from aioproducer.intake.intake import Pending
+from aioproducer.intake.pending import Pending
 from aioproducer.intake.rows import check_rows
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.results import SendManyResult
 from aioproducer.types import HeadersInput, RecordMetadata
+
+CLOSING_MARGIN_S = 1.0
+"""What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
 
 Offer = Callable[
     [str, Any, Any, int | None, HeadersInput, int | None],
@@ -102,8 +105,8 @@ class Producer:
         if self._state is not State.NEW:
             raise ProducerClosed(f"a producer is started once; this one is {self.state}")
         self._state = State.STARTING
-        engine = self._engine = Engine(self.config, self._interceptors, on_crash=self._crashed)
         try:
+            engine = self._engine = Engine(self.config, self._interceptors, on_crash=self._crashed)
             await engine.start()
         except BaseException:
             self._engine = None
@@ -296,6 +299,9 @@ class Producer:
         if engine is None or self._state is State.CLOSED:
             self._end()
             return 0
+        if engine.intake.loop.is_closed():  # nobody closed the producer before; nothing is left of it
+            self._end()
+            return 0
         engine.intake.check_loop()
         self._offer = self._refuse
         self._state = State.CLOSING
@@ -319,6 +325,10 @@ class Producer:
         if timeout_s == 0:
             failed = engine.fail_everything(_closed_early())
         else:
+            if (
+                timeout_s is None
+            ):  # what is appended now is decided by then; calls that still append are cut short
+                timeout_s = self.config.delivery_timeout_ms / 1000 + CLOSING_MARGIN_S
             try:
                 async with asyncio.timeout(timeout_s):
                     await engine.drained()

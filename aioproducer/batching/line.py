@@ -61,7 +61,12 @@ class Line(Generic[T]):
                 continue
             try:
                 outcome = attempt()
-            except Exception as error:  # noqa: BLE001 - it is the waiter's
+            except (
+                asyncio.CancelledError
+            ):  # raised by a user's code, not by a cancellation: nothing waits here
+                served.cancel()
+                continue
+            except BaseException as error:  # noqa: BLE001 - it is the waiter's, whatever it is, and not ours
                 served.set_exception(error)
                 continue
             served.set_result(outcome)

@@ -36,9 +36,7 @@ class Schedule:
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._lingering: deque[tuple[float, Batch]] = (
-            deque()
-        )  # the linger is the same for all: first in, first due
+        self._lingering: deque[tuple[float, Batch]] = deque()  # one linger for all: first in, first due
         self._backing_off: list[tuple[float, int, PartitionQueue]] = []
         self._number = count()  # heap entries never compare queues
 

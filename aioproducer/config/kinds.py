@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -96,7 +95,7 @@ class Number(Kind):
     def check(self, value: object) -> int | float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.unfit()
-        if not (math.isfinite(value) and self.low <= value <= INT64_MAX):
+        if not self.low <= value <= INT64_MAX:  # refuses nan, too
             raise self.unfit()
         return value
 
@@ -186,8 +185,12 @@ class ClientId(Kind):
     def check(self, value: object) -> str:
         if value is None:
             return f"aioproducer-{next(_client_numbers)}"
-        if (
-            not isinstance(value, str) or len(value.encode(errors="replace")) > 0x7FFF
-        ):  # its length is an int16
+        if not isinstance(value, str):
+            raise self.unfit()
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            raise self.unfit() from None
+        if size > 0x7FFF:  # its length is an int16
             raise self.unfit()
         return value

@@ -95,7 +95,7 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
         ours = dotted.replace(".", "_")
         ours = _ALIASES.get(ours, ours)
         if ours in applied:
-            raise ConfigError(f"{name!r} is given twice; {ours!r} is the same option")
+            raise ConfigError(f"{ours!r} is given twice, the second time as {name!r}")
         if ours in known:
             applied[ours] = value
         elif dotted in REFUSED:

@@ -8,7 +8,8 @@ Every error tells two things a caller has to know before sending again:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:  # the one name from above: the type of an attribute, never imported at run time
     from aioproducer.results import SendManyResult
@@ -106,3 +107,7 @@ class SendManyError(ProducerError):
     def __init__(self, message: str, *, result: SendManyResult, possibly_persisted: bool = False) -> None:
         super().__init__(message, possibly_persisted=possibly_persisted)
         self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy: the class takes its result by name only."""
+        return partial(type(self), result=self.result), self.args, self.__dict__

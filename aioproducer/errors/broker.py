@@ -12,7 +12,7 @@ Source: https://kafka.apache.org/protocol#protocol_error_codes
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aioproducer.errors.base import AuthenticationFailed, ProducerError, RecordTooLarge
 
@@ -95,6 +95,14 @@ class BrokerError(ProducerError):
         cls.stale_metadata = stale
         cls.definitely_refused = refused
         BrokerError.by_code[code] = cls
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by the code: a class for an unknown one has no module to be found in."""
+        return _restore, (self.code, self.args), self.__dict__
+
+
+def _restore(code: int, args: tuple[Any, ...]) -> BrokerError:
+    return broker_error(code)(*args)
 
 
 def broker_error(code: int) -> type[BrokerError]:

@@ -38,7 +38,7 @@ class PartitionSequences:
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
-        self._broken = False
+        self._broken = False  # whether a sequence was given out that will never be in the log, or may not be
         self.recognised = False
         """Whether the leader has acknowledged something under the present identity.
 
@@ -46,11 +46,6 @@ class PartitionSequences:
         has no answer: if that one is refused, say because the topic is still being created, the next one
         would be the first, and the order be lost.
         """
-
-    @property
-    def broken(self) -> bool:
-        """Whether a sequence was given out that will never be in the log, or may not be."""
-        return self._broken
 
     def break_off(self) -> None:
         """A batch that held a sequence is gone or was refused: give out nothing until all is settled."""

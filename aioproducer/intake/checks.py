@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from aioproducer.types import Headers, HeadersInput
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
 
 
@@ -20,7 +22,10 @@ def as_bytes(argument: str, data: object) -> bytes | None:
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data)
+        try:
+            return bytes(data)
+        except ValueError as error:  # a memoryview that was released
+            raise ValueError(f"{argument} cannot be read: {error}") from error
     hint = f"; set {argument}_serializer to send other types" if argument in {"key", "value"} else ""
     raise TypeError(
         f"{argument} must be bytes, bytearray, memoryview or None, not {type(data).__name__}{hint}"
@@ -32,7 +37,7 @@ def as_headers(argument: str, headers: HeadersInput) -> Headers:
 
     Raises: TypeError; ValueError for a name that has no UTF-8 form.
     """
-    if not headers:
+    if headers == ():
         return ()
     pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
     if isinstance(pairs, (str, bytes)) or not isinstance(pairs, Iterable):
@@ -69,8 +74,8 @@ def check_partition(argument: str, partition: object) -> int:
     """Return *partition* if it can be one. Raises: TypeError, ValueError."""
     if not isinstance(partition, int) or isinstance(partition, bool):
         raise TypeError(f"{argument} must be int or None, not {type(partition).__name__}")
-    if partition < 0:
-        raise ValueError(f"{argument} must be 0 or more, not {partition}")
+    if not 0 <= partition <= _MAX_INT32:
+        raise ValueError(f"{argument} must be 0 to 2**31 - 1, not {_shown(partition)}")
     return partition
 
 
@@ -82,7 +87,7 @@ def check_timestamp(argument: str, timestamp_ms: object) -> int:
         )
     if not 0 <= timestamp_ms <= _MAX_INT64:
         raise ValueError(
-            f"{argument} must be milliseconds since the epoch, 0 to 2**63 - 1, not {timestamp_ms}"
+            f"{argument} must be milliseconds since the epoch, 0 to 2**63 - 1, not {_shown(timestamp_ms)}"
         )
     return timestamp_ms
 
@@ -91,6 +96,13 @@ def check_timeout(argument: str, timeout_s: object) -> float:
     """Return *timeout_s* if it is a duration. Raises: TypeError, ValueError."""
     if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
         raise TypeError(f"{argument} must be seconds (int or float) or None, not {type(timeout_s).__name__}")
-    if not timeout_s >= 0:  # refuses nan too
-        raise ValueError(f"{argument} must be 0 or more seconds, not {timeout_s}")
+    if not (0 <= timeout_s <= _MAX_INT64 or timeout_s == math.inf):  # refuses nan, too
+        raise ValueError(f"{argument} must be 0 or more seconds, not {_shown(timeout_s)}")
     return float(timeout_s)
+
+
+def _shown(number: float) -> str:
+    """Return *number* for a message; Python refuses to write out integers of thousands of digits."""
+    if isinstance(number, int) and number.bit_length() > 64:
+        return f"an integer of {number.bit_length():,} bits"
+    return str(number)

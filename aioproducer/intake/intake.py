@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from asyncio import get_running_loop
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from operator import index
+from typing import Any
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
@@ -13,7 +13,6 @@ from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.settler import Settler
 from aioproducer.clock import wall_ms
-from aioproducer.cluster.partitioner import Partitioner
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import (
     BufferFull,
@@ -24,49 +23,12 @@ from aioproducer.errors import (
     WrongLoop,
 )
 from aioproducer.intake.checks import as_bytes, as_headers, check_partition, check_timestamp, check_topic
+from aioproducer.intake.pending import Pending, Ready
+from aioproducer.intake.settings import IntakeSettings
 from aioproducer.intake.turn import Turn, has_partition, no_such_partition
-from aioproducer.interceptors import InterceptorChain
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
 from aioproducer.serializers import Serializer
-from aioproducer.types import Headers, HeadersInput, ProducerRecord, TopicPartition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeSettings:
-    """What happens to a record before it is appended. Durations in seconds."""
-
-    key_serializer: Serializer | None
-    value_serializer: Serializer | None
-    partitioner: Partitioner
-    interceptors: InterceptorChain
-    max_block_s: float
-    """How long a call may wait for metadata and memory together."""
-
-
-class Ready(NamedTuple):
-    """A record that only needs a place in a batch."""
-
-    queue: PartitionQueue | None
-    """None: whatever partition the topic's records without a key stick to."""
-    value: bytes | None
-    key: bytes | None
-    headers: Headers
-    timestamp_ms: int
-    size: int
-
-
-class Pending(NamedTuple):
-    """A record whose call has to wait: for the topic's metadata, for its turn, or for memory."""
-
-    topic: str
-    value: Any
-    key: Any
-    partition: int | None
-    headers: Headers
-    timestamp_ms: int
-    ready: Ready | None
-    """Set once the record is serialized and its partition chosen: both happen once."""
-
+from aioproducer.types import HeadersInput, ProducerRecord, TopicPartition
 
 Attempt = Callable[[], Appended | None]
 """Appends if that needs no waiting."""
@@ -113,9 +75,9 @@ class Intake:
         """
         self.check_loop()
         try:
-            queues = self._topics[topic]
+            queues: TopicQueues | None = self._topics[topic]
         except (KeyError, TypeError):  # not written to yet, or not even a str
-            return self._append_pending(self.pend(topic, value, key, partition, headers, timestamp_ms))
+            queues = None
         if (
             self._plain
             and type(value) is bytes
@@ -123,6 +85,7 @@ class Intake:
             and partition is None
             and timestamp_ms is None
             and not headers
+            and queues is not None
             and queues.leaders
             and not queues.line.length
         ):  # the most common records by far: nothing to check, nothing to convert
@@ -172,11 +135,44 @@ class Intake:
 
         Raises: TypeError, ValueError, naming the argument.
         """
-        if self.settings.interceptors:
-            record = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
-            record = self.settings.interceptors.on_send(record)
-            topic, value, key = record.topic, record.value, record.key
-            partition, headers, timestamp_ms = record.partition, record.headers, record.timestamp_ms
+        if not self.settings.interceptors:
+            return self._checked(topic, value, key, partition, headers, timestamp_ms)
+        try:
+            return self.intercepted(topic, value, key, partition, headers, timestamp_ms)
+        except ProducerError as error:
+            self.tell(topic, partition, error)
+            raise
+
+    def intercepted(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+    ) -> Pending:
+        """Do as `pend`, but do not tell the interceptors if they spoilt the record. Raises: ProducerError then."""
+        record = self.settings.interceptors.on_send(
+            ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
+        )
+        try:
+            return self._checked(
+                record.topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms
+            )
+        except (TypeError, ValueError) as error:
+            self._checked(topic, value, key, partition, headers, timestamp_ms)  # raises if it was so before
+            raise ProducerError(f"an interceptor spoilt a record for {topic!r}: {error}") from error
+
+    def _checked(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+    ) -> Pending:
         return Pending(
             topic=check_topic(topic),
             value=value if self.settings.value_serializer is not None else as_bytes("value", value),
@@ -301,6 +297,7 @@ class Intake:
             partition = self._partitioner.partition(queues.name, key, count, queues.available)
             if partition is None:
                 return None
+            partition = index(partition)
             if not 0 <= partition < count:
                 raise ValueError(f"it chose {partition} of {count} partitions")  # noqa: TRY301 - like what it raises itself
             return queues[partition]

@@ -15,7 +15,8 @@ from aioproducer.batching.rows import Rows
 from aioproducer.batching.runs import SendManyCall
 from aioproducer.batching.settler import Settler
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
-from aioproducer.intake.intake import Intake, Pending
+from aioproducer.intake.intake import Intake
+from aioproducer.intake.pending import Pending
 from aioproducer.intake.turn import Turn, no_such_partition
 from aioproducer.records.sizes import sizes
 from aioproducer.results import SendManyResult
@@ -139,13 +140,9 @@ class ManyIntake:
                 rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else rows.timestamps_ms[index],
             )
             try:
-                pending = self._intake.pend(*arguments)
-            except (
-                TypeError,
-                ValueError,
-            ) as error:  # the columns are checked: it is what an interceptor made of it
-                failures[index] = ProducerError(f"an interceptor spoilt a record for {rows.topic!r}: {error}")
-                failures[index].__cause__ = error
+                pending = self._intake.intercepted(*arguments)
+            except ProducerError as error:
+                failures[index] = error
                 pending = Pending(rows.topic, None, None, None, (), 0, None)
             if pending.topic != rows.topic:
                 failures[index] = ProducerError(
@@ -219,7 +216,8 @@ class ManyIntake:
             raise DeliveryTimeout(f"{topic!r}: not appended within the call's timeout_s")
 
     def _block_deadline(self, deadline: float | None) -> float:
-        until = self._intake.loop.time() + self._settings.max_block_s
+        block_s = min(self._settings.max_block_s, self._accumulator.settings.delivery_timeout_s)
+        until = self._intake.loop.time() + block_s
         return until if deadline is None else min(until, deadline)
 
     def _seal(self, queues: TopicQueues, call: SendManyCall) -> None:

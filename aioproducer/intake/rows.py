@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from typing import Any, Final, TypeVar
 
 from aioproducer.batching.rows import Rows
@@ -79,9 +79,10 @@ def _headers(
 
 def _column(argument: str, column: Iterable[T], count: int | None = None) -> Sequence[T]:
     """Return *column* as a sequence of *count*, which is the number of values."""
-    if isinstance(column, (str, bytes, bytearray, memoryview)) or not isinstance(column, Iterable):
+    no_columns = (str, bytes, bytearray, memoryview, Mapping, AbstractSet)  # the last one has no order
+    if isinstance(column, no_columns) or not isinstance(column, Iterable):
         raise TypeError(f"{argument} must be a column, one item per record, not {type(column).__name__}")
-    items = column if isinstance(column, (list, tuple)) else list(column)
+    items = column if type(column) is tuple else list(column)  # ours: a list may be changed while we wait
     if count is not None and len(items) != count:
         raise ValueError(
             f"{argument} has {len(items):,} items, values has {count:,}: columns must be of equal length"
@@ -100,5 +101,5 @@ def _bytes_column(argument: str, column: Sequence[Any]) -> Sequence[bytes | None
                 f"{argument}[{index}] must be bytes, bytearray, memoryview or None, not {type(data).__name__};"
                 f" set {singular}_serializer to send other types"
             )
-        checked.append(as_bytes(argument, data))
+        checked.append(as_bytes(f"{argument}[{index}]", data))
     return checked

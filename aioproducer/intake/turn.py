@@ -131,9 +131,11 @@ class Turn:
         return appended
 
     def _end(self) -> None:
-        if self.appended is None:
-            self._queues.line.leave()
-        self._gone()
+        try:
+            if self.appended is None:
+                self._queues.line.leave()
+        finally:
+            self._gone()
 
     def _gone(self) -> None:
         queues = self._queues

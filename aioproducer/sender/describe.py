@@ -17,8 +17,9 @@ def failed(batch: Batch, connection: Connection, error: ProducerError) -> Failur
     return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
 
 
-def expired(batch: Batch) -> Failure:
-    """Return the failure of *batch* at its deadline."""
+def expired(batch: Batch, unreachable: ProducerError | None = None) -> Failure:
+    """Return the failure of *batch* at its deadline; *unreachable* is why its leader is not connected."""
+    cause = batch.last_error
     text = f"{batch.queue}: not acknowledged in time, {_effort(batch)}"
     if batch.last_error is not None:
         text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
@@ -28,7 +29,10 @@ def expired(batch: Batch) -> Failure:
         text += "; the partition has no leader that we know of"
     else:
         text += f"; it could not be sent to its leader, node {batch.queue.leader}"
-    return Failure(DeliveryTimeout, text, batch.possibly_persisted, batch.last_error)
+        if unreachable is not None:
+            text += f": {unreachable}"
+            cause = unreachable
+    return Failure(DeliveryTimeout, text, batch.possibly_persisted, cause)
 
 
 def refused_identity(batch: Batch, error: ProducerError) -> Failure:

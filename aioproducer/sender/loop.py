@@ -9,6 +9,7 @@ from functools import partial
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.failure import Failure
 from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.refresher import Refresher
@@ -91,7 +92,7 @@ class Sender:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
-        self._settler.expire(now, describe.expired)
+        self._settler.expire(now, self._expired)
         schedule.collect(now, hurry=accumulator.hurry or self._closing)
         leaderless = schedule.leaderless_topics()
         if leaderless:
@@ -101,6 +102,9 @@ class Sender:
             checks.append(self._ask_for_identity(now))
         checks.extend(self._serve(node_id, now) for node_id in schedule.nodes())
         return min((check for check in checks if check is not None), default=None)
+
+    def _expired(self, batch: Batch) -> Failure:
+        return describe.expired(batch, self._pool.last_error(batch.queue.leader))
 
     def _ask_for_identity(self, now: float) -> float | None:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""

@@ -92,8 +92,10 @@ class Broker:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._answer_all(reader, writer)
-        except (HangUp, OSError, ProtocolError) as error:
-            log.debug("broker.hang_up node_id=%d error=%r", self._node_id, error)
+        except (HangUp, ProtocolError) as error:
+            log.warning("broker.hang_up node_id=%d error=%r", self._node_id, error)
+        except OSError as error:
+            log.debug("broker.connection_lost node_id=%d error=%r", self._node_id, error)
         except Exception as bug:
             log.exception("broker.bug node_id=%d", self._node_id)
             self._bugs.append(bug)
@@ -127,7 +129,8 @@ class Broker:
             header = header._replace(api_version=0)
             await self._send(writer, header, unknown_api_versions(), NO_FAULT)
             return
-        request = decode(request_cls, header.api_version, payload, body_at)
+        # Brokers do not mind what is left over: librdkafka, asking for all topics, sends three bytes too many.
+        request = decode(request_cls, header.api_version, payload, body_at, all_of_it=False)
         api = APIS[header.api_key]
         targets = list(api.targets(request, self._state))
         self._state.note(api.name, self._node_id, targets)

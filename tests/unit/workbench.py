@@ -140,6 +140,7 @@ class FakePool:
         self.connections = {node_id: FakeConnection(node_id) for node_id in connected}
         self.wanted: list[tuple[int, Address]] = []
         self.backing_off_until: dict[int, float] = {}
+        self.errors: dict[int, ProducerError] = {}
 
     @property
     def real(self) -> Pool:
@@ -154,6 +155,9 @@ class FakePool:
 
     def next_attempt_at(self, node_id: int) -> float | None:
         return self.backing_off_until.get(node_id)
+
+    def last_error(self, node_id: int) -> ProducerError | None:
+        return self.errors.get(node_id)
 
     def least_loaded(self, candidates: Iterable[int]) -> FakeConnection | None:
         usable = [connection for each in candidates if (connection := self.get(each)) is not None]

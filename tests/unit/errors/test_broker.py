@@ -44,7 +44,7 @@ def test_an_unknown_code_gets_a_class_that_assumes_nothing() -> None:
     assert unknown is broker_error(32_000)
     assert unknown.__name__ == "ErrorCode32000"
     assert unknown.code == 32_000
-    assert not (unknown.retriable or unknown.stale_metadata or unknown.definitely_refused)
+    assert [unknown.retriable, unknown.stale_metadata, unknown.definitely_refused] == [False] * 3
 
 
 def test_no_error_is_no_error() -> None:

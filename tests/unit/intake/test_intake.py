@@ -29,7 +29,9 @@ from aioproducer.errors import (
     WrongLoop,
 )
 from aioproducer.intake import intake as intake_module
-from aioproducer.intake.intake import Intake, IntakeSettings, Pending
+from aioproducer.intake.intake import Intake
+from aioproducer.intake.pending import Pending
+from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import Interceptor, InterceptorChain
 from aioproducer.serializers import Serializer, string_serializer
 from aioproducer.testing import in_virtual_time
@@ -214,7 +216,7 @@ class TestOffer:
             ({"topic": "no such name"}, ValueError, "topic 'no such name'"),
             ({"value": "text"}, TypeError, "value must be bytes.*value_serializer"),
             ({"key": "text"}, TypeError, "key must be bytes.*key_serializer"),
-            ({"partition": -1}, ValueError, "partition must be 0 or more"),
+            ({"partition": -1}, ValueError, "partition must be 0 to 2"),
             ({"partition": "0"}, TypeError, "partition must be int"),
             ({"headers": {"h": 1}}, TypeError, "headers: the value of 'h'"),
             ({"headers": 5}, TypeError, "headers must be pairs"),
@@ -389,9 +391,18 @@ class TestInterceptors:
         assert bench.queue(0).idle
 
     async def test_what_they_make_of_it_is_checked(self) -> None:
-        bench = Bench(interceptors=[Spy(lambda record: ProducerRecord(record.topic, "text"))])
-        with pytest.raises(TypeError, match="value must be bytes"):
+        spy = Spy(lambda record: ProducerRecord(record.topic, "text"))
+        bench = Bench(interceptors=[spy])
+        with pytest.raises(
+            ProducerError, match="an interceptor spoilt a record for 'orders': value must be bytes"
+        ):
             bench.offer()
+        assert [type(error) for error, _ in spy.errors] == [ProducerError]
+
+    async def test_a_wrong_argument_stays_the_fault_of_the_caller(self) -> None:
+        bench = Bench(interceptors=[Spy()])
+        with pytest.raises(TypeError, match=r"^value must be bytes"):
+            bench.offer("text")
 
     async def test_they_hear_of_a_record_that_fails_before_it_is_appended(self) -> None:
         spy = Spy()

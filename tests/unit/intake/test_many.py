@@ -23,9 +23,10 @@ from aioproducer.errors import (
     RecordTooLarge,
     SerializationError,
 )
-from aioproducer.intake.intake import Intake, IntakeSettings
+from aioproducer.intake.intake import Intake
 from aioproducer.intake.many import CHUNK_RECORDS, ManyIntake
 from aioproducer.intake.rows import check_rows
+from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import Interceptor, InterceptorChain
 from aioproducer.results import SendManyResult
 from aioproducer.serializers import Serializer, string_serializer
@@ -323,7 +324,7 @@ class TestInterceptors:
         [
             ({"topic": "audit"}, "an interceptor moved a record from 'orders' to 'audit'"),
             ({"value": "text"}, "an interceptor spoilt a record for 'orders': value must be bytes"),
-            ({"partition": -1}, "an interceptor spoilt a record for 'orders': partition must be 0 or more"),
+            ({"partition": -1}, "an interceptor spoilt a record for 'orders': partition must be 0 to 2"),
             ({"partition": 2}, "partition=2: 'orders' has 2 partitions"),
         ],
     )

@@ -71,8 +71,10 @@ class TestBytes:
     def test_a_column_of_bytes_is_kept_as_it_is(self) -> None:
         values, keys = [b"a", None], [b"k", b"l"]
         rows = check(values, keys=keys)
-        assert rows.values is values
-        assert rows.keys is keys
+        assert (rows.values, rows.keys) == (values, keys)
+        assert all(mine is theirs for mine, theirs in zip(rows.values, values, strict=True))
+        values.clear()
+        assert len(rows) == 2
 
     def test_what_could_change_is_copied(self) -> None:
         value = bytearray(b"before")
@@ -147,11 +149,11 @@ class TestNumbers:
             check([b"a"], timestamps_ms=["now"])
 
     def test_wrong_partitions_are_refused_by_position(self) -> None:
-        with pytest.raises(ValueError, match=r"partitions\[1\] must be 0 or more"):
+        with pytest.raises(ValueError, match=r"partitions\[1\] must be 0 to 2"):
             check([b"a", b"b"], partitions=[0, -1])
         with pytest.raises(TypeError, match=r"partitions\[0\] must be int"):
             check([b"a"], partitions=["first"])
-        with pytest.raises(ValueError, match=r"^partition must be 0 or more"):
+        with pytest.raises(ValueError, match=r"^partition must be 0 to 2"):
             check([b"a"], partition=-1)
 
     def test_partition_and_partitions_exclude_each_other(self) -> None:

@@ -289,7 +289,7 @@ class TestAbandoned:
         batch = self.abandoned(bench)
         bench.take([batch], accepted(0))
         assert batch.state is BatchState.DELIVERED
-        assert not batch.queue.sequences.broken
+        assert not batch.queue.sequences._broken
 
     @pytest.mark.parametrize(
         "kind", [NotEnoughReplicas, MessageTooLarge, InvalidProducerEpoch, TopicAuthorizationFailed]
@@ -300,7 +300,7 @@ class TestAbandoned:
         batch = self.abandoned(bench)
         bench.refuse(batch, kind)
         assert batch.state is BatchState.FAILED
-        assert batch.queue.sequences.broken
+        assert batch.queue.sequences._broken
         assert bench.queue().idle
 
     @in_virtual_time

@@ -51,6 +51,14 @@ class TestExpired:
         assert failure.message.endswith("it could not be sent to its leader, node 1")
 
     @in_virtual_time
+    async def test_unsent_and_it_is_known_why(self) -> None:
+        batch, error = Workbench().fill(), lost()
+        failure = describe.expired(batch, error)
+        assert failure.message.endswith("could not be sent to its leader, node 1: b1:9092 (node 1): lost")
+        assert failure.cause is error
+        assert not failure.possibly_persisted
+
+    @in_virtual_time
     async def test_unsent_for_want_of_a_leader(self) -> None:
         bench = Workbench()
         batch = bench.fill()

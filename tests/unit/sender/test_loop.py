@@ -164,9 +164,12 @@ class TestWhatGoesWhen:
     @in_virtual_time
     async def test_what_has_expired_fails_without_taking_a_sequence(self) -> None:
         async with Bench(connected=(), batching={"delivery_timeout_s": 1.0}) as bench:
+            bench.pool.errors[NODE] = lost()
             future = bench.append()
             await pass_time(1)
-            assert isinstance(future.exception(), DeliveryTimeout)
+            error = future.exception()
+            assert isinstance(error, DeliveryTimeout)
+            assert error.__cause__ is bench.pool.errors[NODE]
             bench.pool.connections[NODE] = FakeConnection()
             batch = bench.fill(b"b")
             await pass_time(LINGER_S)

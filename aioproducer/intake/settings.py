@@ -1,0 +1,21 @@
+"""What the intake floor needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aioproducer.cluster.partitioner import Partitioner
+from aioproducer.interceptors import InterceptorChain
+from aioproducer.serializers import Serializer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeSettings:
+    """What happens to a record before it is appended. Durations in seconds."""
+
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    partitioner: Partitioner
+    interceptors: InterceptorChain
+    max_block_s: float
+    """How long a call may wait for metadata and memory together."""

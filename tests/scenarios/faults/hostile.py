@@ -1,0 +1,100 @@
+"""Answers as no broker gives them: each makes other bytes of a frame (for `Rule.rewrite`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from struct import pack
+from typing import Any
+
+from aioproducer.protocol.frames import decode_response, encode_response
+from aioproducer.protocol.metadata import MetadataResponse
+from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
+from aioproducer.testing.faults import HangUp, NeverAnswer, Rewrite
+
+
+def cut(frame: bytes) -> Iterator[bytes]:
+    """Half of it, and then the connection is closed."""
+    yield frame[: len(frame) // 2]
+    raise HangUp
+
+
+def stuck(frame: bytes) -> Iterator[bytes]:
+    """Half of it, and then silence."""
+    yield frame[: len(frame) // 2]
+    raise NeverAnswer
+
+
+def twice(frame: bytes) -> list[bytes]:
+    """It, and it again."""
+    return [frame, frame]
+
+
+def byte_by_byte(frame: bytes) -> Iterator[bytes]:
+    """All of it, in the smallest pieces there are."""
+    return (frame[index : index + 1] for index in range(len(frame)))
+
+
+def other_correlation_id(frame: bytes) -> bytes:
+    """The answer to something else."""
+    return frame[:4] + pack(">i", 123_456_789) + frame[8:]
+
+
+def of_length(length: int) -> Rewrite:
+    """It, but it says that it is *length* bytes long."""
+    return lambda frame: pack(">i", length) + frame[4:]
+
+
+def followed(frame: bytes) -> bytes:
+    """It, and bytes that nobody asked for."""
+    return frame + b"\0\0\0\x10and what is this"
+
+
+def too_long(frame: bytes) -> bytes:
+    """It, with more in the frame than belongs there."""
+    return pack(">i", len(frame) - 4 + 3) + frame[4:] + b"\0\0\0"
+
+
+def garbage(frame: bytes) -> bytes:
+    """A frame of the right length and correlation id, full of nonsense."""
+    return frame[:8] + b"\xff" * (len(frame) - 8)
+
+
+def web_page(_: bytes) -> bytes:
+    """What another kind of server says."""
+    return b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+
+
+def _altered(response_cls: type[Any], change: Callable[[Any], None]) -> Rewrite:
+    version = response_cls.VERSIONS[1]
+
+    def rewrite(frame: bytes) -> bytes:
+        correlation_id, response = decode_response(response_cls, version, frame[4:])
+        change(response)
+        return bytes(encode_response(response, version, correlation_id))
+
+    return rewrite
+
+
+def _forget_a_partition(answer: ProduceResponse) -> None:
+    answer.responses[-1].partition_responses.pop()
+
+
+def _add_a_partition(answer: ProduceResponse) -> None:
+    one_more = PartitionProduceResponse(index=77, error_code=0, base_offset=0)
+    answer.responses[-1].partition_responses.append(one_more)
+
+
+lacking_a_partition = _altered(ProduceResponse, _forget_a_partition)
+with_an_unasked_partition = _altered(ProduceResponse, _add_a_partition)
+
+
+def stale(leaders: Mapping[int, int]) -> Rewrite:
+    """Metadata in which the partitions have these *leaders*, in the leader epoch that is known already."""
+
+    def change(answer: MetadataResponse) -> None:
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if partition.partition_index in leaders:
+                    partition.leader_id, partition.leader_epoch = leaders[partition.partition_index], 0
+
+    return _altered(MetadataResponse, change)

@@ -1,0 +1,109 @@
+"""A steady load, and what became of each of its records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from aioproducer import Producer, ProducerError, RecordMetadata
+
+TOPIC = "load"
+
+RecordFuture = asyncio.Future[RecordMetadata]
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """One call of `enqueue`, and its outcome. Times are those of the loop."""
+
+    partition: int
+    number: int
+    """Counts the calls for the partition."""
+    value: bytes
+    """What it is recognised by, wherever it turns up."""
+    called_at: float
+    outcome: RecordMetadata | ProducerError | None = None
+    resolved_at: float = float("inf")
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.number}"
+
+    @property
+    def delivered(self) -> RecordMetadata | None:
+        """Where it is, if the producer says that it was delivered."""
+        return self.outcome if isinstance(self.outcome, RecordMetadata) else None
+
+    @property
+    def error(self) -> ProducerError | None:
+        """Why it failed, if it did."""
+        return self.outcome if isinstance(self.outcome, ProducerError) else None
+
+    def settle(self, outcome: RecordMetadata | ProducerError, when: float) -> None:
+        """Note the outcome; there is only one."""
+        assert self.outcome is None, f"{self} was resolved twice: {self.outcome!r}, then {outcome!r}"
+        self.outcome, self.resolved_at = outcome, when
+
+
+@dataclass(slots=True)
+class Load:
+    """Sends *burst* records to each of *partitions* at a time, and remembers every call.
+
+    A call that has to wait delays those behind it in its partition; they are made up for afterwards.
+    """
+
+    producer: Producer
+    partitions: int
+    burst: int
+    pause_s: float
+    """Between two bursts."""
+    value_bytes: int
+    sent: list[list[Sent]] = field(default_factory=list)
+    """By partition, in the order of the calls."""
+
+    def __iter__(self) -> Iterator[Sent]:
+        return (each for of_partition in self.sent for each in of_partition)
+
+    async def run(self, enough: asyncio.Event) -> None:
+        """Make calls until it is *enough*; what they return may be resolved later."""
+        async with asyncio.TaskGroup() as group:
+            for partition in range(self.partitions):
+                _ = group.create_task(self._run(partition, enough), name=f"load {partition}")
+
+    async def send(self, partition: int) -> Sent:
+        """Make one call more, and return it with its outcome."""
+        sent, future = await self._enqueue(partition)
+        if future is not None:
+            await asyncio.wait([future])
+        return sent
+
+    async def _run(self, partition: int, enough: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        due_at = loop.time()
+        while not enough.is_set():
+            for _ in range(self.burst):
+                await self._enqueue(partition)
+            due_at += self.pause_s
+            await asyncio.sleep(max(0.0, due_at - loop.time()))
+
+    async def _enqueue(self, partition: int) -> tuple[Sent, RecordFuture | None]:
+        loop = asyncio.get_running_loop()
+        while len(self.sent) <= partition:
+            self.sent.append([])
+        number = len(self.sent[partition])
+        value = b"%d/%d/" % (partition, number)
+        sent = Sent(partition, number, value.ljust(self.value_bytes, b"."), called_at=loop.time())
+        self.sent[partition].append(sent)
+
+        def settled(future: RecordFuture) -> None:
+            error = future.exception()
+            assert error is None or isinstance(error, ProducerError), error
+            sent.settle(future.result() if error is None else error, loop.time())
+
+        try:
+            future = await self.producer.enqueue(TOPIC, sent.value, partition=partition)
+        except ProducerError as error:
+            sent.settle(error, loop.time())
+            return sent, None
+        future.add_done_callback(settled)
+        return sent, future

@@ -1,0 +1,46 @@
+"""Random faults for as long as you like: `make soak MINUTES=5`, or one seed again: `make soak SEED=1234`.
+
+Each seed is a world of its own: 15 s of faults in virtual time, more than a hundred worlds in a minute or two. The
+first broken promise ends it, and its seed is the last thing printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import time
+
+from aioproducer.testing import virtual_time
+from tests.scenarios.faults.chaos import chaos
+from tests.scenarios.faults.world import play
+
+
+def main() -> int:
+    """Return 1 if a promise was broken."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--minutes", type=float, default=1.0, help="how long, in real time")
+    arguments.add_argument("--seed", type=int, help="play this one, and show its log")
+    given = arguments.parse_args()
+    logging.basicConfig(
+        level=logging.CRITICAL if given.seed is None else logging.DEBUG,
+        format="%(levelname)s %(name)s %(message)s",
+    )
+    began_at = time.monotonic()
+    seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
+    first = seed
+    while True:
+        scenario, mode = chaos(seed)
+        verdict = virtual_time.run(play(scenario, mode, seed=seed))
+        if verdict.broken:
+            print(f"{mode}, {dict(scenario.options)}\n{verdict}\nagain: make soak SEED={seed}")  # noqa: T201 - what it is for
+            return 1
+        seed += 1
+        if given.seed is not None or time.monotonic() - began_at > given.minutes * 60:
+            print(f"every promise was kept with the seeds {first} to {seed - 1}")  # noqa: T201
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""What really went over the wire: every attempt to append a record, and what the client was told about it.
+
+The judge does not believe the producer's own books. This listens to the memory transport from outside: a batch
+counts as written once a connection was given it, and as answered once an answer that makes sense has arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest import mock
+
+from aioproducer.errors import ProtocolError
+from aioproducer.net.dial import Address, Streams
+from aioproducer.net.framing import FrameReader
+from aioproducer.protocol.apis import REQUESTS
+from aioproducer.protocol.frames import RequestHeader, decode_request, decode_response, read_correlation_id
+from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
+from aioproducer.protocol.schema import decode
+from aioproducer.records.decode import decode_batches
+from aioproducer.testing import memory
+from aioproducer.testing.listener import Accept
+
+MAX_BYTES: Final = 1 << 27
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One batch in one request."""
+
+    topic: str
+    partition: int
+    values: tuple[bytes, ...]
+    code: int | None = None
+    """The error code of its answer; 0 is success, None no answer."""
+    answered_at: float = float("inf")
+    refused_values: frozenset[bytes] = frozenset()
+    """The records that the answer named in `record_errors`."""
+
+    def answer_by(self, when: float) -> int | None:
+        """Return the code that the client knew at *when*."""
+        return self.code if self.answered_at <= when else None
+
+
+class Wire:
+    """Everything that producers wrote while it listened."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[bytes, list[Attempt]] = defaultdict(list)
+
+    def attempts(self, value: bytes) -> list[Attempt]:
+        """Return the attempts to append the record with *value*, in order."""
+        return self._attempts.get(value, [])
+
+    @contextmanager
+    def listening(self) -> Iterator[Wire]:
+        """Listen to every connection that the memory transport makes."""
+        open_pair = memory.open_pair
+
+        def tapped(accept: Accept, address: Address, **how: Any) -> Streams:
+            reader, writer = open_pair(accept, address, **how)
+            conversation = _Conversation(self._attempts)
+            _overhear(writer.transport, "write", conversation.said_by_client)
+            _overhear(reader, "feed_data", conversation.said_by_broker)
+            return reader, writer
+
+        with mock.patch.object(memory, "open_pair", tapped):
+            yield self
+
+
+class _Conversation:
+    """One connection."""
+
+    def __init__(self, attempts: dict[bytes, list[Attempt]]) -> None:
+        self._attempts = attempts
+        self._requests, self._answers = FrameReader(MAX_BYTES), FrameReader(MAX_BYTES)
+        self._unanswered: deque[tuple[RequestHeader, Mapping[tuple[str, int], Attempt]]] = deque()
+        self._makes_sense = True
+
+    def said_by_client(self, data: bytes) -> None:
+        for payload in self._requests.feed(bytes(data)):
+            header, body_at = decode_request(payload, REQUESTS)
+            attempts: dict[tuple[str, int], Attempt] = {}
+            if header.api_key == ProduceRequest.API_KEY:
+                request = decode(ProduceRequest, header.api_version, payload, body_at)
+                attempts.update(self._noted(request))
+                if request.acks == 0:
+                    continue
+            self._unanswered.append((header, attempts))
+
+    def said_by_broker(self, data: bytes) -> None:
+        """Hear answers up to the first that makes no sense: what comes after that, a client cannot trust either."""
+        if self._makes_sense:
+            try:
+                for payload in self._answers.feed(data):
+                    self._hear(payload)
+            except ProtocolError:
+                self._makes_sense = False
+
+    def _noted(self, request: ProduceRequest) -> Iterator[tuple[tuple[str, int], Attempt]]:
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                batches = decode_batches(data.records or b"", limit=MAX_BYTES)
+                values = tuple(record.value or b"" for batch in batches for record in batch.records)
+                attempt = Attempt(topic.name, data.index, values)
+                for value in values:
+                    self._attempts[value].append(attempt)
+                yield (topic.name, data.index), attempt
+
+    def _hear(self, payload: bytes) -> None:
+        header, attempts = self._unanswered.popleft() if self._unanswered else (None, {})
+        if header is None or header.correlation_id != read_correlation_id(payload):
+            raise ProtocolError("that was not asked for")
+        _, answer = decode_response(REQUESTS[header.api_key].RESPONSE, header.api_version, payload)
+        if not isinstance(answer, ProduceResponse):
+            return
+        now = asyncio.get_running_loop().time()
+        for topic in answer.responses:
+            for partition in topic.partition_responses:
+                with suppress(KeyError):  # one that was not asked for
+                    attempt = attempts[topic.name, partition.index]
+                    attempt.code, attempt.answered_at = partition.error_code, now
+                    attempt.refused_values = frozenset(
+                        attempt.values[each.batch_index]
+                        for each in partition.record_errors
+                        if each.batch_index < len(attempt.values)
+                    )
+
+
+def _overhear(whom: object, name: str, listen: Callable[[bytes], None]) -> None:
+    """Let *listen* hear what the method *name* of *whom* is given, before it is."""
+    method = getattr(whom, name)
+
+    def overheard(data: bytes) -> None:
+        listen(data)
+        method(data)
+
+    setattr(whom, name, overheard)

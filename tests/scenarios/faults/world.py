@@ -1,0 +1,225 @@
+"""One scenario from start to end: a cluster, a producer, a steady load, a fault, the aftermath, the judge."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from aioproducer import Producer, ProducerError
+from aioproducer.records.decode import DecodedRecord
+from aioproducer.testing import Cluster
+from tests.scenarios.faults.judge import Case, Verdict, judge
+from tests.scenarios.faults.load import TOPIC, Load, Sent
+from tests.scenarios.faults.wire import Wire
+
+PARTITIONS: Final = 4
+BROKERS: Final = 3
+REQUEST_TIMEOUT_S: Final = 1.0
+DELIVERY_TIMEOUT_S: Final = 8.0
+RECOVERY_S: Final = 0.2
+"""How soon after the end of a fault the first record is delivered, with backoffs of at most 100 ms."""
+LONGEST_DELAY_S: Final = 3.0
+"""How long a broker may be busy with one request."""
+CALM_S: Final = 0.15
+"""How long everything is well before the fault, and after it."""
+LATENCY_S: Final = 0.005
+"""How long bytes take, each way: several requests of a partition are in flight at a time."""
+
+OPTIONS: Final[Mapping[str, Any]] = {
+    "request_timeout_ms": int(REQUEST_TIMEOUT_S * 1000),
+    "delivery_timeout_ms": int(DELIVERY_TIMEOUT_S * 1000),
+    "max_block_ms": int(DELIVERY_TIMEOUT_S * 1000),
+    "socket_connection_setup_timeout_ms": int(REQUEST_TIMEOUT_S * 1000),
+    "retry_backoff_ms": 50,
+    "retry_backoff_max_ms": 100,
+    "reconnect_backoff_ms": 50,
+    "reconnect_backoff_max_ms": 100,
+    "linger_ms": 0,
+}
+
+
+class Mode(NamedTuple):
+    """What a producer promises."""
+
+    idempotent: bool
+    acks: Literal["all", 0, 1]
+
+    def __str__(self) -> str:
+        return f"{'idempotent' if self.idempotent else 'plain'}-acks-{self.acks}"
+
+
+IDEMPOTENT: Final = Mode(True, "all")
+PLAIN: Final = (Mode(False, "all"), Mode(False, 1))
+ACKNOWLEDGED: Final = (IDEMPOTENT, *PLAIN)
+UNACKNOWLEDGED: Final = Mode(False, 0)
+MODES: Final = (*ACKNOWLEDGED, UNACKNOWLEDGED)
+
+
+@dataclass(slots=True)
+class World:
+    """What a fault can get at."""
+
+    cluster: Cluster
+    producer: Producer
+    load: Load
+    wire: Wire
+    former_logs: dict[int, list[list[DecodedRecord]]] = field(default_factory=dict)
+    """What was in the logs of topics that were deleted."""
+
+    def delete_topic(self) -> None:
+        """Delete the topic; the judge remembers what was in it."""
+        for partition, log in enumerate(self._logs()):
+            self.former_logs.setdefault(partition, []).append(log)
+        self.cluster.delete_topic(TOPIC)
+
+    def logs(self) -> dict[int, list[list[DecodedRecord]]]:
+        """Return what was ever in the log, by partition."""
+        return {
+            partition: [*self.former_logs.get(partition, []), log]
+            for partition, log in enumerate(self._logs())
+        }
+
+    def _logs(self) -> list[list[DecodedRecord]]:
+        return [self.cluster.records(TOPIC, partition) for partition in range(len(self.load.sent))]
+
+
+Fault = Callable[[World], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A row of the table."""
+
+    name: str
+    fault: Fault
+    """Lets something go wrong, and returns when it is over."""
+    before: Callable[[Cluster], None] | None = None
+    """Lets something be wrong before the producer starts."""
+    modes: tuple[Mode, ...] = MODES
+    may_fail: tuple[type[ProducerError], ...] = ()
+    """With what records may fail; with nothing, where a correct client delivers all."""
+    unsent_may_fail: bool = False
+    """Whether records fail that were not part of a refused request: for want of a producer id, say."""
+    ordered: bool = True
+    """Whether order can be kept: not where a broker may still append what nobody waits for any more."""
+    first_ack_s: float = 1.0
+    """How soon after the start the first record is delivered."""
+    recovery_s: float | None = RECOVERY_S
+    """How soon after the fault every partition works again; None: the fault has no end that could be told."""
+    most_metadata_requests: int = 60
+    """What the load and its fault may cost."""
+    burst: int = 2
+    """How many records each partition gets at a time; as a rule they become a batch."""
+    pause_s: float = 0.01
+    """How long it is until the next burst."""
+    value_bytes: int = 20
+    latency_s: float = LATENCY_S
+    topics: Mapping[str, int] = field(default_factory=lambda: {TOPIC: PARTITIONS})
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def play(scenario: Scenario, mode: Mode, *, seed: int = 0) -> Verdict:
+    """Return which promises are broken in *scenario*."""
+    random.seed(seed)  # jitter, and which broker is asked first
+    with Wire().listening() as wire:
+        cluster = Cluster(
+            BROKERS,
+            scenario.topics,
+            transport="memory",
+            latency_s=scenario.latency_s,
+            auto_create_topics=False,
+        )
+        async with cluster:
+            if scenario.before is not None:
+                scenario.before(cluster)
+            options = {**OPTIONS, **scenario.options}
+            producer = Producer(
+                cluster.bootstrap_servers, acks=mode.acks, enable_idempotence=mode.idempotent, **options
+            )
+            began_at = asyncio.get_running_loop().time()
+            async with producer:
+                load = Load(producer, PARTITIONS, scenario.burst, scenario.pause_s, scenario.value_bytes)
+                world = World(cluster, producer, load, wire)
+                verdict = await _play(world, scenario, mode)
+                _check_first_ack(load, began_at, scenario, verdict)
+            await _check_connections(cluster, verdict)
+    _check_tasks(verdict)
+    return verdict
+
+
+async def _play(world: World, scenario: Scenario, mode: Mode) -> Verdict:
+    loop = asyncio.get_running_loop()
+    enough = asyncio.Event()
+    load = loop.create_task(world.load.run(enough))
+    await asyncio.sleep(CALM_S)
+    await scenario.fault(world)
+    over_at = loop.time()
+    loop.call_later(CALM_S, enough.set)
+    probes = await _one_each(world.load)
+    await load
+    await world.producer.flush()
+    # Until the last answer to what was given up has come, or never will.
+    await asyncio.sleep(world.producer.config.request_timeout_ms / 1000)
+    last = await _one_each(world.load)
+    verdict = judge(
+        Case(
+            load=world.load,
+            wire=world.wire,
+            logs=world.logs(),
+            idempotent=mode.idempotent,
+            acks=mode.acks,
+            delivery_timeout_s=world.producer.config.delivery_timeout_ms / 1000,
+            ordered=scenario.ordered,
+            may_fail=scenario.may_fail,
+            unsent_may_fail=scenario.unsent_may_fail,
+        )
+    )
+    if scenario.recovery_s is not None:
+        for probe in probes:
+            if probe.delivered is None or probe.resolved_at > over_at + scenario.recovery_s:
+                after_s = probe.resolved_at - over_at
+                verdict.hold_against("recovers in time", f"{probe} after {after_s:.3f} s ({probe.outcome!r})")
+    for each in last:
+        if each.delivered is None or each.resolved_at > each.called_at + RECOVERY_S:
+            verdict.hold_against("works again", f"{each} ({each.outcome!r})")
+    _check_leftovers(world, scenario, verdict)
+    return verdict
+
+
+async def _one_each(load: Load) -> list[Sent]:
+    return await asyncio.gather(
+        *(load.send(partition) for partition in range(max(PARTITIONS, len(load.sent))))
+    )
+
+
+def _check_first_ack(load: Load, began_at: float, scenario: Scenario, verdict: Verdict) -> None:
+    first_at = min(each.resolved_at for each in load if each.delivered is not None)
+    if first_at > began_at + scenario.first_ack_s:
+        verdict.hold_against("the first record is soon delivered", f"after {first_at - began_at:.3f} s")
+
+
+def _check_leftovers(world: World, scenario: Scenario, verdict: Verdict) -> None:
+    report = world.producer.metrics()["producer"]
+    for gauge in ("buffer_used_bytes", "calls_waiting", "batches_unfinished"):
+        if report[gauge]:
+            verdict.hold_against("nothing is left in the producer", f"{gauge}={report[gauge]}")
+    asked = world.cluster.request_count("metadata")
+    if asked > scenario.most_metadata_requests:
+        verdict.hold_against("metadata requests are bounded", asked)
+
+
+async def _check_connections(cluster: Cluster, verdict: Verdict) -> None:
+    await asyncio.sleep(LONGEST_DELAY_S)  # until the brokers have noticed
+    for broker in cluster._brokers.values():
+        if broker._connections:
+            verdict.hold_against(
+                "no connection is leaked", f"{len(broker._connections)} to {broker.listener.address}"
+            )
+
+
+def _check_tasks(verdict: Verdict) -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        verdict.hold_against("no task is leaked", task.get_name())

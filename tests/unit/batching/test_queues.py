@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.queues import PartitionQueue, TopicQueues
+from aioproducer.batching.state import BatchState
+from aioproducer.cluster.snapshot import NO_LEADER
+from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.idempotence.sequences import Stamp
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.workbench import batching_settings
+
+FIRST = ProducerIdentity(7, 0)
+
+
+class Bench:
+    """One partition's queue."""
+
+    def __init__(self, *, identified: bool = True, recognised: bool = True, **settings: Any) -> None:
+        self.identities = IdentityKeeper()
+        if identified:
+            self.identities.assign(*FIRST)
+        self.queue = PartitionQueue("orders", 3, batching_settings(**settings), self.identities)
+        if recognised:
+            assert self.queue.sequences.may_stamp(self.identities, unsettled=False) == identified
+            self.queue.sequences.recognised = True
+
+    def add(self, records: int = 1, *, due: bool = True) -> Batch:
+        """Append an open batch; those before it are sealed."""
+        if self.queue.open is not None:
+            self.queue.seal(self.queue.open)
+        batch = Batch(self.queue, self.queue.next_order(), created_at=0.0, deadline=120.0)
+        for _ in range(records):
+            batch.columns.append(b"value", None, (), 0)
+        batch.due = due
+        self.queue.open = batch
+        self.queue.batches.append(batch)
+        return batch
+
+    def take(self, now: float = 0.0) -> Batch:
+        """Do as the schedule does."""
+        batch = self.queue.next_batch(now)
+        assert batch is not None
+        self.queue.take(batch)
+        return batch
+
+    def back_off(self, batch: Batch, at: float) -> None:
+        self.queue.remove(batch)
+        batch.move(BatchState.BACKOFF)
+        batch.retry_at = at
+        self.queue.retry(batch)
+
+    def answered(self, batch: Batch) -> None:
+        self.queue.remove(batch)
+        batch.move(BatchState.DELIVERED)
+
+
+def test_a_queue_is_written_as_kafka_writes_partitions() -> None:
+    assert str(Bench().queue) == "orders-3"
+
+
+def test_places_are_given_out_in_order() -> None:
+    queue = Bench().queue
+    assert [queue.next_order() for _ in range(3)] == [(1,), (2,), (3,)]
+
+
+def test_it_is_idle_while_nothing_of_it_is_anywhere() -> None:
+    bench = Bench()
+    assert bench.queue.idle
+    batch = bench.add()
+    assert not bench.queue.idle
+    bench.take()
+    assert not bench.queue.idle
+    bench.back_off(batch, 1.0)
+    assert not bench.queue.idle
+    bench.take(1.0)
+    bench.answered(batch)
+    assert bench.queue.idle
+
+
+def test_a_batch_is_sent_only_when_due() -> None:
+    bench = Bench()
+    assert bench.queue.next_batch(0.0) is None
+    batch = bench.add(due=False)
+    assert bench.queue.next_batch(0.0) is None
+    batch.due = True
+    assert bench.queue.next_batch(0.0) is batch
+
+
+def test_taken_it_is_sealed_in_flight_and_stamped() -> None:
+    bench = Bench()
+    batch = bench.add(records=3)
+    bench.take()
+    assert batch.state is BatchState.IN_FLIGHT
+    assert batch.stamp == Stamp(FIRST, 0)
+    assert batch.attempts == 1
+    assert bench.queue.open is None
+    assert not bench.queue.batches
+    assert bench.queue.in_flight == [batch]
+    bench.add()
+    assert bench.take().stamp == Stamp(FIRST, 3)
+
+
+def test_sealing_twice_does_no_harm() -> None:
+    bench = Bench()
+    batch = bench.add(due=False)
+    bench.queue.seal(batch)
+    assert (batch.state, batch.due, bench.queue.open) == (BatchState.SEALED, True, None)
+    newer = bench.add()
+    bench.queue.seal(batch)
+    assert bench.queue.open is newer
+    assert newer.state is BatchState.OPEN
+
+
+def test_sent_again_it_keeps_its_stamp() -> None:
+    bench = Bench()
+    batch = bench.add()
+    bench.take()
+    bench.back_off(batch, 1.0)
+    assert bench.queue.next_batch(0.9) is None
+    assert bench.take(1.0) is batch
+    assert batch.stamp == Stamp(FIRST, 0)
+    assert batch.attempts == 2
+    assert not bench.queue.retrying
+
+
+def test_without_an_identity_nothing_goes() -> None:
+    bench = Bench(identified=False)
+    bench.add()
+    assert bench.queue.needs_identity
+    assert bench.queue.next_batch(0.0) is None
+
+
+def test_an_identity_is_needed_only_for_a_due_batch_that_has_no_sequence() -> None:
+    bench = Bench()
+    assert not bench.queue.needs_identity
+    batch = bench.add(due=False)
+    assert not bench.queue.needs_identity
+    batch.due = True
+    assert bench.queue.needs_identity
+    bench.take()
+    bench.add()
+    bench.back_off(batch, 1.0)
+    assert not bench.queue.needs_identity
+
+
+def test_no_more_than_max_in_flight_are_unanswered() -> None:
+    bench = Bench(max_in_flight=2)
+    first, _, third = bench.add(), bench.add(), bench.add()
+    bench.take()
+    bench.take()
+    assert bench.queue.next_batch(0.0) is None
+    bench.answered(first)
+    assert bench.take() is third
+
+
+def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> None:
+    bench = Bench(recognised=False)
+    first, second = bench.add(), bench.add()
+    assert bench.take() is first
+    assert bench.queue.next_batch(0.0) is None
+    assert first.stamp is not None
+    bench.queue.sequences.acknowledge(first.stamp)
+    assert bench.take() is second
+
+
+def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() -> None:
+    bench = Bench()
+    first, second = bench.add(), bench.add()
+    bench.take()
+    bench.queue.sequences.break_off()
+    assert bench.queue.next_batch(0.0) is None
+    bench.answered(first)
+    assert bench.take() is second
+    assert second.stamp == Stamp(ProducerIdentity(7, 1), 0)
+
+
+def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
+    bench = Bench()
+    batch = bench.add()
+    batch.retry_at = 2.0
+    assert bench.queue.next_batch(1.9) is None
+    assert bench.queue.next_batch(2.0) is batch
+
+
+def test_what_is_sent_again_goes_before_anything_new() -> None:
+    bench = Bench()
+    old, new = bench.add(), bench.add()
+    bench.take()
+    bench.back_off(old, 1.0)
+    assert bench.queue.next_batch(0.0) is None
+    assert bench.take(1.0) is old
+    assert bench.take(1.0) is new
+
+
+def test_what_is_sent_again_goes_oldest_first_and_waits_for_what_is_older() -> None:
+    bench = Bench()
+    first, second = bench.add(), bench.add()
+    bench.take()
+    bench.take()
+    bench.back_off(second, 0.0)
+    assert bench.queue.next_batch(0.0) is None  # `first` may still fail
+    bench.back_off(first, 0.0)
+    assert bench.queue.retrying == [first, second]
+    assert bench.take() is first
+    assert bench.queue.next_batch(0.0) is None
+    bench.answered(first)
+    assert bench.take() is second
+
+
+def test_an_older_one_is_sent_again_while_newer_ones_are_in_flight() -> None:
+    bench = Bench()
+    first, second = bench.add(), bench.add()
+    bench.take()
+    bench.take()
+    bench.back_off(first, 0.0)
+    assert bench.take() is first
+    assert bench.queue.in_flight == [first, second]
+
+
+def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> None:
+    bench = Bench(identified=False, recognised=False, idempotent=False)
+    first, second = bench.add(), bench.add()
+    assert not bench.queue.needs_identity
+    assert bench.take() is first
+    assert first.stamp is None
+    assert bench.queue.next_batch(0.0) is None
+    bench.answered(first)
+    assert bench.take() is second
+
+
+def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
+    bench = Bench(identified=False, recognised=False, idempotent=False)
+    first, second = bench.add(), bench.add()
+    bench.take()
+    bench.back_off(first, 0.0)
+    second.move(BatchState.SEALED)
+    bench.queue.batches.clear()
+    second.move(BatchState.IN_FLIGHT)
+    bench.queue.in_flight.append(second)
+    assert bench.queue.next_batch(0.0) is None
+    bench.answered(second)
+    assert bench.take() is first
+
+
+def test_what_is_put_back_stands_where_it_stood() -> None:
+    bench = Bench()
+    first, second, third = bench.add(), bench.add(), bench.add()
+    for batch in (first, second):
+        bench.take()
+        bench.queue.remove(batch)
+        batch.move(BatchState.SEALED)
+    bench.queue.put_back(second)
+    bench.queue.put_back(first)
+    assert list(bench.queue.batches) == [first, second, third]
+
+
+def test_what_is_put_back_behind_all_others_goes_to_the_end() -> None:
+    bench = Bench()
+    batch = bench.add()
+    bench.take()
+    bench.queue.remove(batch)
+    batch.move(BatchState.SEALED)
+    bench.queue.put_back(batch)
+    assert list(bench.queue.batches) == [batch]
+
+
+def test_a_removed_batch_is_open_no_more() -> None:
+    bench = Bench()
+    sealed, still_open = bench.add(), bench.add()
+    bench.queue.remove(sealed)
+    assert bench.queue.open is still_open
+    bench.queue.remove(still_open)
+    assert bench.queue.open is None
+    assert bench.queue.idle
+
+
+def test_a_batch_in_backoff_can_be_removed() -> None:
+    bench = Bench()
+    batch = bench.add()
+    bench.take()
+    bench.back_off(batch, 1.0)
+    bench.queue.remove(batch)
+    assert bench.queue.idle
+
+
+def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
+    bench = Bench()
+    assert bench.queue.oldest_unsettled is None
+    first, second = bench.add(), bench.add()
+    assert bench.queue.oldest_unsettled is None
+    bench.take()
+    bench.take()
+    assert bench.queue.oldest_unsettled is first
+    bench.back_off(first, 1.0)
+    assert bench.queue.oldest_unsettled is first
+    bench.answered(second)
+    assert bench.queue.oldest_unsettled is first
+
+
+def topic(*leaders: int, **settings: Any) -> TopicQueues:
+    identities = IdentityKeeper()
+    identities.assign(*FIRST)
+    queues = TopicQueues("orders", batching_settings(**settings), identities)
+    assert queues.update(leaders) == []
+    return queues
+
+
+def test_a_partition_has_one_queue_and_knows_its_leader() -> None:
+    queues = topic(1, 2)
+    assert queues[1] is queues[1]
+    assert queues[1].leader == 2
+    assert queues[9].leader == NO_LEADER
+
+
+def test_an_update_names_the_queues_whose_leader_changed() -> None:
+    queues = topic(1, 2, 3)
+    kept, moved, gone = queues[0], queues[1], queues[2]
+    for each in (kept, moved, gone):
+        each.sequences.recognised = True
+    assert queues.update([1, 5]) == [moved, gone]
+    assert [each.leader for each in (kept, moved, gone)] == [1, 5, NO_LEADER]
+    assert [each.sequences.recognised for each in (kept, moved, gone)] == [True, False, False]
+
+
+def test_partitions_without_a_leader_are_not_available() -> None:
+    assert topic(1, NO_LEADER, 1).available == [0, 2]
+
+
+def test_the_sticky_partition_switches_among_those_with_a_leader() -> None:
+    queues = topic(NO_LEADER, 1, 1)
+    one = queues.switch().partition
+    assert one in {1, 2}
+    for _ in range(20):
+        other = queues.switch().partition
+        assert {one, other} == {1, 2}
+        one = other
+
+
+def test_the_only_partition_with_a_leader_stays_sticky() -> None:
+    queues = topic(NO_LEADER, 1)
+    assert queues.switch() is queues.switch()
+    assert queues.sticky is queues[1]
+
+
+def test_with_no_leader_at_all_any_partition_will_do() -> None:
+    queues = topic(NO_LEADER, NO_LEADER)
+    assert {queues.switch().partition, queues.switch().partition} == {0, 1}
+
+
+def test_of_a_topic_that_is_gone_the_sticky_partition_stays() -> None:
+    queues = topic()
+    assert queues.switch().partition == 0
+    queues.update([NO_LEADER, 1])
+    assert queues.switch().partition == 1
+    queues.update([])
+    assert queues.switch().partition == 1
+
+
+def test_a_sticky_partition_that_loses_its_leader_is_left() -> None:
+    queues = topic(1, NO_LEADER)
+    assert queues.switch().partition == 0
+    queues.update([NO_LEADER, NO_LEADER])
+    assert queues.sticky is queues[0]  # nowhere to go
+    queues.update([NO_LEADER, 1])
+    assert queues.sticky is queues[1]
+
+
+def test_a_topic_is_capped_for_a_while_and_only_ever_smaller() -> None:
+    queues = topic(1, batch_bytes=1000, batch_cap_s=10.0)
+    assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
+    queues.cap(400, 5.0)
+    assert (queues.batch_bytes, queues.capped_until) == (400, 15.0)
+    queues.cap(700, 6.0)
+    assert (queues.batch_bytes, queues.capped_until) == (400, 16.0)
+    queues.uncap()
+    assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_retired_topic_leaves_an_identity_it_wrote_under(stamped: bool) -> None:
+    identities = IdentityKeeper()
+    identities.assign(*FIRST)
+    queues = TopicQueues("orders", batching_settings(), identities)
+    sequences = queues[0].sequences
+    if stamped:
+        assert sequences.may_stamp(identities, unsettled=False)
+    queues.retire()
+    assert identities.current == ProducerIdentity(7, int(stamped))
+
+
+@in_virtual_time
+async def test_a_topic_is_idle_without_batches_and_without_calls_in_line() -> None:
+    queues = topic(1)
+    assert queues.idle
+    batch = Batch(queues[0], (1,), created_at=0.0, deadline=1.0)
+    queues[0].batches.append(batch)
+    assert not queues.idle
+    queues[0].remove(batch)
+    assert queues.idle
+    await queues.line.enter(1.0, lambda: None)
+    assert not queues.idle
+    queues.line.leave()
+    assert queues.idle

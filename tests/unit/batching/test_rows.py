@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aioproducer.batching.rows import Rows
+
+ROWS = Rows(
+    "orders",
+    positions=range(3),
+    values=[b"a", b"b", b"c"],
+    keys=[b"k", None, b"m"],
+    headers=[(("h", b"1"),), (), ()],
+    timestamps_ms=[10, 20, 30],
+    partitions=[0, None, 2],
+    sizes=[15, 16, 17],
+)
+BARE = Rows(
+    "orders",
+    positions=range(3),
+    values=[b"a", b"b", b"c"],
+    keys=None,
+    headers=None,
+    timestamps_ms=7,
+    partitions=None,
+)
+
+
+def test_there_are_as_many_rows_as_values() -> None:
+    assert len(ROWS) == 3
+    assert not ROWS.slice(3, 3)
+
+
+def test_a_slice_cuts_every_column() -> None:
+    assert ROWS.slice(1, 3) == Rows(
+        "orders",
+        positions=range(1, 3),
+        values=[b"b", b"c"],
+        keys=[None, b"m"],
+        headers=[(), ()],
+        timestamps_ms=[20, 30],
+        partitions=[None, 2],
+        sizes=[16, 17],
+    )
+
+
+def test_rows_are_taken_by_index() -> None:
+    assert ROWS.take([2, 0]) == Rows(
+        "orders",
+        positions=[2, 0],
+        values=[b"c", b"a"],
+        keys=[b"m", b"k"],
+        headers=[(), (("h", b"1"),)],
+        timestamps_ms=[30, 10],
+        partitions=[2, 0],
+        sizes=[17, 15],
+    )
+
+
+def test_what_holds_for_all_rows_holds_for_any_of_them() -> None:
+    part = replace(BARE, partitions=4).slice(0, 1)
+    assert (part.keys, part.headers, part.timestamps_ms, part.partitions, part.sizes) == (
+        None,
+        None,
+        7,
+        4,
+        (),
+    )
+    assert BARE.take([1]).partitions is None
+
+
+@pytest.mark.parametrize(
+    ("partitions", "asked_for"), [([0, None, 2], [0, None, 2]), (4, [4, 4, 4]), (None, [None] * 3)]
+)
+def test_a_row_asks_for_its_own_partition_or_that_of_all(
+    partitions: list[int | None] | int | None, asked_for: list[int | None]
+) -> None:
+    rows = replace(BARE, partitions=partitions)
+    assert [rows.partition(index) for index in range(3)] == asked_for
+
+
+@pytest.mark.parametrize(
+    ("partitions", "highest"), [([0, None, 2], 2), ([None, None], None), (4, 4), (None, None)]
+)
+def test_the_highest_partition_is_the_highest_asked_for_by_number(
+    partitions: list[int | None] | int | None, highest: int | None
+) -> None:
+    assert replace(BARE, partitions=partitions).highest_partition() == highest

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.idempotence.identity import MAX_EPOCH, IdentityKeeper, ProducerIdentity
+from aioproducer.idempotence.sequences import PartitionSequences, Stamp, add_to_sequence
+
+IDENTITY = ProducerIdentity(7, 0)
+LAST_SEQUENCE = 2**31 - 1
+
+
+@pytest.fixture
+def keeper() -> IdentityKeeper:
+    keeper = IdentityKeeper()
+    keeper.assign(*IDENTITY)
+    return keeper
+
+
+def settled(sequences: PartitionSequences, keeper: IdentityKeeper) -> bool:
+    return sequences.may_stamp(keeper, unsettled=False)
+
+
+def unsettled(sequences: PartitionSequences, keeper: IdentityKeeper) -> bool:
+    return sequences.may_stamp(keeper, unsettled=True)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "count", "after"),
+    [
+        (0, 1, 1),
+        (LAST_SEQUENCE - 1, 1, LAST_SEQUENCE),
+        (LAST_SEQUENCE, 1, 0),
+        (LAST_SEQUENCE, 10, 9),
+    ],
+)
+def test_after_the_largest_int32_comes_0(sequence: int, count: int, after: int) -> None:
+    assert add_to_sequence(sequence, count) == after
+
+
+def test_a_later_stamp_of_the_same_range_keeps_the_identity() -> None:
+    assert Stamp(IDENTITY, LAST_SEQUENCE).after(3) == Stamp(IDENTITY, 2)
+
+
+def test_without_an_identity_nothing_may_be_stamped() -> None:
+    sequences = PartitionSequences()
+    assert not settled(sequences, IdentityKeeper())
+    with pytest.raises(AssertionError, match="before may_stamp"):
+        sequences.stamp(1)
+
+
+def test_stamps_are_consecutive_from_0(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    assert [sequences.stamp(count).base_sequence for count in (3, 1, 5)] == [0, 3, 4]
+
+
+def test_asking_again_changes_nothing(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    sequences.stamp(3)
+    assert settled(sequences, keeper)
+    assert unsettled(sequences, keeper)
+    assert sequences.stamp(1) == Stamp(IDENTITY, 3)
+
+
+def test_a_new_identity_waits_until_all_is_settled_and_begins_at_0(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    sequences.stamp(3)
+    keeper.leave(IDENTITY)  # another partition had to
+    assert not unsettled(sequences, keeper)
+    assert settled(sequences, keeper)
+    assert sequences.stamp(1) == Stamp(ProducerIdentity(7, 1), 0)
+
+
+def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    sequences.stamp(3)
+    sequences.break_off()
+    assert not unsettled(sequences, keeper)
+    assert keeper.current == IDENTITY
+    assert settled(sequences, keeper)
+    assert keeper.current == ProducerIdentity(7, 1)
+    assert sequences.stamp(1) == Stamp(ProducerIdentity(7, 1), 0)
+
+
+def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    sequences.break_off()
+    sequences.break_off()
+    assert settled(sequences, keeper)
+    assert settled(sequences, keeper)
+    assert keeper.current == ProducerIdentity(7, 1)
+
+
+def test_a_gap_before_the_first_identity_costs_none(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    sequences.break_off()
+    assert settled(sequences, keeper)
+    assert keeper.current == IDENTITY
+
+
+def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
+    keeper = IdentityKeeper()
+    keeper.assign(7, MAX_EPOCH)
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    sequences.stamp(3)
+    sequences.break_off()
+    assert not settled(sequences, keeper)
+    keeper.assign(8, 0)
+    assert settled(sequences, keeper)
+    assert sequences.stamp(1) == Stamp(ProducerIdentity(8, 0), 0)
+
+
+def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of_it(
+    keeper: IdentityKeeper,
+) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    assert not sequences.recognised
+    sequences.acknowledge(sequences.stamp(1))
+    assert sequences.recognised
+
+
+def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    old = sequences.stamp(1)
+    sequences.acknowledge(old)
+    keeper.leave(IDENTITY)
+    assert settled(sequences, keeper)
+    assert not sequences.recognised
+    sequences.acknowledge(old)
+    assert not sequences.recognised
+
+
+def test_a_partition_that_was_written_to_takes_its_identity_with_it_when_it_retires(
+    keeper: IdentityKeeper,
+) -> None:
+    """Whoever writes to it next may not begin at 0 under the same identity."""
+    never_written_to, sequences = PartitionSequences(), PartitionSequences()
+    assert settled(sequences, keeper)
+    never_written_to.retire(keeper)
+    assert keeper.current == IDENTITY
+    sequences.retire(keeper)
+    assert keeper.current == ProducerIdentity(7, 1)
