@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from asyncio import get_running_loop
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -231,7 +233,9 @@ class Intake:
         queues = self._accumulator.topic(pending.topic)
         arrival = _Arrival(self, self._accumulator, queues, pending)
         try:
-            async with self.turn(queues, called_at + min(limits_s), attempt=arrival.attempt) as turn:
+            # Serializers may look at context variables: those of this call, whoever makes the attempt for it.
+            attempt = partial(copy_context().run, arrival.attempt)
+            async with self.turn(queues, called_at + min(limits_s), attempt=attempt) as turn:
                 appended = turn.appended or arrival.attempt()
                 if appended is None:
                     await turn.metadata(pending.partition)

@@ -359,6 +359,22 @@ class TestClose:
                 await producer.close(-1)
             assert producer.state == "ready"
 
+    def test_after_its_loop_is_gone(self) -> None:
+        spy = Spy()
+        producers: list[Producer] = []
+
+        async def forget_to_close() -> None:
+            async with cluster() as broker:
+                producer = Producer(broker.bootstrap_servers, interceptors=[spy])
+                producers.append(producer)
+                await producer.start()
+                await producer.send(TOPIC, b"v")
+
+        asyncio.run(forget_to_close())
+        assert asyncio.run(producers[0].close()) == 0
+        assert producers[0].state == "closed"
+        assert spy.closed == 1
+
 
 class TestCrash:
     @in_virtual_time

@@ -127,3 +127,29 @@ async def test_cancelled_in_the_moment_of_being_served_it_leaves_nothing_behind(
     await asyncio.wait([cancelled])
     assert cancelled.cancelled()
     assert line.length == 0
+
+
+@in_virtual_time
+async def test_a_cancelled_error_of_the_users_own_code_reaches_the_one_it_is_for() -> None:
+    line: Line[str] = Line()
+
+    def cancel() -> str:
+        raise asyncio.CancelledError
+
+    await line.enter(NEVER, nothing)
+    cancelled, behind = await in_line(line, cancel, lambda: "b")
+    line.leave()
+    assert await behind == "b"
+    await asyncio.wait([cancelled])
+    assert cancelled.cancelled()
+    assert line.length == 0
+
+
+@in_virtual_time
+async def test_one_that_is_served_at_its_deadline_is_not_late() -> None:
+    line: Line[str] = Line()
+    loop = asyncio.get_running_loop()
+    await line.enter(NEVER, nothing)
+    loop.call_at(1.0, line.leave)  # before its timer, at the same time
+    assert await line.enter(1.0, lambda: "a") == "a"
+    assert line.length == 0

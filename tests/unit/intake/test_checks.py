@@ -38,6 +38,12 @@ class TestAsBytes:
         data[:] = b"after!"
         assert copy == b"efo"
 
+    def test_a_view_that_was_released_is_refused(self) -> None:
+        view = memoryview(b"gone")
+        view.release()
+        with pytest.raises(ValueError, match=r"^value cannot be read: "):
+            as_bytes("value", view)
+
     def test_a_subclass_of_bytes_becomes_plain(self) -> None:
         assert type(as_bytes("value", BytesSubclass(b"x"))) is bytes
 
@@ -135,6 +141,19 @@ def test_negative_numbers_are_refused(check: Callable[[str, object], int]) -> No
 def test_other_types_are_refused(check: Callable[[str, object], int], number: object) -> None:
     with pytest.raises(TypeError, match=r"^argument must be int"):
         check("argument", number)
+
+
+@pytest.mark.parametrize("check", [*INTEGERS, check_timeout])
+def test_numbers_too_long_to_be_written_out_are_refused_all_the_same(
+    check: Callable[[str, object], float],
+) -> None:
+    with pytest.raises(ValueError, match=r"^argument must be .* not an integer of 33,220 bits$"):
+        check("argument", 10**10_000)
+
+
+def test_a_partition_fits_in_32_bits() -> None:
+    with pytest.raises(ValueError, match=r"partition must be 0 to 2\*\*31 - 1, not 2147483648"):
+        check_partition("partition", 2**31)
 
 
 def test_a_timestamp_fits_in_64_bits() -> None:

@@ -1,0 +1,123 @@
+"""What has to hold in a World after every step, and when everything has come to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.queues import PartitionQueue
+from aioproducer.batching.state import BatchState
+from aioproducer.errors import ProducerError
+from aioproducer.idempotence.sequences import add_to_sequence
+from aioproducer.types import RecordMetadata
+from tests.property.batching_world import MAX_IN_FLIGHT, World
+
+
+def everywhere(queue: PartitionQueue) -> list[Batch]:
+    return [*queue.batches, *queue.retrying, *queue.in_flight]
+
+
+def is_delivered(batch: Batch) -> bool:
+    if batch.state is BatchState.SPLIT:
+        return all(map(is_delivered, batch.successors))
+    return batch.state is BatchState.DELIVERED
+
+
+def check_accounts(world: World) -> None:
+    """Every batch is in one place, and holds as many bytes as it says."""
+    accumulator = world.accumulator
+    batches = [batch for queue in world.queues for batch in everywhere(queue)]
+    assert accumulator.unfinished == len(batches) == len(set(batches))
+    assert accumulator.memory.used == sum(batch.size for batch in batches)
+    assert set(accumulator.unresolved) == {
+        batch for batch in batches if batch.state is not BatchState.ABANDONED
+    }
+
+
+def check_memory(world: World) -> None:
+    """Nobody waits for memory that there is."""
+    memory = world.accumulator.memory
+    assert not memory.waiters or memory.waiters[0][0] > memory.free
+
+
+def check_queues(world: World) -> None:
+    for queue in world.queues:
+        new, retrying, in_flight = queue.batches, queue.retrying, queue.in_flight
+        for line in (new, retrying, in_flight):
+            assert all(one.order < other.order for one, other in pairwise(line))
+        assert all(batch.state is BatchState.BACKOFF for batch in retrying)
+        assert {batch.state for batch in in_flight} <= {BatchState.IN_FLIGHT, BatchState.ABANDONED}
+        assert {batch.state for batch in new} <= {BatchState.OPEN, BatchState.SEALED}
+        assert [batch for batch in new if batch.state is BatchState.OPEN] == [
+            batch for batch in (queue.open,) if batch is not None
+        ]
+        assert queue.open is None or queue.open is new[-1]
+        assert len(in_flight) <= (MAX_IN_FLIGHT if world.idempotent else 1)
+        assert all(len(batch) for batch in new)
+        check_stamps(sorted([*retrying, *in_flight], key=lambda batch: batch.order))
+
+
+def check_stamps(unsettled: Sequence[Batch]) -> None:
+    """What is unsettled in one partition has sequences of one identity, in order, and no sequence twice."""
+    stamped = [(batch.stamp, len(batch)) for batch in unsettled if batch.stamp is not None]
+    for (one, count), (other, _) in pairwise(stamped):
+        assert one.identity == other.identity
+        assert add_to_sequence(one.base_sequence, count) <= other.base_sequence
+
+
+def check_logs(world: World) -> None:
+    """Order is that of the calls; nothing is stored twice, unless it was resent without idempotence."""
+    for order, partition in zip(world.order, world.cluster.partitions, strict=True):
+        seen = list(dict.fromkeys(partition.log))
+        if world.idempotent:
+            assert seen == partition.log, "stored twice"
+        place = {value: index for index, value in enumerate(order)}
+        assert [place[value] for value in seen] == sorted(place[value] for value in seen), "out of order"
+
+
+def check_sleep(world: World) -> None:
+    """A sender that is not woken has nothing to do before the time it asked for."""
+    if world.rung or world.check_at <= world.loop.time():
+        return
+    assert set(world.schedule.nodes()) <= world.left_over
+    for due in (world.schedule.next_due(), world.accumulator.deadlines.next_due()):
+        assert due is None or due >= world.check_at
+
+
+def outcomes(world: World) -> Iterator[tuple[bytes, RecordMetadata | ProducerError]]:
+    """Yield the outcomes that there are."""
+    for value, future in world.futures.items():
+        if future.done() and not future.cancelled():
+            error = future.exception()
+            assert error is None or isinstance(error, ProducerError)
+            yield value, future.result() if error is None else error
+    for call, values in world.calls.items():
+        if not call._outstanding:
+            assert call.result.delivered + len(call.result.failures) == len(values)
+            yield from zip(values, call.result, strict=True)
+
+
+def check_outcomes(world: World) -> None:
+    """An acknowledged record is where its sender was told."""
+    for value, outcome in outcomes(world):
+        if isinstance(outcome, RecordMetadata):
+            log = world.cluster.partitions[outcome.partition].log
+            assert value == log[outcome.offset] if outcome.offset >= 0 else value in log
+
+
+def check_end(world: World) -> None:
+    """Nothing is left anywhere, everybody has an outcome, and no failure promises too much."""
+    accumulator = world.accumulator
+    assert accumulator.idle
+    assert accumulator.unfinished == 0
+    assert accumulator.memory.used == 0
+    assert not accumulator.memory.waiters
+    assert all(future.done() for future in world.futures.values())
+    assert all(not call._outstanding for call in world.calls)
+    assert accumulator.deadlines.next_due() is None
+    assert sum(world.told.values()) == len(world.batch_of)
+    stored = {value for partition in world.cluster.partitions for value in partition.log}
+    for value, outcome in outcomes(world):
+        if isinstance(outcome, ProducerError) and value in stored:
+            assert outcome.possibly_persisted, f"{value!r} is in the log, and failed with {outcome!r}"

@@ -1,0 +1,373 @@
+"""The batching floor between models of its users, of the sender and of the cluster, in virtual time.
+
+Users and sender are what `intake/` and `sender/` do with the batching floor, without metadata, serializers
+and sockets; answers go through the real AnswerHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple, cast
+
+from aioproducer.backoff import Backoff
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.failure import Failure
+from aioproducer.batching.queues import PartitionQueue
+from aioproducer.batching.rows import Rows
+from aioproducer.batching.runs import SendManyCall
+from aioproducer.batching.settings import BatchingSettings
+from aioproducer.batching.settler import Settler
+from aioproducer.batching.state import BatchState
+from aioproducer.cluster.refresher import Refresher
+from aioproducer.errors import (
+    BufferTimeout,
+    ConnectionFailed,
+    InvalidProducerEpoch,
+    OutOfOrderSequenceNumber,
+    ProducerClosed,
+    ProducerError,
+    UnknownProducerId,
+)
+from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.net.connection import Connection
+from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from aioproducer.records.compression import Codec
+from aioproducer.records.sizes import record_size_bound, sizes
+from aioproducer.sender import describe
+from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.settings import SenderSettings
+from tests.property.model_broker import Fault, ModelCluster, Written
+
+TOPIC = "orders"
+MAX_RECORDS = (100, 100, 2)
+"""How many records each partition takes in one batch."""
+PARTITIONS = len(MAX_RECORDS)
+NODES = (1, 2, 3)
+DELIVERY_TIMEOUT_S = 60.0
+LINGER_S = 0.5
+MAX_IN_FLIGHT = 3
+FATAL_ONLY_BY_MISTAKE = (OutOfOrderSequenceNumber, InvalidProducerEpoch, UnknownProducerId)
+"""An idempotent producer heals itself from these, as long as it may try again."""
+
+FOR_EVER = 2**31 - 1
+
+
+def sending(*, idempotent: bool, retries: int) -> SenderSettings:
+    """Return settings under which nothing of a backoff is left to chance."""
+    return SenderSettings(
+        acks=-1,
+        idempotent=idempotent,
+        max_in_flight=MAX_IN_FLIGHT,
+        retries=retries,
+        request_timeout_s=30.0,
+        retry_backoff=Backoff(0.1, 0.5, jitter=0.0),
+        codec=Codec.NONE,
+        compression_level=None,
+    )
+
+
+def batching(*, idempotent: bool) -> BatchingSettings:
+    """Return settings under which a few records fill a batch, and a few batches the memory."""
+    return BatchingSettings(
+        batch_bytes=140,
+        linger_s=LINGER_S,
+        buffer_bytes=900,
+        max_request_bytes=300,
+        delivery_timeout_s=DELIVERY_TIMEOUT_S,
+        max_in_flight=MAX_IN_FLIGHT,
+        idempotent=idempotent,
+        batch_cap_s=5.0,
+    )
+
+
+class Request(NamedTuple):
+    batches: list[Batch]
+    contents: list[Written]
+
+
+class FakeConnection:
+    """What the answer handler asks of a connection, and the requests without an answer."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.outstanding: list[Request] = []
+        self.closed_for: ProducerError | None = None
+
+    def __str__(self) -> str:
+        return f"node {self.node_id}"
+
+    def close(self, error: ProducerError) -> None:
+        self.closed_for = error
+
+
+class FakeRefresher:
+    """What the answer handler asks of the metadata; they are refreshed when the machine says so."""
+
+    def request_refresh(self, topics: Collection[str]) -> None:
+        pass
+
+
+def values_of(batch: Batch) -> list[bytes]:
+    return [value or b"" for value in batch.columns.values]
+
+
+class World:
+    """Everything there is. Its methods are called inside its loop."""
+
+    def __init__(self, *, idempotent: bool, retries: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.idempotent = idempotent
+        self.heals = idempotent and retries == FOR_EVER
+        self.cluster = ModelCluster(MAX_RECORDS, leader=NODES[0])
+        self.connections = {node_id: FakeConnection(node_id) for node_id in NODES}
+        self.identities = IdentityKeeper()
+        self.accumulator = Accumulator(
+            batching(idempotent=idempotent),
+            self.identities,
+            loop=self.loop,
+            wake=self.ring,
+            touch=lambda _: None,
+        )
+        self.schedule = self.accumulator.schedule
+        self.topic = self.accumulator.topic(TOPIC)
+        self.settler = Settler(self.accumulator, observer=self)
+        self.handler = AnswerHandler(
+            sending(idempotent=idempotent, retries=retries), self.settler, cast("Refresher", FakeRefresher())
+        )
+        self._records = 0
+        self._producer_ids = 0
+        self.order: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        """What was appended to each partition."""
+        self.batch_of: dict[bytes, Batch] = {}
+        """The batch that each record was appended to."""
+        self.futures: dict[bytes, RecordFuture] = {}
+        self.calls: dict[SendManyCall, Sequence[bytes]] = {}
+        self.unsure: set[bytes] = set()
+        """Was in a request of which the producer cannot know what became."""
+        self.told: Counter[str] = Counter()
+        """How many outcomes the observer heard of."""
+        # The sender.
+        self.rung = False
+        self.check_at = math.inf
+        self.left_over: set[int] = set()
+        """The nodes that the last turn could not send everything to."""
+        self.preparing: dict[int, Request] = {}
+        self.refresh()
+        self.queues = [self.topic[partition] for partition in range(PARTITIONS)]
+
+    # What the accumulator and the settler call.
+
+    def ring(self) -> None:
+        self.rung = True
+
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        self.told["delivered"] += len(batch)
+
+    def failed(self, batch: Batch, count: int, failure: Failure) -> None:
+        self.told["failed"] += count
+        if failure.possibly_persisted:
+            assert batch.written or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
+        if self.heals:
+            assert not issubclass(failure.kind, FATAL_ONLY_BY_MISTAKE), f"{failure} of {batch}"
+
+    # The cluster.
+
+    def refresh(self) -> None:
+        self.accumulator.update_topic(TOPIC, self.cluster.leaders)
+
+    def assign_identity(self, epoch: int) -> None:
+        self._producer_ids += 1
+        self.identities.assign(self._producer_ids, epoch)
+        self.schedule.identity_changed(self.loop.time())
+        self.ring()
+
+    def answer(self, node_id: int, faults: Sequence[Fault], *, omits: int | None = None) -> None:
+        """Answer the oldest request of *node_id*, but for its batch number *omits*."""
+        connection = self.connections[node_id]
+        batches, contents = connection.outstanding.pop(0)
+        answers: list[PartitionProduceResponse] = []
+        for index, written in enumerate(contents):
+            fault = faults[index % len(faults)]
+            answer = self.cluster.process(node_id, written, fault)
+            if answer.error_code == 6 or fault.unsure or index == omits:
+                self.unsure.update(written.values)
+            if index != omits:
+                answers.append(answer)
+        response = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=answers)])
+        self.handler.take(cast("Connection", connection), batches, response)
+        if connection.closed_for is not None:
+            self.lose(node_id, arrived=0, unsent=0)
+
+    def lose(self, node_id: int, *, arrived: int, unsent: int) -> None:
+        """Close the connection to *node_id*; so many requests have arrived, so many were never sent."""
+        connection = self.connections[node_id]
+        requests = connection.outstanding
+        self.connections[node_id] = FakeConnection(node_id)
+        for index, (batches, contents) in enumerate(requests):
+            sent = index < max(len(requests) - unsent, arrived)
+            for written in contents if sent else ():
+                self.unsure.update(written.values)
+                if index < arrived:
+                    self.cluster.process(node_id, written)
+                elif self.idempotent:
+                    self.cluster.strays.append(written)
+            error = connection.closed_for or ConnectionFailed("lost", written=sent)
+            self.handler.take(cast("Connection", connection), batches, error)
+
+    # The sender.
+
+    def turn(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
+        """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""
+        self.rung = False
+        now = self.loop.time()
+        self.settler.expire(now, describe.expired)
+        self.schedule.collect(now, hurry=self.accumulator.hurry)
+        checks = [self.schedule.next_due(), self.accumulator.deadlines.next_due()]
+        for node_id in self.schedule.nodes():
+            if node_id in connected:
+                self._serve(node_id, slow=node_id in slow)
+        self.left_over = set(self.schedule.nodes())
+        self.check_at = min((check for check in checks if check is not None), default=math.inf)
+
+    def _serve(self, node_id: int, *, slow: bool) -> None:
+        outstanding = self.connections[node_id].outstanding
+        while node_id not in self.preparing and len(outstanding) < MAX_IN_FLIGHT:
+            retrying = {batch for queue in self.queues for batch in queue.retrying}
+            batches = self.schedule.drain(
+                node_id, self.loop.time(), self.accumulator.settings.max_request_bytes
+            )
+            if not batches:
+                break
+            assert all(batch.queue.oldest_unsettled is batch for batch in retrying.intersection(batches))
+            request = Request(batches, [self._encoded(batch) for batch in batches])
+            if slow:
+                self.preparing[node_id] = request
+            else:
+                self._write(node_id, request)
+
+    def _encoded(self, batch: Batch) -> Written:
+        queue = batch.queue
+        assert batch.state is BatchState.IN_FLIGHT
+        assert (batch.stamp is not None) == self.idempotent
+        alone = batch.attempts == 1 and queue.in_flight == [batch] and not queue.retrying
+        return Written(queue.partition, batch.stamp, tuple(values_of(batch)), alone)
+
+    def prepared(self, node_id: int, *, connected: bool = True) -> None:
+        """Write what was prepared for *node_id*, unless its connection is gone."""
+        request = self.preparing.pop(node_id)
+        if connected:
+            self._write(node_id, request)
+        else:
+            alive = [batch for batch in request.batches if batch.state is BatchState.IN_FLIGHT]
+            connection = cast("Connection", self.connections[node_id])
+            self.handler.lost(connection, alive, ConnectionFailed("gone", written=False))
+        self.ring()
+
+    def _write(self, node_id: int, request: Request) -> None:
+        pairs = [
+            (batch, written)
+            for batch, written in zip(*request, strict=True)
+            if batch.state is BatchState.IN_FLIGHT
+        ]
+        if pairs:
+            alive = Request([batch for batch, _ in pairs], [written for _, written in pairs])
+            self.connections[node_id].outstanding.append(alive)
+            for batch in alive.batches:
+                batch.written = True
+
+    # The users.
+
+    def new_values(self, extra_bytes: Sequence[int]) -> list[bytes]:
+        first, self._records = self._records, self._records + len(extra_bytes)
+        return [b"%05d" % (first + index) + b"." * extra for index, extra in enumerate(extra_bytes)]
+
+    def queue(self, partition: int | None) -> PartitionQueue | None:
+        return None if partition is None else self.queues[partition]
+
+    def offer(self, partition: int | None, value: bytes, key: bytes | None) -> bool:
+        """Append one record if that needs no waiting."""
+        return not self.topic.line.length and self._append(partition, value, key)
+
+    async def send(self, partition: int | None, value: bytes, key: bytes | None, deadline: float) -> None:
+        """Append one record as soon as there is memory."""
+        async with self._my_turn():
+            if not self._append(partition, value, key):
+                reserved = self.accumulator.room_for(record_size_bound(value, key, ()))
+                await self._memory(reserved, deadline)
+                assert self._append(partition, value, key, reserved)
+        self.accumulator.hasten(self.batch_of[value], deadline + DELIVERY_TIMEOUT_S / 2)
+
+    async def send_many(self, partition: int | None, values: Sequence[bytes], deadline: float) -> None:
+        """Append many records in one call as memory allows."""
+        call = SendManyCall(TOPIC, len(values), self.loop)
+        self.calls[call] = values
+        rows = Rows(TOPIC, range(len(values)), values, None, None, 0, partition, sizes(values, None, None))
+        reserved = 0
+        try:
+            async with self._my_turn():
+                while rows:
+                    done = self.accumulator.extend(self.topic, self.queue(partition), rows, call, reserved)
+                    assert done or not reserved
+                    self._note_appended()
+                    rows = rows.slice(done, len(rows))
+                    if rows:
+                        reserved = self.accumulator.room_for(rows.sizes[0])
+                        await self._memory(reserved, deadline)
+        except (ProducerError, asyncio.CancelledError) as error:
+            call.failed(rows.positions, Failure(ProducerError, repr(error)))
+        for queue in self.queues:
+            if queue.open is not None and queue.open.holds(call):
+                self.accumulator.seal(queue.open, self.loop.time())
+
+    def close(self) -> None:
+        failure = Failure(ProducerClosed, "closed")
+        without_outcome = sum(len(batch) for batch in self.accumulator.unresolved)
+        assert self.accumulator.close(failure) == self.accumulator.callers
+        assert self.settler.fail_everything(failure) == without_outcome
+
+    @asynccontextmanager
+    async def _my_turn(self) -> AsyncIterator[None]:
+        self.accumulator.callers += 1
+        try:
+            await self.topic.line.enter(math.inf, lambda: None)
+            try:
+                if self.accumulator.closed_for is not None:
+                    raise self.accumulator.closed_for.error()
+                yield
+            finally:
+                self.topic.line.leave()
+        finally:
+            self.accumulator.callers -= 1
+            if not self.accumulator.callers:
+                self.ring()
+
+    async def _memory(self, size: int, deadline: float) -> None:
+        self.accumulator.wake()
+        try:
+            await self.accumulator.memory.take(size, deadline)
+        except TimeoutError as error:
+            raise BufferTimeout("no memory") from error
+
+    def _append(self, partition: int | None, value: bytes, key: bytes | None, reserved: int = 0) -> bool:
+        size = record_size_bound(value, key, ())
+        queue = self.queue(partition)
+        appended = self.accumulator.append_slowly(self.topic, queue, value, key, (), 0, size, reserved)
+        if appended is None:
+            return False
+        self.futures[value] = appended.future
+        self._note_appended()
+        assert self.batch_of[value] is appended.batch
+        return True
+
+    def _note_appended(self) -> None:
+        for queue in self.queues:
+            for batch in queue.batches:
+                for value in values_of(batch):
+                    if value not in self.batch_of:
+                        self.batch_of[value] = batch
+                        self.order[queue.partition].append(value)

@@ -1,0 +1,58 @@
+"""Sequences have no gap and are never given twice, wherever they begin and wrap."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from aioproducer.idempotence.identity import MAX_EPOCH, IdentityKeeper, ProducerIdentity
+from aioproducer.idempotence.sequences import PartitionSequences, Stamp, add_to_sequence
+
+LAST_SEQUENCE = 2**31 - 1
+IDENTITY = ProducerIdentity(1, 0)
+
+anywhere = st.integers(0, LAST_SEQUENCE) | st.integers(LAST_SEQUENCE - 5_000, LAST_SEQUENCE)
+counts = st.integers(1, 10_000)
+
+
+@given(anywhere, counts)
+def test_adding_is_what_brokers_do(sequence: int, count: int) -> None:
+    """Source: DefaultRecordBatch.incrementSequence."""
+    wraps = sequence > LAST_SEQUENCE - count
+    expected = count - (LAST_SEQUENCE - sequence) - 1 if wraps else sequence + count
+    assert add_to_sequence(sequence, count) == expected
+
+
+@given(anywhere, counts, counts)
+def test_adding_twice_is_adding_the_sum(sequence: int, one: int, other: int) -> None:
+    stamp = Stamp(IDENTITY, sequence)
+    assert stamp.after(one).after(other) == stamp.after(one + other)
+
+
+@given(anywhere, st.lists(counts, min_size=1, max_size=20))
+def test_each_stamp_begins_where_the_one_before_it_ends(first: int, batches: list[int]) -> None:
+    keeper = IdentityKeeper()
+    keeper.assign(*IDENTITY)
+    sequences = PartitionSequences()
+    assert sequences.may_stamp(keeper, unsettled=False)
+    sequences._next = first
+    expected = Stamp(IDENTITY, first)
+    for count in batches:
+        assert sequences.stamp(count) == expected
+        expected = expected.after(count)
+
+
+@given(st.integers(0, MAX_EPOCH), st.lists(st.booleans(), max_size=30))
+def test_no_identity_is_ever_left_backwards(epoch: int, gaps: list[bool]) -> None:
+    """Whatever breaks, a partition never writes twice under the same producer id, epoch and sequence."""
+    keeper = IdentityKeeper()
+    keeper.assign(1, epoch)
+    sequences = PartitionSequences()
+    given_out: list[Stamp] = []
+    for number, gap in enumerate(gaps, start=2):
+        if gap:
+            sequences.break_off()
+        if not sequences.may_stamp(keeper, unsettled=False):
+            keeper.assign(number, 0)
+            assert sequences.may_stamp(keeper, unsettled=False)
+        given_out.append(sequences.stamp(1))
+    assert given_out == sorted(set(given_out))

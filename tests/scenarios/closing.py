@@ -1,0 +1,58 @@
+"""What the stories of closing have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aioproducer import Producer, ProducerClosed, RecordMetadata
+from aioproducer.cluster.snapshot import Snapshot
+from aioproducer.testing import Cluster
+from tests.scenarios.story import TOPIC, producing, settle
+
+Sending = asyncio.Task[RecordMetadata]
+
+
+@asynccontextmanager
+async def unclosed(**options: Any) -> AsyncIterator[tuple[Producer, Cluster]]:
+    """A producer that the story closes; brokers see its connections go."""
+    async with producing(**options) as (producer, cluster):
+        yield producer, cluster
+        assert producer.state == "closed"
+        await settle()
+        for broker in cluster._brokers.values():
+            broker.thaw()
+        await asyncio.sleep(60)
+        assert [broker._connections for broker in cluster._brokers.values() if broker._connections] == []
+
+
+def send(producer: Producer, count: int = 1, value: bytes = b"v", topic: str = TOPIC) -> list[Sending]:
+    return [asyncio.create_task(producer.send(topic, value)) for _ in range(count)]
+
+
+async def closed(sending: list[Sending], *, possibly_persisted: bool | None = None) -> None:
+    """Check that all of *sending* have failed with errors of their own because the producer was closed."""
+    await asyncio.wait(sending, timeout=0.001)
+    errors = [each.exception() if each.done() else None for each in sending]
+    for error in errors:
+        assert isinstance(error, ProducerClosed)
+        if possibly_persisted is not None:
+            assert error.possibly_persisted is possibly_persisted
+    assert len({id(error) for error in errors}) == len(errors)
+
+
+async def told(producer: Producer, topic: str) -> None:
+    """Return at the moment when *producer* hears of *topic*, before anybody who waits for that can run."""
+    assert producer._engine is not None
+    refresher, heard = producer._engine.refresher, asyncio.Event()
+    on_update = refresher._on_update
+
+    def overhear(snapshot: Snapshot, topics: Collection[str]) -> None:
+        on_update(snapshot, topics)
+        if topic in topics:
+            heard.set()
+
+    refresher._on_update = overhear
+    await heard.wait()

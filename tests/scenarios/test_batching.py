@@ -1,0 +1,224 @@
+"""When records go, and with whom."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.errors import NotEnoughReplicas
+from aioproducer.testing import Cluster
+from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+
+LINGER_S = 0.5
+
+
+def batches(cluster: Cluster, partition: int = 0) -> list[list[bytes | None]]:
+    """Return the values of each batch in a partition's log."""
+    return [[record.value for record in batch.records] for batch in cluster.batches(TOPIC, partition)]
+
+
+class TestLinger:
+    @story
+    async def test_a_batch_that_is_not_full_waits_for_more(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            began_at = now()
+            first = producer.send_nowait(TOPIC, b"a")
+            await asyncio.sleep(LINGER_S * 0.9)
+            second = producer.send_nowait(TOPIC, b"b")
+            await asyncio.gather(first, second)
+            assert now() - began_at == pytest.approx(LINGER_S)
+            assert batches(cluster) == [[b"a", b"b"]]
+
+    @story
+    async def test_a_full_batch_does_not(self) -> None:
+        async with producing(linger_ms=500, batch_size=200) as (producer, cluster):
+            began_at = now()
+            first = producer.send_nowait(TOPIC, b"a" * 100)
+            second = producer.send_nowait(TOPIC, b"b" * 100)
+            await first
+            assert now() == began_at
+            await second
+            assert now() - began_at == pytest.approx(LINGER_S)
+            assert batches(cluster) == [[b"a" * 100], [b"b" * 100]]
+
+    @pytest.mark.parametrize("how", ["flush", "close"])
+    @story
+    async def test_nor_while_somebody_flushes_or_closes(self, how: str) -> None:
+        async with producing(linger_ms=500) as (producer, _):
+            began_at = now()
+            future = producer.send_nowait(TOPIC, b"a")
+            await getattr(producer, how)()
+            assert future.done()
+            assert now() == began_at
+
+    @story
+    async def test_without_linger_every_record_goes_at_once(self) -> None:
+        async with producing(linger_ms=0) as (producer, _):
+            began_at = now()
+            for _ in range(5):
+                await producer.send(TOPIC, b"v")
+            assert now() == began_at
+
+    @story
+    async def test_what_comes_while_a_request_is_out_travels_together(self) -> None:
+        async with producing(linger_ms=0) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).delay(1.0)
+            futures = []
+            for number in range(10):
+                futures.append(producer.send_nowait(TOPIC, b"%d" % number))
+                await settle()
+            await asyncio.gather(*futures)
+            assert len(batches(cluster)) < 10
+            assert values(cluster) == [b"%d" % number for number in range(10)]
+
+    @story
+    async def test_with_a_batch_size_of_zero_each_record_travels_alone(self) -> None:
+        async with producing(batch_size=0, linger_ms=500) as (producer, cluster):
+            futures = [producer.send_nowait(TOPIC, b"%d" % number) for number in range(3)]
+            await producer.flush()
+            assert [(await future).offset for future in futures] == [0, 1, 2]
+            assert batches(cluster) == [[b"0"], [b"1"], [b"2"]]
+
+
+class TestRequests:
+    @story
+    async def test_batches_of_one_broker_share_requests_up_to_max_request_size(self) -> None:
+        async with producing(partitions=6, max_request_size=1_000, linger_ms=500) as (producer, cluster):
+            requests = cluster.on("produce", topic=TOPIC, times=None)
+            for partition in range(6):
+                _ = producer.send_nowait(TOPIC, b"x" * 300, partition=partition)
+            await producer.flush()
+            assert requests.hits == 3
+
+    @story
+    async def test_a_batch_that_is_larger_goes_alone(self) -> None:
+        async with producing(partitions=3, max_request_size=1_000, batch_size=3_000, linger_ms=500) as (
+            producer,
+            cluster,
+        ):
+            requests = cluster.on("produce", topic=TOPIC, times=None)
+            for _ in range(6):
+                _ = producer.send_nowait(TOPIC, b"x" * 300, partition=1)
+            for partition in (0, 2):
+                _ = producer.send_nowait(TOPIC, b"x", partition=partition)
+            await producer.flush()
+            assert requests.hits == 2
+            assert batches(cluster, 1) == [[b"x" * 300] * 6]
+
+    @story
+    async def test_every_partition_has_its_turn(self) -> None:
+        async with producing(partitions=3, batch_size=0, linger_ms=500, max_request_size=250) as (
+            producer,
+            cluster,
+        ):
+            for partition in range(3):
+                for _ in range(20):
+                    _ = producer.send_nowait(TOPIC, b"x" * 100, partition=partition)
+            cluster.on("produce", topic=TOPIC, after=15).drop()  # a standstill, to count
+            flushing = asyncio.create_task(producer.flush())
+            await settle()
+            counts = [len(batches(cluster, partition)) for partition in range(3)]
+            assert sum(counts) == 15
+            assert max(counts) - min(counts) <= 2
+            flushing.cancel()
+            await asyncio.wait([flushing])
+            await producer.close(0)
+
+    @story
+    async def test_a_broker_that_is_busy_does_not_hold_up_another(self) -> None:
+        async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
+            cluster.freeze_broker(1)
+            stuck = producer.send_nowait(TOPIC, b"v", partition=0)
+            for _ in range(10):
+                await producer.send(TOPIC, b"v", partition=1)
+            assert not stuck.done()
+            cluster.thaw_broker(1)
+            await stuck
+
+    @story
+    async def test_a_broker_that_asks_for_a_pause_gets_it(self) -> None:
+        async with producing(linger_ms=0) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).throttle(2_000)
+            await producer.send(TOPIC, b"a")
+            began_at = now()
+            arrived = cluster.on("produce", topic=TOPIC)
+            future = producer.send_nowait(TOPIC, b"b")
+            await asyncio.sleep(1.9)
+            assert arrived.hits == 0
+            await future
+            assert now() - began_at == pytest.approx(2.0)
+
+    @story
+    async def test_a_retry_waits_for_its_backoff_and_others_go_meanwhile(self) -> None:
+        async with producing(partitions=2, retry_backoff_ms=1_000, linger_ms=0) as (producer, cluster):
+            cluster.on("produce", partition=0, topic=TOPIC).answer(NotEnoughReplicas)
+            began_at = now()
+            retried = producer.send_nowait(TOPIC, b"v", partition=0)
+            await producer.send(TOPIC, b"v", partition=1)
+            assert now() == began_at
+            await retried
+            assert 0.8 <= now() - began_at <= 1.2
+
+
+class TestStickiness:
+    @story
+    async def test_records_without_a_key_share_a_batch_and_then_go_elsewhere(self) -> None:
+        async with producing(partitions=4, batch_size=500, linger_ms=500) as (producer, cluster):
+            futures = [producer.send_nowait(TOPIC, b"x" * 100) for _ in range(40)]
+            await producer.flush()
+            used = [(await future).partition for future in futures]
+            stretches = [used[at] for at in range(len(used)) if at == 0 or used[at] != used[at - 1]]
+            assert len(stretches) == 14, "three fit into each"
+            assert len(set(used)) > 1
+            assert sum(len(batches(cluster, partition)) for partition in range(4)) == 14
+
+    @story
+    async def test_partitions_without_a_leader_are_passed_over(self) -> None:
+        async with producing(brokers=2, partitions=2, linger_ms=0, metadata_max_age_ms=1_000) as (
+            producer,
+            cluster,
+        ):
+            await cluster.stop_broker(2)
+            await asyncio.sleep(3)
+            sent = [await producer.send(TOPIC, b"v") for _ in range(10)]
+            assert {each.partition for each in sent} == {0}
+
+    @story
+    async def test_keys_stay_where_they_are_meanwhile(self) -> None:
+        async with producing(brokers=2, partitions=2, linger_ms=0, metadata_max_age_ms=1_000) as (
+            producer,
+            cluster,
+        ):
+            before = {key: (await producer.send(TOPIC, b"v", b"%d" % key)).partition for key in range(10)}
+            await cluster.stop_broker(2)
+            await asyncio.sleep(3)
+            futures = {key: producer.send_nowait(TOPIC, b"v", b"%d" % key) for key in range(10)}
+            await cluster.start_broker(2)
+            assert {key: (await future).partition for key, future in futures.items()} == before
+
+
+class TestCompression:
+    @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+    @pytest.mark.parametrize("size", [10, 2_000])
+    @story
+    async def test_batches_are_compressed_large_ones_in_a_thread_and_stay_in_order(
+        self, codec: str, size: int
+    ) -> None:
+        async with producing(compression_type=codec, batch_size=200_000) as (producer, cluster):
+            futures = [producer.send_nowait(TOPIC, b"%04d" % number * size) for number in range(60)]
+            await asyncio.gather(*futures)
+            assert values(cluster) == [b"%04d" % number * size for number in range(60)]
+            assert {str(batch.codec) for batch in cluster.batches(TOPIC, 0)} == {codec}
+            counters = producer.metrics()["topics"][TOPIC]
+            if codec != "none":
+                assert counters["bytes_delivered"] < counters["bytes_before_compression"] / 2
+
+
+@story
+async def test_an_idle_producer_does_nothing() -> None:
+    async with producing(partitions=50) as (producer, cluster):
+        await producer.send_many(TOPIC, [b"v"] * 50, partitions=range(50))
+        before = cluster.request_count("produce"), cluster.request_count("metadata")
+        await asyncio.sleep(60)
+        assert (cluster.request_count("produce"), cluster.request_count("metadata")) == before

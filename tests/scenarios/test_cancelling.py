@@ -1,0 +1,204 @@
+"""Cancelling stops the waiting; before the append it also stops the record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from aioproducer import DeliveryTimeout, Interceptor, ProducerError, RecordMetadata, TopicPartition
+from aioproducer.errors import TopicAuthorizationFailed
+from tests.scenarios.story import TOPIC, producing, settle, story, values
+
+
+class Spy(Interceptor):
+    def __init__(self) -> None:
+        self.heard: list[RecordMetadata | ProducerError | None] = []
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+    ) -> None:
+        self.heard.append(metadata or error)
+
+
+class TestSend:
+    @story
+    async def test_before_the_append_the_record_is_not_sent(self) -> None:
+        async with producing(acquainted=False) as (producer, cluster):
+            cluster.on("metadata", topic=TOPIC).delay(0.5)
+            sending = asyncio.create_task(producer.send(TOPIC, b"cancelled"))
+            await settle()
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert sending.cancelled()
+            await producer.send(TOPIC, b"sent")
+            assert values(cluster) == [b"sent"]
+
+    @story
+    async def test_after_the_append_it_goes_on(self) -> None:
+        spy = Spy()
+        async with producing(interceptors=[spy], linger_ms=500) as (producer, cluster):
+            sending = asyncio.create_task(producer.send(TOPIC, b"detached"))
+            await settle()
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert sending.cancelled()
+            await producer.flush()
+            assert values(cluster) == [b"detached"]
+            [*_, heard] = spy.heard
+            assert isinstance(heard, RecordMetadata)
+
+    @story
+    async def test_its_neighbours_in_the_batch_are_not_disturbed(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            sending = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(5)]
+            await settle()
+            sending[2].cancel()
+            sending[4].cancel()
+            outcomes = await asyncio.gather(*sending, return_exceptions=True)
+            assert [each.offset for each in outcomes if isinstance(each, RecordMetadata)] == [0, 1, 3]
+            assert values(cluster) == [b"0", b"1", b"2", b"3", b"4"]
+
+    @story
+    async def test_wait_for_around_it_is_a_cancellation(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            with pytest.raises(TimeoutError) as raised:
+                await asyncio.wait_for(producer.send(TOPIC, b"detached"), 0.1)
+            assert not isinstance(raised.value, ProducerError)
+            await producer.flush()
+            assert values(cluster) == [b"detached"]
+
+
+class TestFutures:
+    @story
+    async def test_cancelling_one_detaches_it(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            future = producer.send_nowait(TOPIC, b"detached")
+            future.cancel()
+            await producer.flush()
+            assert future.cancelled()
+            assert values(cluster) == [b"detached"]
+
+    @story
+    async def test_wait_for_around_one_detaches_it(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            future = producer.send_nowait(TOPIC, b"detached")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(future, 0.1)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await producer.send_nowait(TOPIC, b"detached too")
+            await producer.flush()
+            assert values(cluster) == [b"detached", b"detached too"]
+
+    @story
+    async def test_shielded_it_can_be_waited_for_again(self) -> None:
+        async with producing(linger_ms=500) as (producer, _):
+            future = producer.send_nowait(TOPIC, b"v")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(future), 0.1)
+            assert (await future).offset == 0
+
+    @story
+    async def test_a_cancelled_one_may_belong_to_a_record_that_fails(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
+            cancelled, other = producer.send_nowait(TOPIC, b"a"), producer.send_nowait(TOPIC, b"b")
+            cancelled.cancel()
+            with pytest.raises(TopicAuthorizationFailed):
+                await other
+
+    @story
+    async def test_nobody_has_to_look_at_them(self, caplog: pytest.LogCaptureFixture) -> None:
+        """`story` fails if asyncio complains of an exception that was never retrieved."""
+        spy = Spy()
+        async with producing(interceptors=[spy], linger_ms=500) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
+            with caplog.at_level(logging.WARNING, "aioproducer"):
+                for _ in range(50):
+                    _ = producer.send_nowait(TOPIC, b"v")
+                await producer.flush()
+            lines = [each for each in caplog.messages if each.startswith("batch.failed")]
+            assert len(lines) == 1, "one line per batch, not per record"
+            assert "records=50" in lines[0]
+            assert "error=TopicAuthorizationFailed" in lines[0]
+            assert producer.metrics()["topics"][TOPIC]["records_failed"] == 50
+            assert sum(isinstance(each, TopicAuthorizationFailed) for each in spy.heard) == 50
+
+    @story
+    async def test_looking_late_is_fine(self) -> None:
+        async with producing() as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
+            future = producer.send_nowait(TOPIC, b"v")
+            await producer.flush()
+            for _ in range(2):
+                with pytest.raises(TopicAuthorizationFailed):
+                    await future
+
+
+class TestTimeoutOfTheCall:
+    @story
+    async def test_before_the_first_drain_the_record_is_taken_out(self) -> None:
+        spy = Spy()
+        async with producing(linger_ms=1_000, interceptors=[spy]) as (producer, cluster):
+            others = [producer.send_nowait(TOPIC, b"before")]
+            late = asyncio.create_task(producer.send(TOPIC, b"late", timeout_s=0.5))
+            await settle()
+            others.append(producer.send_nowait(TOPIC, b"after"))
+            with pytest.raises(DeliveryTimeout, match=r"timeout_s=0.5") as raised:
+                await late
+            assert not raised.value.possibly_persisted
+            assert isinstance(raised.value, TimeoutError)
+            assert raised.value.retriable
+            assert [(await each).offset for each in others] == [0, 1]
+            assert values(cluster) == [b"before", b"after"]
+            assert [type(each) for each in spy.heard[-3:]] == [
+                DeliveryTimeout,
+                RecordMetadata,
+                RecordMetadata,
+            ]
+
+    @story
+    async def test_after_it_only_the_waiter_fails(self) -> None:
+        spy = Spy()
+        async with producing(interceptors=[spy]) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).delay(1.0)
+            with pytest.raises(DeliveryTimeout) as raised:
+                await producer.send(TOPIC, b"late", timeout_s=0.5)
+            assert raised.value.possibly_persisted
+            await producer.flush()
+            assert values(cluster) == [b"late"]
+            assert [type(each) for each in spy.heard[1:]] == [RecordMetadata], "the record's own end, once"
+            assert producer.metrics()["topics"][TOPIC]["records_delivered"] == 1
+            assert producer.metrics()["topics"][TOPIC]["records_failed"] == 0
+
+    @story
+    async def test_it_counts_from_the_call(self) -> None:
+        async with producing(acquainted=False, linger_ms=1_000) as (producer, cluster):
+            cluster.on("metadata", topic=TOPIC).delay(0.4)
+            began_at = asyncio.get_running_loop().time()
+            future = await producer.enqueue(TOPIC, b"late", timeout_s=0.5)
+            with pytest.raises(DeliveryTimeout):
+                await future
+            assert asyncio.get_running_loop().time() - began_at == pytest.approx(0.5)
+            await producer.flush()
+            assert values(cluster) == []
+
+    @story
+    async def test_of_zero_is_over_at_once(self) -> None:
+        async with producing() as (producer, cluster):
+            with pytest.raises(DeliveryTimeout):
+                await producer.send(TOPIC, b"late", timeout_s=0)
+            await producer.flush()
+            assert values(cluster) == []
+
+    @story
+    async def test_a_longer_one_than_the_delivery_timeout_changes_nothing(self) -> None:
+        async with producing(delivery_timeout_ms=2_000, request_timeout_ms=1_000) as (producer, cluster):
+            cluster.freeze_broker(1)
+            began_at = asyncio.get_running_loop().time()
+            with pytest.raises(DeliveryTimeout):
+                await producer.send(TOPIC, b"v", timeout_s=60)
+            assert asyncio.get_running_loop().time() - began_at == pytest.approx(2.0, abs=0.11)
+            cluster.thaw_broker(1)

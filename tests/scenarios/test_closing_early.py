@@ -1,0 +1,128 @@
+"""`close` that does not wait for everything: the rest fails, and is counted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import ProducerClosed, SendManyError
+from aioproducer.errors import NotEnoughReplicas
+from tests.scenarios.closing import closed, send, told, unclosed
+from tests.scenarios.story import TOPIC, now, settle, story, values
+
+
+class TestFailingTheRest:
+    @story
+    async def test_at_once_what_was_never_sent_is_surely_not_in_the_log(self) -> None:
+        async with unclosed(linger_ms=60_000) as (producer, cluster):
+            sending = send(producer, 3)
+            await settle()
+            assert await producer.close(0) == 3
+            await closed(sending, possibly_persisted=False)
+            assert values(cluster) == []
+
+    @story
+    async def test_at_once_what_was_sent_may_be_in_the_log(self) -> None:
+        async with unclosed(linger_ms=0) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).delay(1.0)
+            sending = send(producer, 3)
+            await settle()
+            assert await producer.close(0) == 3
+            await closed(sending, possibly_persisted=True)
+
+    @story
+    async def test_after_a_while(self) -> None:
+        async with unclosed(linger_ms=0, brokers=2, partitions=2) as (producer, cluster):
+            cluster.freeze_broker(2)
+            delivered = asyncio.create_task(producer.send(TOPIC, b"v", partition=0))
+            stuck = [asyncio.create_task(producer.send(TOPIC, b"v", partition=1)) for _ in range(4)]
+            await settle()
+            began_at = now()
+            assert await producer.close(2.5) == 4
+            assert now() - began_at == 2.5
+            await delivered
+            await closed(stuck)
+
+    @pytest.mark.parametrize("timeout_s", [0, 0.5])
+    @story
+    async def test_calls_that_wait_for_memory(self, timeout_s: float) -> None:
+        async with unclosed(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
+            cluster.freeze_broker(1)
+            sending = send(producer, 5, b"x" * 400)
+            await settle()
+            assert await producer.close(timeout_s) == 5
+            await closed(sending)
+
+    @story
+    async def test_calls_that_wait_for_metadata(self) -> None:
+        async with unclosed() as (producer, cluster):
+            cluster.on("metadata", topic="slow", times=None).drop()
+            sending = send(producer, 3, topic="slow")
+            knowing = asyncio.create_task(producer.partitions_for("slow"))
+            await settle()
+            assert await producer.close(0) == 3
+            await closed(sending, possibly_persisted=False)
+            assert isinstance(knowing.exception(), ProducerClosed)
+
+    @story
+    async def test_every_record_of_a_bulk_call_is_counted(self) -> None:
+        async with unclosed(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
+            cluster.freeze_broker(1)
+            many = asyncio.create_task(producer.send_many(TOPIC, [b"x" * 100] * 50))
+            await settle()
+            assert await producer.close(0) == 50
+            with pytest.raises(SendManyError) as raised:
+                await many
+            assert {type(each) for each in raised.value.result.failures.values()} == {ProducerClosed}
+            assert len(raised.value.result.failures) == 50
+
+    @story
+    async def test_a_bulk_call_between_two_chunks(self) -> None:
+        async with unclosed(buffer_memory=100_000_000) as (producer, _):
+            many = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 20_000))
+            await asyncio.sleep(0)
+            failed = await producer.close(0)
+            assert now() < 1
+            with pytest.raises(SendManyError) as raised:
+                await many
+            assert failed == len(raised.value.result.failures) == 20_000
+
+    @story
+    async def test_in_the_middle_of_retries(self) -> None:
+        async with unclosed() as (producer, cluster):
+            cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)
+            sending = send(producer, 2)
+            await asyncio.sleep(1)
+            assert await producer.close(0) == 2
+            await closed(sending, possibly_persisted=False)
+
+    @story
+    async def test_with_all_brokers_away(self) -> None:
+        async with unclosed(brokers=2, partitions=2) as (producer, cluster):
+            for node_id in (1, 2):
+                await cluster.stop_broker(node_id)
+            sending = send(producer, 4)
+            await asyncio.sleep(3)
+            assert producer.state == "degraded"
+            assert await producer.close(1) == 4
+            await closed(sending)
+
+    @story
+    async def test_while_large_batches_are_compressed(self) -> None:
+        async with unclosed(compression_type="gzip", batch_size=1_000_000, linger_ms=0) as (producer, _):
+            sending = send(producer, 5, b"x" * 100_000)
+            await settle()  # no time passes while a thread is out
+            failed = await producer.close(0)
+            outcomes = await asyncio.gather(*sending, return_exceptions=True)
+            assert [type(each) for each in outcomes].count(ProducerClosed) == failed
+
+    @story
+    async def test_metadata_and_memory_that_come_at_the_same_moment_are_too_late(self) -> None:
+        """Whoever was just woken must not append to a producer that is closed: nobody would ever send it."""
+        async with unclosed(acquainted=False, delivery_timeout_ms=60_000) as (producer, _):
+            [sending] = send(producer)
+            await told(producer, TOPIC)
+            assert await producer.close(0) == 1
+            assert now() < 1
+            await closed([sending], possibly_persisted=False)

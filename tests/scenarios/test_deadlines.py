@@ -1,0 +1,184 @@
+"""The delivery timeout ends a record wherever it is, and tells whether it may be in the log."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer import DeliveryTimeout, MetadataTimeout, Producer
+from aioproducer.errors import NotEnoughReplicas, RequestTimedOut
+from aioproducer.testing import Cluster
+from tests.scenarios.story import TICK_S, TOPIC, now, producing, story, values
+
+OPTIONS: dict[str, Any] = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 2_000, "linger_ms": 0}
+DELIVERY_S = 3.0
+
+
+async def expires(future: asyncio.Future[Any], began_at: float) -> DeliveryTimeout:
+    """Check that *future* fails by its deadline and one tick; return why."""
+    with pytest.raises(DeliveryTimeout) as raised:
+        await future
+    assert DELIVERY_S <= now() - began_at <= DELIVERY_S + TICK_S + 1e-6
+    return raised.value
+
+
+async def pause(producer: Producer, cluster: Cluster, ms: int) -> None:
+    """Have the broker ask for a pause: what is sent next is written so much later, and expires before its request."""
+    cluster.on("produce", topic=TOPIC).throttle(ms)
+    await producer.send(TOPIC, b"pause")
+
+
+@story
+async def test_a_record_without_a_connection_expires_unsent() -> None:
+    async with producing(**OPTIONS) as (producer, cluster):
+        await cluster.stop_broker(1)
+        began_at = now()
+        error = await expires(producer.send_nowait(TOPIC, b"v"), began_at)
+        assert not error.possibly_persisted
+        assert "0 attempts" in str(error)
+        assert "could not be sent to its leader, node 1" in str(error) or "no leader" in str(error)
+        await cluster.start_broker(1)
+        assert (await producer.send(TOPIC, b"next")).offset == 0
+
+
+@story
+async def test_a_record_without_a_leader_expires_unsent() -> None:
+    async with producing(brokers=2, partitions=2, **OPTIONS) as (producer, cluster):
+        await cluster.stop_broker(2)
+        await asyncio.sleep(1)
+        began_at = now()
+        error = await expires(producer.send_nowait(TOPIC, b"v", partition=1), began_at)
+        assert not error.possibly_persisted
+        await producer.send(TOPIC, b"elsewhere", partition=0)
+
+
+@story
+async def test_a_record_in_flight_expires_and_may_be_in_the_log() -> None:
+    async with producing(**OPTIONS) as (producer, cluster):
+        await pause(producer, cluster, 1_500)
+        cluster.on("produce", topic=TOPIC).delay(5.0)
+        began_at = now()
+        error = await expires(producer.send_nowait(TOPIC, b"v"), began_at)
+        assert error.possibly_persisted
+        assert "has not answered" in str(error)
+
+
+@story
+async def test_a_record_in_backoff_expires_and_tells_the_last_error() -> None:
+    async with producing(**OPTIONS, retry_backoff_ms=2_000, retry_backoff_max_ms=5_000) as (
+        producer,
+        cluster,
+    ):
+        cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)
+        began_at = now()
+        error = await expires(producer.send_nowait(TOPIC, b"v"), began_at)
+        assert not error.possibly_persisted, "every attempt was refused"
+        assert isinstance(error.__cause__, NotEnoughReplicas)
+        assert "last error: NotEnoughReplicas" in str(error)
+
+
+@story
+async def test_one_uncertain_attempt_among_refusals_leaves_it_open() -> None:
+    async with producing(**OPTIONS) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).answer(RequestTimedOut, before_append=False)
+        cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)
+        error = await expires(producer.send_nowait(TOPIC, b"v"), now())
+        assert error.possibly_persisted
+        assert values(cluster) == [b"v"]
+
+
+@story
+async def test_a_record_that_waits_for_metadata_has_no_longer_than_that() -> None:
+    async with producing(**OPTIONS, max_block_ms=60_000) as (producer, cluster):
+        cluster.on("metadata", topic="slow", times=None).drop()
+        began_at = now()
+        with pytest.raises(MetadataTimeout):
+            await producer.send("slow", b"v")
+        assert now() - began_at == pytest.approx(DELIVERY_S)
+
+
+@story
+async def test_the_time_spent_waiting_counts() -> None:
+    async with producing(acquainted=False, **OPTIONS) as (producer, cluster):
+        cluster.on("metadata", topic=TOPIC).delay(0.9)
+        began_at = now()
+        future = await producer.enqueue(TOPIC, b"v")
+        assert now() - began_at >= 0.9
+        cluster.on("produce", times=None).answer(NotEnoughReplicas)
+        await expires(future, began_at)
+
+
+@story
+async def test_a_batch_expires_with_its_oldest_record() -> None:
+    async with producing(**OPTIONS | {"linger_ms": 1_000}) as (producer, cluster):
+        await cluster.stop_broker(1)
+        began_at = now()
+        first = producer.send_nowait(TOPIC, b"first")
+        await asyncio.sleep(0.8)
+        second = producer.send_nowait(TOPIC, b"second")
+        await expires(first, began_at)
+        assert isinstance(second.exception(), DeliveryTimeout)
+        assert second.exception() is not first.exception()
+
+
+@story
+async def test_an_expired_batch_takes_no_sequence_with_it() -> None:
+    async with producing(**OPTIONS) as (producer, cluster):
+        await producer.send(TOPIC, b"a")
+        await cluster.stop_broker(1)
+        with pytest.raises(DeliveryTimeout):
+            await producer.send(TOPIC, b"expired")
+        await cluster.start_broker(1)
+        await producer.send(TOPIC, b"b")
+        batches = cluster.batches(TOPIC, 0)
+        assert [(batch.producer_epoch, batch.base_sequence) for batch in batches] == [(0, 0), (0, 1)]
+
+
+@story
+async def test_an_abandoned_batch_does_not_desynchronise_the_sequences() -> None:
+    async with producing(**OPTIONS) as (producer, cluster):
+        await pause(producer, cluster, 1_500)
+        cluster.on("produce", topic=TOPIC).delay(1.8)
+        with pytest.raises(DeliveryTimeout):
+            await producer.send(TOPIC, b"abandoned")
+        sent = [await producer.send(TOPIC, b"%d" % number) for number in range(3)]
+        log = values(cluster)
+        assert [log[each.offset] for each in sent] == [b"0", b"1", b"2"]
+        assert b"abandoned" in log
+        assert len(log) == len(set(log)), "nothing twice"
+
+
+@story
+async def test_the_request_timeout_is_the_connections_and_the_record_goes_on() -> None:
+    async with producing(request_timeout_ms=1_000, delivery_timeout_ms=60_000, linger_ms=0) as (
+        producer,
+        cluster,
+    ):
+        cluster.on("produce", topic=TOPIC).drop()
+        began_at = now()
+        sent = await producer.send(TOPIC, b"v")
+        assert sent.offset == 0
+        assert 1 <= now() - began_at <= 1.5
+
+
+@story
+async def test_everything_is_settled_in_time_while_a_broker_is_away_for_good() -> None:
+    async with producing(brokers=2, partitions=2, **OPTIONS, buffer_memory=3_000, max_block_ms=10_000) as (
+        producer,
+        cluster,
+    ):
+        await cluster.stop_broker(2)
+        sending = []
+        for number in range(60):
+            sending.append(
+                (now(), asyncio.create_task(producer.send(TOPIC, b"x" * 100, partition=number % 2)))
+            )
+            await asyncio.sleep(0.05)
+        for called_at, task in sending:
+            await asyncio.wait([task], timeout=called_at + DELIVERY_S + TICK_S + 1e-6 - now())
+            assert task.done()
+        delivered = [task.exception() is None for _, task in sending]
+        assert delivered[0::2] == [True] * 30
+        assert delivered[1::2] == [False] * 30

@@ -1,0 +1,170 @@
+"""What a producer tells about itself and the cluster, and what becomes of it when a bug strikes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from aioproducer import (
+    MetadataTimeout,
+    ProducerClosed,
+    ProducerError,
+    SendManyError,
+    TopicAuthorizationFailed,
+)
+from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.loop import Sender
+from tests.scenarios.story import TOPIC, now, producing, settle, story
+
+
+class TestMetrics:
+    @story
+    async def test_they_count_what_became_of_the_records(self) -> None:
+        async with producing(brokers=2, partitions=2, linger_ms=100) as (producer, cluster):
+            await producer.send_many(TOPIC, [b"x" * 10] * 5, partition=0)
+            cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
+            with pytest.raises(SendManyError):
+                await producer.send_many(TOPIC, [b"x"] * 3, partition=1)
+            metrics = producer.metrics()
+            assert set(metrics) == {"producer", "topics", "nodes"}
+            orders = metrics["topics"][TOPIC]
+            assert (orders["records_delivered"], orders["records_failed"], orders["batches_delivered"]) == (
+                5,
+                3,
+                1,
+            )
+            assert 50 < orders["bytes_delivered"] <= orders["bytes_before_compression"]
+            assert metrics["producer"]["records_delivered"] == 5 + 2, "two to get acquainted"
+            assert set(metrics["nodes"]) == {1, 2}
+
+    @story
+    async def test_they_tell_what_is_in_use_now(self) -> None:
+        async with producing(buffer_memory=1_000, linger_ms=0) as (producer, cluster):
+            idle = producer.metrics()["producer"]
+            assert (idle["buffer_used_bytes"], idle["buffer_limit_bytes"]) == (0, 1_000)
+            cluster.on("produce", topic=TOPIC).delay(1.0)
+            sending = [asyncio.create_task(producer.send(TOPIC, b"x" * 700)) for _ in range(3)]
+            await settle()
+            busy = producer.metrics()
+            assert 700 < busy["producer"]["buffer_used_bytes"] < 1_000
+            assert busy["producer"]["calls_waiting"] == 2
+            assert busy["producer"]["batches_unfinished"] == 1
+            assert busy["nodes"][1]["connected"]
+            assert busy["nodes"][1]["in_flight"] >= 1
+            await asyncio.gather(*sending)
+
+    @story
+    async def test_they_tell_which_nodes_are_connected(self) -> None:
+        async with producing(brokers=2, partitions=2) as (producer, cluster):
+            await cluster.stop_broker(2)
+            await settle()
+            nodes = producer.metrics()["nodes"]
+            assert [nodes[node_id]["connected"] for node_id in sorted(nodes)] == [True, False][: len(nodes)]
+
+
+class TestPartitionsFor:
+    @story
+    async def test_it_waits_for_the_metadata(self) -> None:
+        async with producing(acquainted=False, partitions=3) as (producer, cluster):
+            cluster.on("metadata", topic=TOPIC).delay(0.5)
+            assert await producer.partitions_for(TOPIC) == frozenset({0, 1, 2})
+            assert now() == pytest.approx(0.5)
+
+    @story
+    async def test_partitions_that_are_added_are_seen_in_time(self) -> None:
+        async with producing(partitions=1, metadata_max_age_ms=1_000) as (producer, cluster):
+            cluster.add_partitions(TOPIC, 3)
+            assert (await producer.send(TOPIC, b"v", partition=2)).partition == 2, "asked for at once"
+            cluster.add_partitions(TOPIC, 4)
+            await asyncio.sleep(2)
+            assert await producer.partitions_for(TOPIC) == frozenset(range(4))
+
+    @story
+    async def test_what_does_not_come_in_time_is_a_metadata_timeout(self) -> None:
+        async with producing(max_block_ms=1_000) as (producer, cluster):
+            cluster.on("metadata", topic="slow", times=None).drop()
+            with pytest.raises(MetadataTimeout, match="slow"):
+                await producer.partitions_for("slow")
+
+    @story
+    async def test_what_the_cluster_says_against_a_topic_is_raised_at_once(self) -> None:
+        async with producing() as (producer, cluster):
+            cluster.on("metadata", topic="secret", times=None).answer(TopicAuthorizationFailed)
+            for call in (producer.partitions_for("secret"), producer.send("secret", b"v")):
+                with pytest.raises(TopicAuthorizationFailed, match="secret"):
+                    await call
+            assert now() < 5
+
+    @story
+    async def test_cancelling_it_stops_the_waiting(self) -> None:
+        async with producing() as (producer, cluster):
+            cluster.on("metadata", topic="slow", times=None).drop()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.partitions_for("slow"), 0.1)
+
+
+class TestABug:
+    """The sender dies: everybody hears of it at once, and nobody's own task is cancelled."""
+
+    @story
+    async def test_every_waiter_fails_with_the_cause(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bug = LookupError("a bug")
+
+        def fail(_: Sender) -> None:
+            raise bug
+
+        async with producing(linger_ms=60_000, buffer_memory=2_000) as (producer, cluster):
+            cluster.on("metadata", topic="slow", times=None).drop()
+            waiting = [
+                asyncio.create_task(producer.send(TOPIC, b"in a batch")),
+                asyncio.create_task(producer.send(TOPIC, b"in another")),
+                asyncio.create_task(producer.send("slow", b"for metadata")),
+                asyncio.create_task(producer.send_many("slow", [b"behind it"])),
+            ]
+            await settle()
+            began_at = now()
+            monkeypatch.setattr(Sender, "_turn", fail)
+            with caplog.at_level(logging.ERROR):
+                flushing = asyncio.create_task(producer.flush())
+                outcomes = await asyncio.gather(*waiting, flushing, return_exceptions=True)
+            assert now() == began_at
+            assert "sender.crashed" in caplog.text
+            errors = [each for each in outcomes[:4] if isinstance(each, ProducerError)]
+            assert len(errors) == 4
+            for error in errors[:3]:
+                assert error.__cause__ is bug
+                assert "died of a bug" in str(error)
+            assert len({id(error) for error in errors}) == 4
+            assert outcomes[4] is None, "flush waits for outcomes, good or bad"
+            task = asyncio.current_task()
+            assert task is not None
+            assert not task.cancelling()
+            with pytest.raises(ProducerClosed) as refused:
+                await producer.send(TOPIC, b"later")
+            assert refused.value.__cause__ is bug
+            assert await producer.close() == 0
+
+    @story
+    async def test_one_while_an_answer_is_handled_is_no_different(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bug = LookupError("a bug")
+
+        def fail(*_: object) -> None:
+            raise bug
+
+        async with producing(partitions=2) as (producer, _):
+            monkeypatch.setattr(AnswerHandler, "_settle", fail)
+            outcomes = await asyncio.gather(
+                *(producer.send(TOPIC, b"v", partition=partition) for partition in range(2)),
+                return_exceptions=True,
+            )
+            for error in outcomes:
+                assert isinstance(error, ProducerError)
+                assert error.__cause__ is bug
+                assert error.possibly_persisted
+            assert now() < 1

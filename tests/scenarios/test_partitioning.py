@@ -1,0 +1,103 @@
+"""Where records go, and whose choice it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from aioproducer import (
+    Murmur3Partitioner,
+    ProducerError,
+    RoundRobinPartitioner,
+)
+from aioproducer.cluster.murmur2 import murmur2
+from tests.scenarios.story import TOPIC, producing, story, values
+
+
+class TestPartitioners:
+    @story
+    async def test_keys_land_where_the_jvm_client_puts_them(self) -> None:
+        async with producing(partitions=7) as (producer, _):
+            for number in range(20):
+                key = b"customer-%d" % number
+                sent = await producer.send(TOPIC, b"v", key=key)
+                assert sent.partition == (murmur2(key) & 0x7FFFFFFF) % 7
+
+    @story
+    async def test_a_partition_that_is_given_wins(self) -> None:
+        async with producing(partitions=7) as (producer, _):
+            assert (await producer.send(TOPIC, b"v", key=b"k", partition=5)).partition == 5
+
+    @story
+    async def test_round_robin(self) -> None:
+        async with producing(partitions=3, partitioner=RoundRobinPartitioner()) as (producer, _):
+            sent = [await producer.send(TOPIC, b"v") for _ in range(6)]
+            assert [each.partition for each in sent] == [0, 1, 2, 0, 1, 2]
+
+    @story
+    async def test_murmur3_is_another_one(self) -> None:
+        async with (
+            producing(partitions=50) as (default, _),
+            producing(partitions=50, partitioner=Murmur3Partitioner()) as (other, _),
+        ):
+            keys = [b"%d" % number for number in range(20)]
+            ours = [(await default.send(TOPIC, b"v", key)).partition for key in keys]
+            theirs = [(await other.send(TOPIC, b"v", key)).partition for key in keys]
+            assert ours != theirs
+            assert theirs == [(await other.send(TOPIC, b"v", key)).partition for key in keys]
+
+    @story
+    async def test_a_function_as_written_for_other_clients(self) -> None:
+        asked: list[tuple[bytes | None, Sequence[int], Sequence[int]]] = []
+
+        def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
+            asked.append((key, partitions, available))
+            return 2 if key else 1
+
+        async with producing(partitions=3, partitioner=choose) as (producer, _):
+            assert (await producer.send(TOPIC, b"v", key=b"k")).partition == 2
+            assert (await producer.send(TOPIC, b"v")).partition == 1
+            result = await producer.send_many(TOPIC, [b"a", b"b"], keys=[b"k", None])
+            assert [result.partition(0), result.partition(1)] == [2, 1]
+            assert asked[0] == (b"k", [0, 1, 2], [0, 1, 2])
+
+    @story
+    async def test_a_class_of_ones_own(self) -> None:
+        class ByLength:
+            keyless_is_sticky: ClassVar[bool] = True
+
+            def partition(
+                self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
+            ) -> int | None:
+                return None if key is None else len(key) % partition_count
+
+        async with producing(partitions=3, partitioner=ByLength()) as (producer, _):
+            assert [(await producer.send(TOPIC, b"v", key=b"k" * size)).partition for size in (1, 2, 3)] == [
+                1,
+                2,
+                0,
+            ]
+
+    @pytest.mark.parametrize("chosen", [-1, 3, None, "0"])
+    @story
+    async def test_one_that_fails_or_chooses_nonsense_fails_the_call(self, chosen: Any) -> None:
+        async with producing(acquainted=False, partitions=3, partitioner=lambda *_: chosen) as (
+            producer,
+            cluster,
+        ):
+            for _ in range(2):
+                with pytest.raises(
+                    ProducerError, match="the partitioner failed for a record of 'orders'"
+                ) as raised:
+                    await producer.send(TOPIC, b"v")
+                assert raised.value.__cause__ is not None
+            assert [values(cluster, partition) for partition in range(3)] == [[], [], []]
+
+    @story
+    async def test_keys_may_be_ignored(self) -> None:
+        async with producing(partitions=5, partitioner_ignore_keys=True, linger_ms=100) as (producer, _):
+            futures = [producer.send_nowait(TOPIC, b"v", key=b"%d" % number) for number in range(10)]
+            await producer.flush()
+            assert len({(await future).partition for future in futures}) == 1

@@ -1,0 +1,191 @@
+"""What heals by itself, and how soon; the matrix of faults is in `faults/`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import DeliveryTimeout, TopicAuthorizationFailed
+from aioproducer.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber
+from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+
+
+class TestIdleTopics:
+    """A topic that nothing was sent to for `metadata_max_idle_ms` is forgotten, and known again when it is used."""
+
+    @story
+    async def test_what_is_sent_after_a_long_pause_is_stored(self) -> None:
+        """Sequences that began anew under the same epoch would be taken for the first records sent again."""
+        async with producing(metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            await asyncio.sleep(60)
+            assert producer._engine is not None
+            assert TOPIC not in producer._engine.accumulator.topics
+            assert (await producer.send(TOPIC, b"after")).offset == 1
+            assert values(cluster) == [b"before", b"after"]
+            first, second = cluster.batches(TOPIC, 0)
+            assert (first.producer_id, second.producer_id) == (first.producer_id, first.producer_id)
+            assert (second.producer_epoch, second.base_sequence) == (first.producer_epoch + 1, 0)
+
+    @story
+    async def test_also_when_a_call_was_waiting_for_the_topic_then(self) -> None:
+        async with producing(
+            metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000, buffer_memory=1_000, linger_ms=0
+        ) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            cluster.create_topic("other")
+            cluster.on("produce", topic="other").delay(20.0)
+            hog = asyncio.create_task(producer.send("other", b"x" * 800))
+            await asyncio.sleep(0.1)
+            waiting = asyncio.create_task(producer.send(TOPIC, b"x" * 500))
+            await asyncio.gather(hog, waiting)
+            await asyncio.sleep(60)
+            await producer.send(TOPIC, b"after")
+            assert values(cluster) == [b"before", b"x" * 500, b"after"]
+
+    @story
+    async def test_a_record_that_outlasts_the_idle_time_is_not_forgotten(self) -> None:
+        async with producing(metadata_max_idle_ms=5_000, request_timeout_ms=1_000) as (producer, cluster):
+            await cluster.stop_broker(1)
+            future = producer.send_nowait(TOPIC, b"v")
+            await asyncio.sleep(30)
+            await cluster.start_broker(1)
+            healed_at = now()
+            assert (await future).offset == 0
+            assert now() - healed_at < 5
+
+
+class TestSequences:
+    @story
+    async def test_a_gap_is_closed_by_a_new_epoch_and_nobody_else_suffers(self) -> None:
+        async with producing(linger_ms=0) as (producer, cluster):
+            await producer.send(TOPIC, b"first")
+            cluster.on("produce", topic=TOPIC, after=1).answer(TopicAuthorizationFailed)
+            futures = []
+            for number in range(5):
+                futures.append(producer.send_nowait(TOPIC, b"%d" % number))
+                await settle()
+            await producer.flush()
+            assert [type(future.exception()) for future in futures].count(TopicAuthorizationFailed) == 1
+            assert values(cluster) == [b"first", b"0", b"2", b"3", b"4"]
+            epochs = [batch.producer_epoch for batch in cluster.batches(TOPIC, 0)]
+            assert epochs == sorted(epochs)
+            assert epochs[-1] == 1
+
+    @story
+    async def test_other_partitions_move_on_when_theirs_are_settled(self) -> None:
+        async with producing(partitions=2, linger_ms=0) as (producer, cluster):
+            for partition in range(2):
+                await producer.send(TOPIC, b"v", partition=partition)
+            cluster.on("produce", topic=TOPIC, partition=0).answer(TopicAuthorizationFailed)
+            with pytest.raises(TopicAuthorizationFailed):
+                await producer.send(TOPIC, b"v", partition=0)
+            for partition in range(2):
+                await producer.send(TOPIC, b"w", partition=partition)
+            stamps = [
+                [(batch.producer_epoch, batch.base_sequence) for batch in cluster.batches(TOPIC, partition)]
+                for partition in range(2)
+            ]
+            assert stamps == [[(0, 0), (1, 0)], [(0, 0), (1, 0)]]
+
+    @story
+    async def test_a_broker_that_lost_count_is_given_a_new_epoch(self) -> None:
+        async with producing(linger_ms=0) as (producer, cluster):
+            await producer.send(TOPIC, b"a")
+            cluster.on("produce", topic=TOPIC, times=5).answer(OutOfOrderSequenceNumber)
+            futures = []
+            for number in range(5):
+                futures.append(producer.send_nowait(TOPIC, b"%d" % number))
+                await settle()
+            assert [(await future).offset for future in futures] == [1, 2, 3, 4, 5]
+            assert values(cluster)[1:] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+class TestBrokers:
+    @story
+    async def test_a_leader_that_moves_is_followed_at_once(self) -> None:
+        async with producing(brokers=2, linger_ms=0, retry_backoff_ms=100) as (producer, cluster):
+            await producer.send(TOPIC, b"a")
+            cluster.move_leader(TOPIC, 0, to_broker=2)
+            moved_at = now()
+            await producer.send(TOPIC, b"b")
+            assert now() - moved_at < 0.2
+            assert cluster.produce_requests(TOPIC, 0)[-2:] == [1, 2]
+
+    @story
+    async def test_stale_metadata_that_names_the_old_leader_does_not_confuse_it(self) -> None:
+        async with producing(brokers=2, linger_ms=0) as (producer, cluster):
+            await producer.send(TOPIC, b"a")
+            cluster.on("produce", topic=TOPIC, times=2).answer(NotLeaderOrFollower)
+            assert (await producer.send(TOPIC, b"b")).offset == 1
+
+    @pytest.mark.parametrize("failover", [False, True])
+    @story
+    async def test_a_broker_that_is_away_for_a_while_costs_time_and_no_records(
+        self, *, failover: bool
+    ) -> None:
+        options = {"retry_backoff_max_ms": 100, "reconnect_backoff_max_ms": 100}
+        async with producing(brokers=3, partitions=3, linger_ms=0, **options) as (producer, cluster):  # type: ignore[arg-type]
+            sending = []
+            for number in range(60):
+                if number == 10:
+                    await cluster.stop_broker(2, failover=failover)
+                if number == 40:
+                    await cluster.start_broker(2)
+                sending.append(
+                    asyncio.create_task(producer.send(TOPIC, b"%02d" % number, partition=number % 3))
+                )
+                await asyncio.sleep(0.1)
+            back_at = now()
+            await asyncio.gather(*sending)
+            assert now() - back_at < 0.2
+            for partition in range(3):
+                log = values(cluster, partition)
+                assert log == [b"%02d" % number for number in range(partition, 60, 3)]
+
+    @story
+    async def test_all_brokers_away_for_a_while_cost_time_and_no_records(self) -> None:
+        options = {"retry_backoff_max_ms": 100, "reconnect_backoff_max_ms": 100}
+        async with producing(brokers=2, partitions=2, linger_ms=0, **options) as (producer, cluster):  # type: ignore[arg-type]
+            for node_id in (1, 2):
+                await cluster.stop_broker(node_id)
+            sending = [
+                asyncio.create_task(producer.send(TOPIC, b"v", partition=number % 2)) for number in range(10)
+            ]
+            await asyncio.sleep(5)
+            assert producer.state == "degraded"
+            for node_id in (1, 2):
+                await cluster.start_broker(node_id)
+            back_at = now()
+            await asyncio.gather(*sending)
+            assert now() - back_at < 0.2
+            assert producer.state == "ready"
+
+    @story
+    async def test_a_frozen_broker_holds_up_its_own_partitions_only(self) -> None:
+        async with producing(
+            brokers=2, partitions=2, delivery_timeout_ms=5_000, request_timeout_ms=2_000
+        ) as (
+            producer,
+            cluster,
+        ):
+            cluster.freeze_broker(1)
+            stuck = asyncio.create_task(producer.send(TOPIC, b"v", partition=0))
+            for _ in range(20):
+                await producer.send(TOPIC, b"v", partition=1)
+            with pytest.raises(DeliveryTimeout):
+                await stuck
+            cluster.thaw_broker(1)
+            await producer.send(TOPIC, b"w", partition=0)
+
+    @story
+    async def test_a_topic_that_is_deleted_and_made_anew_is_written_to(self) -> None:
+        async with producing(partitions=2, metadata_max_age_ms=1_000) as (producer, cluster):
+            await producer.send(TOPIC, b"old", partition=1)
+            cluster.delete_topic(TOPIC)
+            cluster.create_topic(TOPIC, 1)
+            await asyncio.sleep(2)
+            assert (await producer.send(TOPIC, b"new")).offset == 0
+            with pytest.raises(ValueError, match="partition=1"):
+                await producer.send(TOPIC, b"gone", partition=1)

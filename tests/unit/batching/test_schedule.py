@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.queues import TopicQueues
+from aioproducer.batching.schedule import Schedule
+from aioproducer.batching.state import BatchState
+from aioproducer.cluster.snapshot import NO_LEADER
+from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.records.sizes import BATCH_OVERHEAD
+from tests.unit.workbench import TOPIC, batching_settings
+
+NOW = 100.0
+ALL = 2**31
+
+
+class Floor:
+    """A schedule and the queues of one topic, without an accumulator."""
+
+    def __init__(self, *leaders: int, identified: bool = True, **settings: Any) -> None:
+        self.identities = IdentityKeeper()
+        if identified:
+            self.identities.assign(7, 0)
+        self.queues = TopicQueues(TOPIC, batching_settings(**settings), self.identities)
+        self.queues.update(leaders)
+        self.schedule = Schedule(self.identities)
+
+    def batch(self, partition: int = 0, *, size: int = BATCH_OVERHEAD) -> Batch:
+        """Put a sealed batch into a queue, and offer that."""
+        batch = self.open(partition, size=size)
+        batch.queue.seal(batch)
+        self.schedule.offer(batch.queue, NOW)
+        return batch
+
+    def open(self, partition: int = 0, *, size: int = BATCH_OVERHEAD) -> Batch:
+        queue = self.queues[partition]
+        batch = Batch(queue, queue.next_order(), created_at=NOW, deadline=NOW + 120)
+        batch.columns.append(b"value", None, (), 0)
+        batch.size = size
+        queue.batches.append(batch)
+        queue.open = batch
+        return batch
+
+    def drain(self, node_id: int = 1, max_bytes: int = ALL) -> list[Batch]:
+        return self.schedule.drain(node_id, NOW, max_bytes)
+
+    def update(self, *leaders: int) -> None:
+        self.schedule.offer_all(self.queues.update(leaders), NOW)
+
+
+def settle(batch: Batch) -> None:
+    batch.queue.remove(batch)
+    batch.move(BatchState.DELIVERED)
+    assert batch.stamp is not None
+    batch.queue.sequences.acknowledge(batch.stamp)
+
+
+def test_nothing_is_ready_at_first() -> None:
+    floor = Floor(1)
+    assert floor.schedule.nodes() == []
+    assert floor.schedule.next_due() is None
+    assert floor.drain() == []
+
+
+def test_what_is_due_is_ready_for_the_node_that_leads_it() -> None:
+    floor = Floor(1, 2)
+    one, other = floor.batch(0), floor.batch(1)
+    assert floor.schedule.nodes() == [1, 2]
+    assert floor.drain(1) == [one]
+    assert floor.schedule.nodes() == [2]
+    assert floor.drain(2) == [other]
+    assert floor.schedule.nodes() == []
+
+
+def test_offering_a_queue_twice_is_offering_it_once() -> None:
+    floor = Floor(1)
+    batch = floor.batch()
+    floor.schedule.offer(batch.queue, NOW)
+    assert floor.drain() == [batch]
+    assert floor.drain() == []
+
+
+def test_a_request_has_one_batch_per_partition_and_what_is_left_is_ready_again() -> None:
+    floor = Floor(1, 1)
+    settle_first = floor.batch(0)
+    assert floor.drain() == [settle_first]
+    settle(settle_first)
+    first, second, other = floor.batch(0), floor.batch(0), floor.batch(1)
+    assert floor.drain() == [first, other]
+    assert floor.schedule.nodes() == [1]
+    assert floor.drain() == [second]
+
+
+def test_a_request_is_no_larger_than_its_limit_and_the_one_that_did_not_fit_is_the_next() -> None:
+    floor = Floor(1, 1, 1)
+    batches = [floor.batch(partition, size=400) for partition in range(3)]
+    assert floor.drain(max_bytes=1000) == batches[:2]
+    assert floor.schedule.nodes() == [1]
+    more = floor.batch(0)  # behind it, though the partition was the first before
+    settle(batches[0])
+    floor.schedule.offer(more.queue, NOW)
+    assert floor.drain(max_bytes=1000) == [batches[2], more]
+
+
+def test_a_batch_larger_than_a_request_goes_alone() -> None:
+    floor = Floor(1, 1)
+    large, small = floor.batch(0, size=5000), floor.batch(1)
+    assert floor.drain(max_bytes=1000) == [large]
+    assert floor.drain(max_bytes=1000) == [small]
+
+
+def test_a_queue_whose_batch_has_gone_meanwhile_is_passed_over() -> None:
+    floor = Floor(1, 1)
+    expired, alive = floor.batch(0), floor.batch(1)
+    expired.queue.remove(expired)
+    assert floor.drain() == [alive]
+    assert floor.schedule.nodes() == []
+
+
+def test_a_partition_follows_its_leader_at_once() -> None:
+    floor = Floor(1)
+    batch = floor.batch()
+    floor.update(2)
+    assert floor.schedule.nodes() == [2]
+    assert floor.drain(1) == []
+    assert floor.drain(2) == [batch]
+
+
+def test_without_a_leader_a_partition_waits_and_its_topic_is_named() -> None:
+    floor = Floor(NO_LEADER)
+    batch = floor.batch()
+    assert floor.schedule.nodes() == []
+    assert floor.schedule.leaderless_topics() == {TOPIC}
+    floor.update(3)
+    assert floor.schedule.leaderless_topics() == set()
+    assert floor.drain(3) == [batch]
+
+
+def test_a_partition_that_loses_its_leader_is_no_longer_ready() -> None:
+    floor = Floor(1)
+    floor.batch()
+    floor.update(NO_LEADER)
+    assert floor.schedule.nodes() == []
+    assert floor.schedule.leaderless_topics() == {TOPIC}
+
+
+def test_a_topic_of_which_everything_has_expired_needs_no_leader() -> None:
+    floor = Floor(NO_LEADER)
+    batch = floor.batch()
+    batch.queue.remove(batch)
+    assert floor.schedule.leaderless_topics() == set()
+
+
+def test_an_open_batch_is_ready_when_it_has_lingered() -> None:
+    floor = Floor(1, 1)
+    first, second = floor.open(0), floor.open(1)
+    assert floor.schedule.linger(first, NOW + 5)
+    assert not floor.schedule.linger(second, NOW + 6)
+    assert floor.schedule.next_due() == NOW + 5
+    floor.schedule.collect(NOW + 4, hurry=False)
+    assert floor.schedule.nodes() == []
+    floor.schedule.collect(NOW + 5, hurry=False)
+    assert floor.drain() == [first]
+    assert floor.schedule.next_due() == NOW + 6
+
+
+def test_in_a_hurry_nothing_lingers() -> None:
+    floor = Floor(1, 1)
+    batches = [floor.open(0), floor.open(1)]
+    for batch in batches:
+        floor.schedule.linger(batch, NOW + 5)
+    floor.schedule.collect(NOW, hurry=True)
+    assert floor.drain() == batches
+    assert floor.schedule.next_due() is None
+
+
+def test_a_batch_that_went_before_its_time_is_not_waited_for() -> None:
+    floor = Floor(1, 1)
+    full, open_ = floor.open(0), floor.open(1)
+    floor.schedule.linger(full, NOW + 5)
+    floor.schedule.linger(open_, NOW + 6)
+    full.queue.seal(full)
+    assert floor.schedule.next_due() == NOW + 6
+    floor.schedule.linger(full, NOW + 7)
+    floor.schedule.collect(NOW + 10, hurry=False)
+    assert floor.drain() == [open_]
+
+
+def test_what_backs_off_is_ready_when_its_time_has_come() -> None:
+    floor = Floor(1, 1, 1)
+    batches = [floor.batch(partition) for partition in range(3)]
+    assert floor.drain() == batches
+    for batch, until in zip(batches, (NOW + 3, NOW + 1, NOW + 1), strict=True):
+        batch.queue.remove(batch)
+        batch.move(BatchState.BACKOFF)
+        batch.retry_at = until
+        batch.queue.retry(batch)
+        floor.schedule.back_off(batch.queue, until)
+    assert floor.schedule.next_due() == NOW + 1
+    floor.schedule.collect(NOW + 1, hurry=True)
+    assert floor.schedule.drain(1, NOW + 1, ALL) == batches[1:]
+    assert floor.schedule.next_due() == NOW + 3
+    floor.schedule.collect(NOW + 3, hurry=False)
+    assert floor.schedule.drain(1, NOW + 3, ALL) == batches[:1]
+    assert floor.schedule.next_due() is None
+
+
+def test_the_next_thing_due_is_the_earlier_of_a_linger_and_a_backoff() -> None:
+    floor = Floor(1, 1)
+    floor.schedule.linger(floor.open(0), NOW + 5)
+    floor.schedule.back_off(floor.queues[1], NOW + 2)
+    assert floor.schedule.next_due() == NOW + 2
+    floor.schedule.collect(NOW + 2, hurry=False)
+    assert floor.schedule.next_due() == NOW + 5
+
+
+def test_without_an_identity_partitions_wait_for_one() -> None:
+    floor = Floor(1, 1, identified=False)
+    batches = [floor.batch(0), floor.batch(1)]
+    assert floor.schedule.nodes() == []
+    floor.identities.assign(7, 0)
+    floor.schedule.identity_changed(NOW)
+    assert floor.drain() == batches
+
+
+def test_news_of_an_identity_that_is_gone_again_leaves_partitions_waiting() -> None:
+    floor = Floor(1, identified=False)
+    batch = floor.batch()
+    floor.schedule.identity_changed(NOW)
+    assert floor.schedule.nodes() == []
+    floor.identities.assign(7, 0)
+    floor.schedule.identity_changed(NOW)
+    assert floor.drain() == [batch]
+
+
+def test_an_open_batch_that_is_not_due_does_not_wait_for_an_identity() -> None:
+    floor = Floor(1, identified=False)
+    batch = floor.open()
+    floor.schedule.offer(batch.queue, NOW)
+    floor.identities.assign(7, 0)
+    floor.schedule.identity_changed(NOW)
+    assert floor.schedule.nodes() == []
+
+
+@pytest.mark.parametrize("partitions", [3])
+def test_every_partition_gets_its_turn_however_much_the_others_have(partitions: int) -> None:
+    floor = Floor(*[1] * partitions, idempotent=False)
+    for partition in range(partitions):
+        for _ in range(2):
+            floor.batch(partition, size=400)
+    order = []
+    for _ in range(2 * partitions):
+        (batch,) = floor.drain(max_bytes=400)
+        order.append(batch.queue.partition)
+        batch.queue.remove(batch)
+        floor.schedule.offer(batch.queue, NOW)
+    assert order == [0, 1, 2, 0, 1, 2]
