@@ -48,3 +48,10 @@ def test_the_example_in_the_readme_runs(kafka_cluster: ThreadedCluster) -> None:
     program = program.replace("localhost:9092", kafka_cluster.bootstrap_servers)
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
     assert output.stdout.decode().split() == ["orders", "0", "0"]
+
+
+def test_the_example_of_the_testing_page_runs() -> None:
+    page = (ROOT / "docs/reference/testing.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    program = f"import asyncio\n{example}\nasyncio.run(test_my_service())"
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
