@@ -50,8 +50,10 @@ class Schedule:
         heapq.heappush(self._backing_off, (until, next(self._number), queue))
 
     def offer(self, queue: PartitionQueue, now: float) -> None:
-        """Put *queue* among the ready ones if something of it may be sent."""
+        """Put *queue* among the ready ones if something of it may be sent; take it off if nothing may any more."""
         if queue.offered_to is not None:
+            if queue.next_batch(now) is None:  # what it was offered for has expired
+                self._withdraw(queue)
             return
         if queue.next_batch(now) is None:
             if self._identities.current is None and queue.needs_identity:
@@ -66,10 +68,13 @@ class Schedule:
         """Offer each of *queues*, whose leader may have changed."""
         for queue in queues:
             self._leaderless.pop(queue, None)
-            if queue.offered_to is not None:  # its old leader may never be drained again
-                del self._ready[queue.offered_to][queue]
-                queue.offered_to = None
+            self._withdraw(queue)  # its old leader may never be drained again
             self.offer(queue, now)
+
+    def _withdraw(self, queue: PartitionQueue) -> None:
+        if queue.offered_to is not None:
+            del self._ready[queue.offered_to][queue]
+            queue.offered_to = None
 
     def identity_changed(self, now: float) -> None:
         """Offer the queues that could not be sent for want of a producer id."""

@@ -404,3 +404,14 @@ async def test_everything_fails_and_each_error_says_whether_its_record_may_be_in
     assert written.state is BatchState.ABANDONED
     assert bench.accumulator.idle
     assert bench.settler.fail_everything(Failure(ProducerClosed, "over")) == 0
+
+
+@in_virtual_time
+async def test_a_partition_whose_only_batch_expired_is_not_ready_any_more() -> None:
+    """Else a leader that is away would be dialled for nothing, and a topic that is gone kept for good."""
+    bench = Workbench()
+    batch = bench.fill()
+    bench.accumulator.seal(batch, bench.loop.time())
+    assert bench.accumulator.schedule.nodes() == [1]
+    bench.settler.give_up(batch, LATE)
+    assert bench.accumulator.schedule.nodes() == []
