@@ -116,7 +116,7 @@ async def confluent_batch(work: str, servers: str, topic: str, records: int) -> 
     async def run() -> None:
         sent = 0
         while sent < records:
-            sent += producer.produce_batch(topic, messages)
+            sent += producer.produce_batch(topic, messages[: records - sent])
             producer.poll(0)
         producer.flush()
 

@@ -26,7 +26,7 @@ CLIENTS = {
     "fire": ("aioproducer", "aiokafka", "confluent-aio"),
     "bulk": ("aioproducer", "confluent-batch"),
 }
-SLOW = {("confluent-aio", "closed"): 2_000}
+SLOW = {("confluent-aio", "closed"): 1_000, ("confluent-aio", "fire"): 30_000}
 """Clients that would take minutes for the full number."""
 
 
