@@ -78,6 +78,10 @@ class PartitionQueue:
         """The first of those that were sent and have no final answer."""
         return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)
 
+    def is_alone(self, batch: Batch) -> bool:
+        """Whether *batch* is in flight, and nothing else of this partition was sent and has no final answer."""
+        return self.in_flight == [batch] and not self.retrying
+
     @property
     def needs_identity(self) -> bool:
         """Whether its next batch is due and has to get a sequence."""

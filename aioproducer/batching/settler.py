@@ -98,18 +98,27 @@ class Settler:
         self._go_on(batch.queue)
 
     def split(self, batch: Batch) -> None:
-        """Send *batch*, refused for its size, again in two halves that share out its own sequences."""
-        half = self._halfway(batch)
+        """Send *batch*, refused for its size, again in two halves that share out its own sequences.
+
+        A leader that does not recognise the identity would take the second half also without the first:
+        then the second one gets its sequence when the first has its answer, as any batch would.
+        """
+        queue, stamp, half = batch.queue, batch.stamp, self._halfway(batch)
+        if stamp is not None and not queue.sequences.recognised and queue.is_alone(batch):
+            queue.sequences.take_back(stamp)
+            stamp, state, put = None, BatchState.SEALED, queue.put_back
+        else:
+            state, put = BatchState.BACKOFF, queue.retry
         parts = (
-            self._part(batch, range(half), 0, BatchState.BACKOFF),
-            self._part(batch, range(half, len(batch)), 1, BatchState.BACKOFF),
+            self._part(batch, range(half), 0, state),
+            self._part(batch, range(half, len(batch)), 1, state),
         )
         self._replace(batch, parts)
         for part, offset in zip(parts, (0, half), strict=True):
-            part.stamp = batch.stamp.after(offset) if batch.stamp is not None else None
-            batch.queue.retry(part)
-        self._accumulator.topics[batch.queue.topic].cap(max(part.size for part in parts), self._loop.time())
-        self._go_on(batch.queue)
+            part.stamp = stamp.after(offset) if stamp is not None else None
+            put(part)
+        self._accumulator.topics[queue.topic].cap(max(part.size for part in parts), self._loop.time())
+        self._go_on(queue)
 
     def reject_records(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
         """The broker refused *batch* because of the records named: fail those, send the others again.

@@ -55,6 +55,10 @@ class PartitionSequences:
         """The leader has appended the batch that carries *stamp*."""
         self.recognised |= stamp.identity == self._identity
 
+    def take_back(self, stamp: Stamp) -> None:
+        """The leader refused the batch that carries *stamp*, and nothing was stamped since: begin there again."""
+        self._next = stamp.base_sequence
+
     def retire(self, keeper: IdentityKeeper) -> None:
         """Forget where the partition was: who writes to it later may not begin at 0 under the same identity.
 

@@ -14,7 +14,7 @@ from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed, P
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.idempotence.sequences import Stamp
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.workbench import TOPIC, Workbench
+from tests.unit.workbench import NODE, TOPIC, Workbench
 
 FIRST = ProducerIdentity(7, 0)
 BUMPED = Stamp(ProducerIdentity(7, 1), 0)
@@ -198,6 +198,7 @@ async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_
 @in_virtual_time
 async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> None:
     bench = Workbench()
+    bench.recognise(1)
     batch, futures = bench.sent(b"a", b"b", b"c", b"d")
     batch.uncertain = True
     batch.last_error = SPOILT.error()
@@ -219,6 +220,33 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     assert offsets(futures) == [10, 11, 12, 13]
     assert nothing_is_left(bench)
     assert next_stamp(bench) == Stamp(FIRST, 4)
+
+
+@in_virtual_time
+async def test_halves_follow_each_other_as_any_batches_do_until_the_leader_knows_the_producer() -> None:
+    """It would take the second half also if the first one had failed."""
+    bench = Workbench()
+    batch, _ = bench.sent(b"a", b"b", b"c", b"d")
+    bench.settler.split(batch)
+    left, right = batch.successors
+    assert [part.stamp for part in (left, right)] == [None, None]
+    assert bench.drain() == [left]
+    assert left.stamp == Stamp(FIRST, 0)
+    assert bench.drain() == []
+    bench.settler.deliver(left, 10)
+    assert bench.drain() == [right]
+    assert right.stamp == Stamp(FIRST, 2)
+
+
+@in_virtual_time
+async def test_halves_keep_their_sequences_if_something_behind_them_has_its_own() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    batch, _ = bench.sent(b"a", b"b")
+    bench.sent(b"c")
+    bench.learn(TOPIC, NODE + 1)  # who knows nothing of us yet
+    bench.settler.split(batch)
+    assert [part.stamp for part in batch.successors] == [Stamp(FIRST, 0), Stamp(FIRST, 1)]
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,15 @@ def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
     assert sequences.stamp(1) == Stamp(ProducerIdentity(8, 0), 0)
 
 
+def test_what_is_taken_back_is_given_out_again(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    sequences.stamp(3)
+    refused = sequences.stamp(4)
+    sequences.take_back(refused)
+    assert [sequences.stamp(count).base_sequence for count in (2, 2)] == [3, 5]
+
+
 def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of_it(
     keeper: IdentityKeeper,
 ) -> None:
