@@ -51,16 +51,13 @@ class Schedule:
 
     def offer(self, queue: PartitionQueue, now: float) -> None:
         """Put *queue* among the ready ones if something of it may be sent; take it off if nothing may any more."""
-        if queue.offered_to is not None:
-            if queue.next_batch(now) is None:  # what it was offered for has expired
-                self._withdraw(queue)
-            return
         if queue.next_batch(now) is None:
+            self._withdraw(queue)  # what it was offered for may have expired
             if self._identities.current is None and queue.needs_identity:
                 self._without_identity[queue] = None
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
-        else:
+        elif queue.offered_to is None:
             queue.offered_to = queue.leader
             self._ready.setdefault(queue.leader, OrderedDict())[queue] = None
 

@@ -37,6 +37,14 @@ def spare_kafka() -> Iterator[ApacheKafka]:
         yield kafka
 
 
+@pytest.fixture(scope="session")
+def three_brokers() -> Iterator[ApacheKafka]:
+    """Three brokers, two of which must have a record; a test that ends one starts it again."""
+    soon = {"broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 200}  # a new leader is elected
+    with ApacheKafka(brokers=3, properties={"auto.create.topics.enable": "false", **soon}) as kafka:
+        yield kafka
+
+
 @pytest.fixture(autouse=True)
 def no_bugs_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Whatever happens to a broker: what we, or asyncio on our account, log as an error is a bug."""

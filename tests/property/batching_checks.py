@@ -85,6 +85,26 @@ def check_sleep(world: World) -> None:
         assert due is None or due >= world.check_at
 
 
+def check_that_nothing_is_stuck(world: World) -> None:
+    """Something will happen to every partition that has anything: it is ready, or an event or a time will offer it."""
+    for queue in world.queues:
+        assert queue.idle or queue.in_flight or waits_for_something(world, queue), (
+            f"{everywhere(queue)} are forgotten"
+        )
+
+
+def waits_for_something(world: World, queue: PartitionQueue) -> bool:
+    schedule = world.schedule
+    if queue.offered_to is not None or queue in schedule._leaderless:
+        return True
+    if any(queue is backing_off for _, _, backing_off in schedule._backing_off):
+        return True
+    head = queue.retrying[0] if queue.retrying else queue.batches[0]
+    if not head.due:
+        return any(head is batch for _, batch in schedule._lingering)
+    return world.identities.current is None and queue in schedule._without_identity
+
+
 def outcomes(world: World) -> Iterator[tuple[bytes, RecordMetadata | ProducerError]]:
     """Yield the outcomes that there are."""
     for value, future in world.futures.items():

@@ -232,6 +232,7 @@ class BatchingMachine(RuleBasedStateMachine):
     @invariant()
     def the_sender_does_not_oversleep(self) -> None:
         checks.check_sleep(self.world)
+        checks.check_that_nothing_is_stuck(self.world)
 
     @invariant()
     def a_flush_ends_with_the_last_outcome(self) -> None:

@@ -18,7 +18,16 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.java import find_java
@@ -117,6 +126,14 @@ class ApacheKafka:
         self._nodes[node_id].wait_started(deadline)
         self._await_brokers(deadline)
 
+    def freeze(self, node_id: int) -> None:
+        """Let a broker's process run no more (SIGSTOP): it takes connections and requests, and answers nothing."""
+        self._nodes[node_id].signal(signal.SIGSTOP)
+
+    def thaw(self, node_id: int) -> None:
+        """Let a frozen broker go on with all that has piled up."""
+        self._nodes[node_id].signal(signal.SIGCONT)
+
     def create_topic(
         self,
         name: str,
@@ -145,10 +162,38 @@ class ApacheKafka:
         with self._admin() as admin:
             admin.delete_topics([name], request_timeout=timeout_s)[name].result()
 
+    def configure_topic(self, name: str, config: Mapping[str, str], *, timeout_s: float = 30) -> None:
+        """Change some of a topic's settings; the brokers follow, each when it hears of it."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        with self._admin() as admin:
+            changed = admin.incremental_alter_configs([resource], request_timeout=timeout_s)
+            changed[resource].result()
+
     def leader(self, topic: str, partition: int = 0, *, timeout_s: float = 10) -> int:
         """Return the node that leads a partition now; -1 for none."""
         metadata = self._admin().list_topics(topic=topic, timeout=timeout_s)
         return metadata.topics[topic].partitions[partition].leader
+
+    def await_in_sync(self, topic: str, *, timeout_s: float = 30) -> None:
+        """Wait until every replica of every partition of a topic is in sync."""
+        deadline = time.monotonic() + timeout_s
+        admin = self._admin()
+        while not _all_in_sync(admin.list_topics(topic=topic, timeout=timeout_s), topic):
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"topic {topic} is not in sync after {timeout_s:.0f} s")
+            admin.poll(0.02)
+
+    def await_everywhere(self, topic: str, *, exists: bool, timeout_s: float = 30) -> None:
+        """Wait until every broker knows that a topic exists, or that it does not."""
+        deadline = time.monotonic() + timeout_s
+        for port in self._ports.values():
+            while self._is_known_at(port, topic, timeout_s) != exists:
+                if time.monotonic() > deadline:
+                    raise BrokerFailed(f"a broker has not heard of {topic} in {timeout_s:.0f} s")
 
     def first_segment(self, topic: str, partition: int = 0) -> bytes:
         """Return the beginning of a partition's log as its leader has it on disk: record batches."""
@@ -226,6 +271,11 @@ class ApacheKafka:
                 raise BrokerFailed(f"topic {topic} has no leaders after {timeout_s:.0f} s")
             admin.poll(0.02)
 
+    def _is_known_at(self, port: int, topic: str, timeout_s: float) -> bool:
+        # a new client each time: its first question goes to the one broker that it knows of
+        admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0})
+        return admin.list_topics(topic=topic, timeout=timeout_s).topics[topic].error is None
+
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
@@ -252,3 +302,10 @@ def free_ports(count: int) -> list[int]:
 def _all_led(metadata: ClusterMetadata, topic: str, partitions: int) -> bool:
     known = metadata.topics[topic].partitions
     return len(known) == partitions and all(partition.leader >= 0 for partition in known.values())
+
+
+def _all_in_sync(metadata: ClusterMetadata, topic: str) -> bool:
+    return all(
+        partition.leader >= 0 and len(partition.isrs) == len(partition.replicas)
+        for partition in metadata.topics[topic].partitions.values()
+    )

@@ -113,6 +113,12 @@ class Node:
             self._reader.join()
             self._process = None
 
+    def signal(self, which: signal.Signals) -> None:
+        """Send the process a signal that does not end it."""
+        if self._process is None:
+            raise BrokerFailed(f"broker {self.node_id} is not running")
+        os.killpg(self._process.pid, which)
+
     def log_tail(self, lines: int) -> str:
         """Return the last *lines* lines of the log."""
         if not self.log_path.exists():

@@ -236,6 +236,25 @@ def test_news_of_an_identity_that_is_gone_again_leaves_partitions_waiting() -> N
     assert floor.drain() == [batch]
 
 
+def test_a_partition_that_was_ready_when_the_producer_id_ran_out_waits_for_the_next_one() -> None:
+    floor = Floor(1)
+    batch = floor.batch()
+    floor.identities.current = None
+    floor.schedule.offer(batch.queue, NOW)
+    assert floor.schedule.nodes() == []
+    floor.identities.assign(8, 0)
+    floor.schedule.identity_changed(NOW)
+    assert floor.drain() == [batch]
+
+
+def test_a_partition_whose_batch_has_expired_is_ready_no_more() -> None:
+    floor = Floor(1)
+    batch = floor.batch()
+    batch.queue.remove(batch)
+    floor.schedule.offer(batch.queue, NOW)
+    assert floor.schedule.nodes() == []
+
+
 def test_an_open_batch_that_is_not_due_does_not_wait_for_an_identity() -> None:
     floor = Floor(1, identified=False)
     batch = floor.open()
