@@ -41,14 +41,15 @@ class Batch:
         "last_error",
         "order",
         "queue",
+        "retries",
         "retry_at",
         "runs",
         "size",
         "stamp",
         "state",
         "successors",
+        "unanswered",
         "uncertain",
-        "written",
     )
 
     def __init__(
@@ -76,6 +77,9 @@ class Batch:
         self.created_at = created_at
         self.deadline = deadline
         self.attempts = 0
+        """How often it was drained, by itself or as part of a batch that was split."""
+        self.retries = 0
+        """How often it was put back to be sent again; a split is no retry."""
         self.retry_at = 0.0
         self.stamp: Stamp | None = None
         """The sequence it holds; None before the first drain, and after the broker refused it for its sequence."""
@@ -83,7 +87,7 @@ class Batch:
         """What is written; kept for resending, made at the first drain."""
         self.encoded_stamp: Stamp | None = None
         """The sequence in `encoded`."""
-        self.written = False
+        self.unanswered = False
         """Whether it was handed to a socket and its answer is still to come."""
         self.uncertain = False
         """Whether an attempt may have reached the log. Sticky: a later refusal says nothing of an earlier attempt."""
@@ -111,7 +115,7 @@ class Batch:
     @property
     def possibly_persisted(self) -> bool:
         """Whether it may be in the log."""
-        return self.uncertain or self.written
+        return self.uncertain or self.unanswered
 
     def add_future(self, future: asyncio.Future[RecordMetadata]) -> None:
         """Let *future* wait for the record just appended; begins a run of Futures if need be."""

@@ -154,6 +154,24 @@ class PartitionQueue:
         """Put *batch* where it belongs among `retrying`."""
         insort(self.retrying, batch, key=_by_order)
 
+    def break_off(self) -> None:
+        """Go on under a new identity: a batch that held a sequence is gone or was refused for it."""
+        self.sequences.break_off()
+        self.void_sequences()
+
+    def void_sequences(self) -> None:
+        """Let those of `retrying` that are surely not in the log get new sequences: the ones they have lead nowhere.
+
+        Sent again under those, a broker that knows nothing of the identity would take them before what has
+        to come first.
+        """
+        absent = [batch for batch in self.retrying if not batch.uncertain]
+        self.retrying = [batch for batch in self.retrying if batch.uncertain]
+        for batch in absent:
+            batch.move(BatchState.SEALED)
+            batch.stamp = None
+            self.put_back(batch)
+
     def remove(self, batch: Batch) -> None:
         """Take *batch* off, wherever it is."""
         if batch.state in (BatchState.OPEN, BatchState.SEALED):

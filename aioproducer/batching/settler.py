@@ -61,7 +61,7 @@ class Settler:
         batch.move(BatchState.FAILED)
         self._end(batch)
         if batch.stamp is not None:
-            batch.queue.sequences.break_off()
+            batch.queue.break_off()
         if not abandoned:
             self._reject(batch, failure)
         self._go_on(batch.queue)
@@ -75,27 +75,33 @@ class Settler:
 
     def retry(self, batch: Batch, at: float) -> None:
         """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
-        batch.queue.remove(batch)
+        queue = batch.queue
+        queue.remove(batch)
         batch.move(BatchState.BACKOFF)
+        batch.retries += 1
         batch.retry_at = at
-        batch.queue.retry(batch)
-        self._schedule.back_off(batch.queue, at)
-        self._go_on(batch.queue)
+        queue.retry(batch)
+        if queue.sequences.broken:
+            queue.void_sequences()
+        self._schedule.back_off(queue, at)
+        self._go_on(queue)
 
     def restamp(self, batch: Batch, at: float) -> None:
         """The broker refused *batch* for its sequence: send it again under a new identity, not before *at*.
 
         Only for a batch that is surely not in the log, and after every other batch of the
-        partition that holds a sequence has its answer (PartitionSequences).
+        partition that may be has its answer (PartitionSequences).
         """
-        batch.queue.remove(batch)
+        queue = batch.queue
+        queue.remove(batch)
         batch.move(BatchState.SEALED)
-        batch.stamp = None
+        batch.retries += 1
         batch.retry_at = at
-        batch.queue.sequences.break_off()
-        batch.queue.put_back(batch)
-        self._schedule.back_off(batch.queue, at)
-        self._go_on(batch.queue)
+        batch.stamp = None
+        queue.put_back(batch)
+        queue.break_off()
+        self._schedule.back_off(queue, at)
+        self._go_on(queue)
 
     def split(self, batch: Batch) -> None:
         """Send *batch*, refused for its size, again in two halves that share out its own sequences.
@@ -117,6 +123,8 @@ class Settler:
         for part, offset in zip(parts, (0, half), strict=True):
             part.stamp = stamp.after(offset) if stamp is not None else None
             put(part)
+        if queue.sequences.broken:
+            queue.void_sequences()
         self._accumulator.topics[queue.topic].cap(max(part.size for part in parts), self._loop.time())
         self._go_on(queue)
 
@@ -136,8 +144,8 @@ class Settler:
         if batch.stamp is None:
             batch.queue.retry(rest)
         else:
-            batch.queue.sequences.break_off()
             batch.queue.put_back(rest)
+            batch.queue.break_off()
         self._go_on(batch.queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:
@@ -147,7 +155,7 @@ class Settler:
 
     def give_up(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, wherever it is."""
-        if batch.written:
+        if batch.unanswered:
             self.abandon(batch, failure)
         else:
             self.fail(batch, failure)
@@ -202,6 +210,7 @@ class Settler:
         part.due = True
         part.size += sum(sizes(columns.values, columns.keys, columns.headers))
         part.attempts = batch.attempts
+        part.retries = batch.retries
         part.uncertain = batch.uncertain
         part.last_error = batch.last_error
         return part

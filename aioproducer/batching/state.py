@@ -36,7 +36,7 @@ LEGAL: Mapping[BatchState, frozenset[BatchState]] = {
     _S.OPEN: frozenset({_S.SEALED, _S.FAILED}),
     _S.SEALED: frozenset({_S.IN_FLIGHT, _S.FAILED}),
     _S.IN_FLIGHT: frozenset({_S.DELIVERED, _S.BACKOFF, _S.SEALED, _S.SPLIT, _S.ABANDONED, _S.FAILED}),
-    _S.BACKOFF: frozenset({_S.IN_FLIGHT, _S.FAILED}),
+    _S.BACKOFF: frozenset({_S.IN_FLIGHT, _S.SEALED, _S.FAILED}),
     _S.ABANDONED: frozenset({_S.DELIVERED, _S.FAILED}),
     _S.DELIVERED: frozenset(),
     _S.SPLIT: frozenset(),

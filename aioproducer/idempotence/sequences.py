@@ -33,12 +33,13 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_broken", "_identity", "_next", "recognised")
+    __slots__ = ("_identity", "_next", "broken", "recognised")
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
-        self._broken = False  # whether a sequence was given out that will never be in the log, or may not be
+        self.broken = False
+        """Whether a sequence was given out that will never be in the log, or may not be."""
         self.recognised = False
         """Whether the leader has acknowledged something under the present identity.
 
@@ -49,7 +50,7 @@ class PartitionSequences:
 
     def break_off(self) -> None:
         """A batch that held a sequence is gone or was refused: give out nothing until all is settled."""
-        self._broken = True
+        self.broken = True
 
     def acknowledge(self, stamp: Stamp) -> None:
         """The leader has appended the batch that carries *stamp*."""
@@ -69,12 +70,12 @@ class PartitionSequences:
 
     def may_stamp(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
-        if self._broken:
+        if self.broken:
             if unsettled:
                 return False
             if self._identity is not None:
                 keeper.leave(self._identity)
-            self._broken = False
+            self.broken = False
         if keeper.current is None:
             return False
         if self._identity != keeper.current:

@@ -11,7 +11,13 @@ from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import Broker, LeaderHint
-from aioproducer.errors import ProducerError, ProtocolError, broker_error
+from aioproducer.errors import (
+    ConnectionFailed,
+    OutOfOrderSequenceNumber,
+    ProducerError,
+    ProtocolError,
+    broker_error,
+)
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
 from aioproducer.sender import describe, outcomes
@@ -50,7 +56,7 @@ class AnswerHandler:
             if partition is None:
                 missing.append(batch)
             else:
-                batch.written = False
+                batch.unanswered = False
                 self._settle(connection, batch, partition)
         if missing or answers:
             unasked = ", ".join(f"{topic}-{index}" for topic, index in answers)
@@ -88,7 +94,8 @@ class AnswerHandler:
             idempotent=batch.stamp is not None,
             oldest=batch.queue.oldest_unsettled is batch,
             uncertain=batch.uncertain,
-            last_attempt=batch.attempts > self._settings.retries or batch.state is BatchState.ABANDONED,
+            out_of_order_before=isinstance(batch.last_error, OutOfOrderSequenceNumber),
+            last_attempt=self._may_not_retry(batch),
         )
         if not kind.definitely_refused:
             batch.uncertain = True
@@ -119,7 +126,9 @@ class AnswerHandler:
                     batch.stamp,
                     type(error).__name__,
                 )
-                settler.restamp(batch, self._loop.time() + self._backoff_s(batch))
+                settler.restamp(
+                    batch, self._loop.time() + self._settings.retry_backoff.delay_s(batch.retries)
+                )
             case outcomes.Split(error):
                 log.warning(
                     "batch.split partition=%s records=%d bytes=%d", batch.queue, len(batch), batch.size
@@ -140,28 +149,28 @@ class AnswerHandler:
         """There will be no answer for *batches*: the connection is gone."""
         self._refresher.request_refresh({batch.queue.topic for batch in batches})
         for batch in batches:
-            if batch.written and getattr(error, "written", True):
-                batch.uncertain = True
-            batch.written = False
+            reached_socket = not isinstance(error, ConnectionFailed) or error.written
+            batch.uncertain |= batch.unanswered and reached_socket
+            batch.unanswered = False
             batch.last_error = error
-            if batch.state is BatchState.ABANDONED or batch.attempts > self._settings.retries:
+            if self._may_not_retry(batch):
                 self._settler.fail(batch, describe.failed(batch, connection, error))
             else:
                 self._retry(batch, error)
 
     def _retry(self, batch: Batch, error: ProducerError) -> None:
-        backoff_s = self._backoff_s(batch)
         now = self._loop.time()
+        retry_at = now + self._settings.retry_backoff.delay_s(batch.retries)
         log.info(
             "batch.retry partition=%s attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
             batch.queue,
             batch.attempts,
-            backoff_s,
+            retry_at - now,
             batch.deadline - now,
             type(error).__name__,
             error,
         )
-        self._settler.retry(batch, now + backoff_s)
+        self._settler.retry(batch, retry_at)
 
-    def _backoff_s(self, batch: Batch) -> float:
-        return self._settings.retry_backoff.delay_s(batch.attempts - 1)
+    def _may_not_retry(self, batch: Batch) -> bool:
+        return batch.state is BatchState.ABANDONED or batch.retries >= self._settings.retries

@@ -23,7 +23,7 @@ def expired(batch: Batch, unreachable: ProducerError | None = None) -> Failure:
     text = f"{batch.queue}: not acknowledged in time, {_effort(batch)}"
     if batch.last_error is not None:
         text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
-    elif batch.written:
+    elif batch.unanswered:
         text += "; the broker has not answered yet"
     elif batch.queue.leader == NO_LEADER:
         text += "; the partition has no leader that we know of"

@@ -188,7 +188,7 @@ class Sender:
             batches, acks=self._settings.acks, timeout_ms=int(self._settings.request_timeout_s * 1000)
         )
         for batch in batches:
-            batch.written = True
+            batch.unanswered = True
         try:
             if self._settings.acks == 0:
                 connection.write_only(request)
@@ -196,7 +196,7 @@ class Sender:
                 connection.call(request, partial(self._answered, connection, batches))
         except UnsupportedVersion as error:
             for batch in batches:
-                batch.written = False
+                batch.unanswered = False
                 self._settler.fail(batch, describe.failed(batch, connection, error))
         except ProducerError as error:
             self._answers.lost(connection, batches, error)

@@ -171,7 +171,7 @@ class World:
     def failed(self, batch: Batch, count: int, failure: Failure) -> None:
         self.told["failed"] += count
         if failure.possibly_persisted:
-            assert batch.written or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
+            assert batch.unanswered or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
         if self.heals:
             assert not issubclass(failure.kind, FATAL_ONLY_BY_MISTAKE), f"{failure} of {batch}"
 
@@ -255,7 +255,7 @@ class World:
         assert batch.state is BatchState.IN_FLIGHT
         assert (batch.stamp is not None) == self.idempotent
         alone = batch.attempts == 1 and queue.in_flight == [batch] and not queue.retrying
-        return Written(queue.partition, batch.stamp, tuple(values_of(batch)), alone)
+        return Written(queue.partition, batch.stamp, tuple(values_of(batch)), alone, batch.attempts > 1)
 
     def prepared(self, node_id: int, *, connected: bool = True) -> None:
         """Write what was prepared for *node_id*, unless its connection is gone."""
@@ -278,7 +278,7 @@ class World:
             alive = Request([batch for batch, _ in pairs], [written for _, written in pairs])
             self.connections[node_id].outstanding.append(alive)
             for batch in alive.batches:
-                batch.written = True
+                batch.unanswered = True
 
     # The users.
 

@@ -283,7 +283,7 @@ class Workbench:
         """Append *values* and return their batch, which is with the broker, and their Futures."""
         futures = [self.append(value, partition=partition) for value in values or (b"value",)]
         [batch] = self.drain()
-        batch.written = True
+        batch.unanswered = True
         return batch, futures
 
     def _wake(self) -> None:

@@ -120,7 +120,7 @@ def test_what_is_written_or_was_uncertain_once_may_be_in_the_log(
     uncertain: bool, written: bool, possibly: bool
 ) -> None:
     batch = batch_in()
-    batch.uncertain, batch.written = uncertain, written
+    batch.uncertain, batch.unanswered = uncertain, written
     assert batch.possibly_persisted is possibly
 
 

@@ -196,6 +196,39 @@ async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_
 
 
 @in_virtual_time
+async def test_behind_a_gap_only_what_may_be_in_the_log_keeps_its_sequence() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    batch, _ = bench.sent(b"first")
+    absent, _ = bench.sent(b"absent")
+    uncertain, _ = bench.sent(b"uncertain")
+    late, _ = bench.sent(b"late")
+    uncertain.uncertain = True
+    for each in (absent, uncertain):
+        bench.settler.retry(each, 0.1)
+    bench.settler.fail(batch, SPOILT)
+    assert (absent.state, absent.stamp) == (BatchState.SEALED, None)
+    assert (uncertain.state, uncertain.stamp) == (BatchState.BACKOFF, Stamp(FIRST, 2))
+    bench.settler.retry(late, 0.1)
+    assert (late.state, late.stamp) == (BatchState.SEALED, None)
+    assert list(bench.queue().batches) == [absent, late]
+
+
+@in_virtual_time
+async def test_behind_a_gap_the_halves_of_a_split_batch_get_new_sequences() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    batch, _ = bench.sent(b"first")
+    large, _ = bench.sent(b"a", b"b")
+    bench.settler.fail(batch, SPOILT)
+    bench.settler.split(large)
+    assert list(bench.queue().batches) == list(large.successors)
+    assert [part.stamp for part in large.successors] == [None, None]
+    assert bench.drain() == [large.successors[0]]
+    assert large.successors[0].stamp == BUMPED
+
+
+@in_virtual_time
 async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> None:
     bench = Workbench()
     bench.recognise(1)
@@ -335,7 +368,7 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
 async def test_a_batch_that_expires_before_it_is_written_leaves_its_sequence_behind() -> None:
     bench = Workbench()
     batch, _ = bench.sent()
-    batch.written = False
+    batch.unanswered = False
     bench.settler.give_up(batch, LATE)
     assert batch.state is BatchState.FAILED
     assert nothing_is_left(bench)

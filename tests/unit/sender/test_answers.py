@@ -60,7 +60,7 @@ class Bench(Workbench):
         """Drain the one batch that may be sent now, as if its backoff were over."""
         self.accumulator.schedule.collect(self.loop.time() + 1_000, hurry=True)
         [batch] = self.accumulator.schedule.drain(1, self.loop.time() + 1_000, 2**31)
-        batch.written = True
+        batch.unanswered = True
         return batch
 
 
@@ -274,6 +274,45 @@ class TestTakenApart:
         bench.refuse(second, OutOfOrderSequenceNumber)
         assert (second.state, second.stamp) == (BatchState.BACKOFF, stamp)
 
+    @in_virtual_time
+    async def test_one_whose_connection_was_lost_gets_another_after_out_of_order_twice_in_a_row(self) -> None:
+        bench = Bench()
+        batch, _ = bench.sent()
+        stamp = batch.stamp
+        bench.handler.take(bench.connection.real, [batch], lost())
+        for kind in (OutOfOrderSequenceNumber, NotEnoughReplicas, OutOfOrderSequenceNumber):
+            bench.refuse(bench.resend(), kind)
+            assert batch.stamp == stamp
+        bench.refuse(bench.resend(), OutOfOrderSequenceNumber)
+        assert batch.stamp is None
+
+    @in_virtual_time
+    async def test_behind_a_refused_record_a_lost_batch_holds_up_nobody(self) -> None:
+        bench = Bench()
+        bench.recognise(1)
+        refused_one, _ = bench.sent(b"bad")
+        behind, [future] = bench.sent(b"good")
+        bench.refuse(refused_one, TopicAuthorizationFailed)
+        bench.handler.take(bench.connection.real, [behind], lost())
+        for _ in range(2):  # the broker knows the producer, and expects the refused one
+            bench.refuse(bench.resend(), OutOfOrderSequenceNumber)
+        assert bench.resend() is behind
+        bench.take([behind], accepted(0))
+        assert future.result().offset == 0
+
+    @in_virtual_time
+    async def test_splitting_uses_up_no_retry(self) -> None:
+        bench = Bench(retries=1)
+        batch, _ = bench.sent(b"a", b"b", b"c", b"d")
+        bench.refuse(batch, MessageTooLarge)
+        half = bench.resend()
+        bench.refuse(half, MessageTooLarge)
+        quarter = bench.resend()
+        bench.refuse(quarter, NotEnoughReplicas)
+        assert bench.resend() is quarter
+        bench.refuse(quarter, NotEnoughReplicas)
+        assert quarter.state is BatchState.FAILED
+
 
 class TestAbandoned:
     @staticmethod
@@ -289,7 +328,7 @@ class TestAbandoned:
         batch = self.abandoned(bench)
         bench.take([batch], accepted(0))
         assert batch.state is BatchState.DELIVERED
-        assert not batch.queue.sequences._broken
+        assert not batch.queue.sequences.broken
 
     @pytest.mark.parametrize(
         "kind", [NotEnoughReplicas, MessageTooLarge, InvalidProducerEpoch, TopicAuthorizationFailed]
@@ -300,7 +339,7 @@ class TestAbandoned:
         batch = self.abandoned(bench)
         bench.refuse(batch, kind)
         assert batch.state is BatchState.FAILED
-        assert batch.queue.sequences._broken
+        assert batch.queue.sequences.broken
         assert bench.queue().idle
 
     @in_virtual_time
@@ -327,7 +366,7 @@ class TestLost:
         bench.handler.take(bench.connection.real, [batch], lost())
         assert batch.state is BatchState.BACKOFF
         assert batch.uncertain
-        assert not batch.written
+        assert not batch.unanswered
         assert isinstance(batch.last_error, ConnectionFailed)
         assert not future.done()
         assert bench.refresher.refreshes == [frozenset({TOPIC})]
@@ -364,7 +403,7 @@ class TestNonsense:
         batches = [bench.fill(partition=0), bench.fill(partition=1)]
         bench.drain()
         for batch in batches:
-            batch.written = True
+            batch.unanswered = True
         bench.take(batches, accepted(0, 0))
         assert batches[0].state is BatchState.DELIVERED
         assert batches[1].state is BatchState.BACKOFF

@@ -33,7 +33,7 @@ async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
     batch, _ = Workbench().sent()
     error, connection = TopicAuthorizationFailed(), FakeConnection().real
     assert describe.failed(batch, connection, error).possibly_persisted
-    batch.written = False
+    batch.unanswered = False
     assert not describe.failed(batch, connection, error).possibly_persisted
     batch.uncertain = True
     assert describe.failed(batch, connection, error).possibly_persisted
