@@ -8,7 +8,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint types architecture unit property conformance scenarios soak docs kafka format coverage constraints clean
+.PHONY: help venv demo test lint types architecture unit property conformance scenarios soak docs kafka bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
+
+bench-faults: $(VENV)/.dev  ## what faults do to us and to other clients, side by side (some five minutes)
+	@$(BIN)/python -m benchmarks.faults $(if $(JSON),--json $(JSON))
 
 format: $(VENV)/.dev  ## let ruff format and mend what it can
 	@$(BIN)/ruff check --fix-only .

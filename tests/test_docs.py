@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import subprocess
 import sys
@@ -9,11 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer import errors
 from aioproducer.batching.state import LEGAL
+from aioproducer.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ConfigError,
+    DuplicateSequenceNumber,
+)
+from aioproducer.sender import outcomes
 from aioproducer.testing import ThreadedCluster
+from benchmarks.faults.clients import CLIENTS
+from benchmarks.faults.report import HEADINGS
+from benchmarks.faults.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs/design.md").read_text()
+RELIABILITY = (ROOT / "docs/reliability.md").read_text()
 README = (ROOT / "README.md").read_text()
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
@@ -55,3 +68,86 @@ def test_the_example_of_the_testing_page_runs() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     program = f"import asyncio\n{example}\nasyncio.run(test_my_service())"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+def cells_of_errors() -> list[list[str]]:
+    """Return the cells of the table of errors, row by row."""
+    table = RELIABILITY.split("<!-- errors: begin -->")[1].split("<!-- errors: end -->")[0]
+    _, _, *rows = table.strip().splitlines()
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def error_class(name: str) -> type[Exception]:
+    found: type[Exception] = getattr(errors, name, None) or getattr(builtins, name)
+    assert issubclass(found, Exception)
+    return found
+
+
+ERRORS = {
+    error_class(name): (retried, persisted, advice)
+    for named, _, retried, persisted, advice in cells_of_errors()
+    for name in re.findall(r"`(\w+)`", named)
+}
+BROKER_ERRORS = [kind for kind in ERRORS if issubclass(kind, BrokerError) and kind is not BrokerError]
+NEVER_RAISED_BY_A_SEND = {ConfigError, AuthenticationFailed}
+SAID_OF: dict[type, str] = {
+    outcomes.Retry: "yes",
+    outcomes.Restamp: "yes, under a new sequence",
+    outcomes.Split: "yes, in halves",
+    outcomes.FailRecords: "yes, without the records named",
+    outcomes.Deliver: "it counts as delivered",
+    outcomes.Fail: "no",
+}
+
+
+def test_the_table_of_errors_has_each_once() -> None:
+    named = [name for named, *_ in cells_of_errors() for name in re.findall(r"`(\w+)`", named)]
+    public = {found for name in errors.__all__ if isinstance(found := getattr(errors, name), type)}
+    assert len(named) == len(set(named))
+    assert set(ERRORS) == public - NEVER_RAISED_BY_A_SEND | {TypeError, ValueError}
+
+
+@pytest.mark.parametrize("kind", BROKER_ERRORS)
+def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[BrokerError]) -> None:
+    standing = outcomes.Standing(
+        records=2,
+        idempotent=True,
+        oldest=True,
+        uncertain=False,
+        out_of_order_before=False,
+        last_attempt=False,
+    )
+    retried, persisted, _ = ERRORS[kind]
+    assert retried == SAID_OF[type(outcomes.judge(kind("no"), standing, {0: "bad"}))]
+    if kind is not DuplicateSequenceNumber:
+        assert persisted == ("no" if kind.definitely_refused else "maybe")
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_the_table_of_errors_advises_to_send_again_what_is_retriable(kind: type[Exception]) -> None:
+    *_, advice = ERRORS[kind]
+    assert advice.startswith("send it again") == getattr(kind, "retriable", False)
+
+
+def test_promises_are_shown_by_tests_that_exist() -> None:
+    promises = RELIABILITY.split("## Promises")[1].split("## ")[0]
+    for path, name in re.findall(r"`(tests/[\w./]+)(?:::(\w+))?`", promises):
+        assert name in (ROOT / path).read_text(), f"{path} has no {name}"
+    words_of_the_judge = "".join(path.read_text() for path in (ROOT / "tests/scenarios/faults").glob("*.py"))
+    shown_by = [row.split("|")[4] for row in promises.splitlines() if row.startswith("| R")]
+    assert len(shown_by) == 13
+    for words in re.findall(r"\*([^*]+)\*", "".join(shown_by)):
+        assert f'"{words}' in words_of_the_judge, f"the judge does not say: {words}"
+
+
+def test_the_table_of_clients_is_of_the_faults_that_are_measured() -> None:
+    table = RELIABILITY.split("## Side by side")[1]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table.splitlines()
+        if line[:1] == "|"
+    ]
+    heads, _, *measured = rows
+    assert tuple(heads) == HEADINGS
+    assert [row[0] for row in measured if row[0]] == [scenario.title for scenario in SCENARIOS]
+    assert [row[1] for row in measured] == list(CLIENTS) * len(SCENARIOS)

@@ -1,0 +1,55 @@
+"""What do faults do to aioproducer, and what to other clients?
+
+Run: python -m benchmarks.faults [--json FILE], or make bench-faults.
+
+Each client gets the same load in a process of its own, from the same brokers (`aioproducer.testing`, on real sockets),
+while the same thing goes wrong. The log is read from the brokers, and compared with what the client said. All of it
+takes some five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.faults.clients import CLIENTS, versions
+from benchmarks.faults.play import play
+from benchmarks.faults.report import row, table
+from benchmarks.faults.scenarios import SCENARIOS
+from benchmarks.faults.score import Score
+
+
+async def main() -> None:
+    """Print one table, when all is done; on stderr what goes on."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS))
+    names = [scenario.name for scenario in SCENARIOS]
+    parser.add_argument("--scenarios", nargs="+", choices=names, default=names)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)  # brokers tell of every connection they hang up
+    played: dict[str, dict[str, Score]] = {}
+    for scenario in SCENARIOS:
+        if scenario.name not in options.scenarios:
+            continue
+        of_clients = played[scenario.title] = {}
+        for client in options.clients:
+            print(f"{scenario.name}: {client} …", file=sys.stderr)
+            of_clients[client] = await play(scenario, client)
+    print(table((title, [row(*each) for each in scores.items()]) for title, scores in played.items()))
+    print("\n" + ", ".join(f"{name} {number}" for name, number in versions().items()))
+    if options.json is not None:
+        figures = {
+            title: {client: asdict(each) for client, each in scores.items()}
+            for title, scores in played.items()
+        }
+        options.json.write_text(json.dumps({"versions": versions(), "figures": figures}, indent=2))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

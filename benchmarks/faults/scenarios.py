@@ -1,0 +1,125 @@
+"""What goes wrong, declared once for all clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aioproducer.errors import InvalidRecord
+from aioproducer.testing import Cluster
+from aioproducer.testing.faults import Rewrite
+from benchmarks.faults.terms import BROKERS, BURST, DELIVERY_TIMEOUT_S, PARTITIONS, TOPIC
+from tests.scenarios.faults import hostile
+
+PATIENCE_S: Final = 10.0
+"""How long to wait for a request to strike."""
+SMALL_BATCH_BYTES: Final = 400
+"""Room for two records of 100 bytes, not for five."""
+
+Fault = Callable[[Cluster], Awaitable[None]]
+
+
+async def broker_away(cluster: Cluster) -> None:
+    """Nobody leads its partitions meanwhile."""
+    await cluster.stop_broker(1)
+    await asyncio.sleep(3)
+    await cluster.start_broker(1)
+
+
+async def broker_away_for_too_long(cluster: Cluster) -> None:
+    """It is back when the first records have long expired."""
+    await cluster.stop_broker(1)
+    await asyncio.sleep(DELIVERY_TIMEOUT_S + 2)
+    await cluster.start_broker(1)
+
+
+async def leaders_move(cluster: Cluster) -> None:
+    """Every 200 ms every partition gets another leader."""
+    for move in range(1, 16):
+        for partition in range(PARTITIONS):
+            cluster.move_leader(TOPIC, partition, to_broker=1 + (partition + move) % BROKERS)
+        await asyncio.sleep(0.2)
+
+
+async def bootstrap_frozen(cluster: Cluster) -> None:
+    """It stays so for a while; nothing depends on it but the start."""
+    await asyncio.sleep(3)
+    cluster.thaw_broker(1)
+
+
+def freeze_first_bootstrap(cluster: Cluster) -> None:
+    """Node 1, the first of the bootstrap servers, leads nothing and answers nothing."""
+    for partition in range(PARTITIONS):
+        cluster.move_leader(TOPIC, partition, to_broker=2 + partition % 2)
+    cluster.freeze_broker(1)
+
+
+async def reset_storm(cluster: Cluster) -> None:
+    """All connections are reset, every 50 ms for 1.5 s."""
+    for _ in range(30):
+        for node in range(1, BROKERS + 1):
+            cluster.disconnect(node)
+        await asyncio.sleep(0.05)
+
+
+async def batch_refused(cluster: Cluster) -> None:
+    """One batch is answered with an error that no retry mends; it is not appended."""
+    async with asyncio.timeout(PATIENCE_S):
+        await cluster.on("produce", partition=0).answer(InvalidRecord).happened()
+
+
+async def small_batches_only(cluster: Cluster) -> None:
+    """For half a second brokers take records, but no batches of the usual size."""
+    usual, cluster.message_max_bytes = cluster.message_max_bytes, SMALL_BATCH_BYTES
+    await asyncio.sleep(0.5)
+    cluster.message_max_bytes = usual
+
+
+def mangled(change: Rewrite) -> Fault:
+    """One answer to Produce is not what the protocol says; the batches are in the log."""
+
+    async def fault(cluster: Cluster) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await cluster.on("produce").rewrite(change).happened()
+
+    return fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Something that goes wrong under load."""
+
+    name: str
+    title: str
+    fault: Fault
+    """Returns when it is over."""
+    before: Callable[[Cluster], None] | None = None
+    """What is wrong before the client starts."""
+
+
+SCENARIOS: Final = (
+    Scenario(name="away", title="a broker away for 3 s", fault=broker_away),
+    Scenario(
+        name="away-too-long",
+        title=f"a broker away for {DELIVERY_TIMEOUT_S + 2:.0f} s (some 1,000 have to fail)",
+        fault=broker_away_for_too_long,
+    ),
+    Scenario(name="leaders", title="leaders move every 200 ms, for 3 s", fault=leaders_move),
+    Scenario(
+        name="bootstrap",
+        title="first bootstrap broker frozen (recovery: since the start)",
+        before=freeze_first_bootstrap,
+        fault=bootstrap_frozen,
+    ),
+    Scenario(name="resets", title="connections reset every 50 ms, for 1.5 s", fault=reset_storm),
+    Scenario(name="refused", title=f"one batch refused for good ({BURST} have to fail)", fault=batch_refused),
+    Scenario(name="too-large", title="batches over the broker's limit, for 0.5 s", fault=small_batches_only),
+    Scenario(
+        name="correlation-id",
+        title="one answer with another correlation id",
+        fault=mangled(hostile.other_correlation_id),
+    ),
+    Scenario(name="garbage", title="one answer full of garbage", fault=mangled(hostile.garbage)),
+)
