@@ -46,6 +46,7 @@ class Batch:
         "runs",
         "size",
         "stamp",
+        "stamped_before",
         "state",
         "successors",
         "unanswered",
@@ -83,6 +84,8 @@ class Batch:
         self.retry_at = 0.0
         self.stamp: Stamp | None = None
         """The sequence it holds; None before the first drain, and after the broker refused it for its sequence."""
+        self.stamped_before = 0
+        """How many batches of its partition got a sequence before it."""
         self.encoded: bytearray | None = None
         """What is written; kept for resending, made at the first drain."""
         self.encoded_stamp: Stamp | None = None

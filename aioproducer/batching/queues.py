@@ -40,6 +40,7 @@ class PartitionQueue:
         "partition",
         "retrying",
         "sequences",
+        "stamped",
         "topic",
     )
 
@@ -58,6 +59,8 @@ class PartitionQueue:
         self.in_flight: list[Batch] = []
         """Drained and not answered, the oldest first."""
         self.sequences = PartitionSequences()
+        self.stamped = 0
+        """How many batches got a sequence."""
         self.offered_to: int | None = None
         """The node among whose ready partitions the schedule has it."""
         self._settings = settings
@@ -107,8 +110,10 @@ class PartitionQueue:
             return None if self.in_flight else self.batches[0]
         if self.batches[0].retry_at > now:
             return None  # refused for its sequence a moment ago
-        if len(self.in_flight) >= self._settings.max_in_flight:
-            return None  # the broker remembers five batches per partition, no more (KIP-98)
+        if self.in_flight and self.stamped - self.in_flight[0].stamped_before >= self._settings.max_in_flight:
+            # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
+            # long as it may have to be sent again, however many behind it are acknowledged already.
+            return None
         if not self.sequences.may_stamp(self._identities, unsettled=bool(self.in_flight)):
             return None
         if self.in_flight and not self.sequences.recognised:
@@ -132,6 +137,8 @@ class PartitionQueue:
             self.seal(batch)
             if self._settings.idempotent:
                 batch.stamp = self.sequences.stamp(len(batch))
+                batch.stamped_before = self.stamped
+                self.stamped += 1
         batch.move(BatchState.IN_FLIGHT)
         batch.attempts += 1
         insort(self.in_flight, batch, key=_by_order)

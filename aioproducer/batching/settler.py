@@ -122,6 +122,7 @@ class Settler:
         self._replace(batch, parts)
         for part, offset in zip(parts, (0, half), strict=True):
             part.stamp = stamp.after(offset) if stamp is not None else None
+            part.stamped_before = batch.stamped_before
             put(part)
         if queue.sequences.broken:
             queue.void_sequences()

@@ -20,7 +20,8 @@ from aioproducer.errors import (
 from aioproducer.idempotence.sequences import Stamp, add_to_sequence
 from aioproducer.protocol.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 
-REMEMBERED_BATCHES = 5
+REMEMBERED_BATCHES = 3
+"""Of each producer, in each partition: as many as may be in flight here, as the five of real brokers are at most."""
 
 
 class Refusal(Exception):

@@ -158,6 +158,21 @@ def test_no_more_than_max_in_flight_are_unanswered() -> None:
     assert bench.take() is third
 
 
+def test_no_more_than_max_in_flight_follow_one_that_may_have_to_be_sent_again() -> None:
+    """The broker would not remember it."""
+    bench = Bench(max_in_flight=3)
+    first, second, third, fourth = [bench.add() for _ in range(4)]
+    for _ in range(3):
+        bench.take()
+    bench.back_off(first, 0.0)
+    assert bench.take() is first
+    bench.answered(second)
+    bench.answered(third)
+    assert bench.queue.next_batch(0.0) is None
+    bench.answered(first)
+    assert bench.take() is fourth
+
+
 def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> None:
     bench = Bench(recognised=False)
     first, second = bench.add(), bench.add()

@@ -241,6 +241,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     assert [part.columns.values for part in (left, right)] == [[b"a", b"b"], [b"c", b"d"]]
     assert [part.stamp for part in (left, right)] == [Stamp(FIRST, 0), Stamp(FIRST, 2)]
     assert [part.order for part in (left, right)] == [(1, 0), (1, 1)]
+    assert {part.stamped_before for part in (left, right)} == {batch.stamped_before}
     for part in (left, right):
         assert part.deadline == batch.deadline
         assert (part.attempts, part.uncertain, part.last_error) == (1, True, batch.last_error)
