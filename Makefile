@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+JSON_OR_CACHE = $(or $(JSON),.cache/bench.json)
 SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint types architecture unit property conformance scenarios soak docs kafka bench-faults format coverage constraints clean
+.PHONY: help venv demo test lint types architecture unit property conformance scenarios soak docs kafka bench bench-quick bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +19,8 @@ venv: $(VENV)/.dev  ## create .venv with everything the tests need
 demo: $(VENV)/.runtime  ## see the producer at work against a broker in the same process
 	@$(BIN)/aioproducer demo
 
-test: lint types architecture unit property conformance scenarios docs kafka  ## every check, cheap ones first
+test: FIRST = 1
+test: lint types architecture unit property conformance scenarios soak docs kafka  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
 lint: $(VENV)/.dev  ## ruff: rules and formatting
@@ -57,11 +59,24 @@ docs: $(VENV)/.dev  ## the README's example, the examples, links, and what desig
 
 soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
 	$(SAY) "soak"
-	@$(BIN)/python -m tests.scenarios.faults.soak --minutes $(or $(MINUTES),1) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.scenarios.faults.soak --minutes $(or $(MINUTES),1) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED))
 
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
+
+bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), some ten minutes
+	@mkdir -p $(dir $(JSON_OR_CACHE))
+	@$(BIN)/python -m benchmarks run --json $(JSON_OR_CACHE) $(BENCH)
+
+bench-quick: $(VENV)/.dev  ## the rows that matter most, some two minutes; options: make bench-quick BENCH='--clients …'
+	@$(BIN)/python -m benchmarks quick $(if $(JSON),--json $(JSON)) $(BENCH)
+
+bench-check: $(VENV)/.dev  ## which units of work have become slower than the committed baseline
+	@$(BIN)/python -m benchmarks check
+
+bench-report: $(VENV)/.dev  ## the pages and plots of benchmarks/report, from JSON (.cache/bench.json)
+	@$(BIN)/python -m benchmarks report $(JSON_OR_CACHE)
 
 bench-faults: $(VENV)/.dev  ## what faults do to us and to other clients, side by side (some five minutes)
 	@$(BIN)/python -m benchmarks.faults $(if $(JSON),--json $(JSON))

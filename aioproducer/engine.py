@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.settler import Settler
+from aioproducer.cluster.endpoints import open_to_any
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import Snapshot
 from aioproducer.config import ProducerConfig
@@ -90,7 +92,8 @@ class Engine:
     @property
     def degraded(self) -> bool:
         """Whether brokers could not be reached and none is connected."""
-        return bool(self._unreachable) and self.pool.least_loaded(self.refresher.snapshot.brokers) is None
+        brokers = self.refresher.snapshot.brokers
+        return not self._unreachable.isdisjoint(brokers) and self.pool.least_loaded(brokers) is None
 
     async def start(self) -> None:
         """Get the first metadata answer, then run.
@@ -111,9 +114,9 @@ class Engine:
         if self._stopping is not None:
             await self.stop()
             raise ProducerClosed("the producer was closed while it was starting")
-        self.refresher.start()
+        self.refresher.start().add_done_callback(partial(self._ended, "metadata"))
         self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
-        self._sending.add_done_callback(self._sender_ended)
+        self._sending.add_done_callback(partial(self._ended, "sender"))
 
     async def drained(self) -> None:
         """Wait until everything that was appended, or is on its way, has its outcome."""
@@ -166,23 +169,30 @@ class Engine:
         if self._sending is not None:
             await asyncio.wait([self._sending])
 
-    def _sender_ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # the event loop is going down, and nobody has closed the producer
+    def _ended(self, which: str, task: asyncio.Task[None]) -> None:
+        """Let everybody know that a task is gone which nobody has told to end: without it nothing is sent."""
+        if task is self._sending and task.cancelled():  # the event loop is going down without a close
             cause: BaseException = asyncio.CancelledError()
             failure = Failure(ProducerClosed, "the event loop of the producer is going down")
-        elif (error := task.exception()) is not None:
-            log.error("sender.crashed", exc_info=error)
+        elif not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s.crashed", which, exc_info=error)
             cause = error
-            failure = Failure(ProducerError, f"the sender task has died of a bug: {error!r}", cause=error)
+            failure = Failure(ProducerError, f"the {which} task has died of a bug: {error!r}", cause=error)
         else:
             return
         try:
             self.fail_everything(failure)
         finally:
             self._on_crash(cause)
+        if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()
+            self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
 
     async def _open_bootstrap_connection(self, address: Address) -> Connection:
-        return await Connection.open(address, self._connections)
+        deadline = self._loop.time() + self._connections.setup_timeout_s
+        return await open_to_any(address, partial(self._open, deadline), deadline=deadline)
+
+    async def _open(self, deadline: float, endpoint: Address) -> Connection:
+        return await Connection.open(endpoint, self._connections, deadline=deadline)
 
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)

@@ -69,6 +69,7 @@ class Producer:
         self._state = State.NEW
         self._engine: Engine | None = None
         self._crash: BaseException | None = None
+        self._ended = False
         self._interceptors = InterceptorChain(config.interceptors)
         self._offer: Offer = self._refuse  # the hot path asks nothing about states: it is replaced instead
 
@@ -296,7 +297,7 @@ class Producer:
         if timeout_s is not None:
             timeout_s = check_timeout("timeout_s", timeout_s)
         engine = self._engine
-        if engine is None or self._state is State.CLOSED:
+        if engine is None or self._ended:
             self._end()
             return 0
         if engine.intake.loop.is_closed():  # nobody closed the producer before; nothing is left of it
@@ -304,7 +305,8 @@ class Producer:
             return 0
         engine.intake.check_loop()
         self._offer = self._refuse
-        self._state = State.CLOSING
+        if self._crash is None:
+            self._state = State.CLOSING
         try:
             failed = await self._finish(engine, timeout_s)
         except asyncio.CancelledError:
@@ -316,8 +318,9 @@ class Producer:
         return failed
 
     def _end(self) -> None:
-        if self._state is not State.CLOSED:
-            self._state = State.CLOSED
+        self._state = State.CLOSED
+        if not self._ended:
+            self._ended = True
             self._interceptors.close()
 
     async def _finish(self, engine: Engine, timeout_s: float | None) -> int:
@@ -376,7 +379,7 @@ class Producer:
         self._crash = error
         self._offer = self._refuse
         if self._state is State.READY:
-            self._state = State.CLOSING  # until somebody calls close()
+            self._state = State.CLOSED  # although nobody has called close() yet
 
 
 def _closed_early() -> Failure:

@@ -114,7 +114,6 @@ def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[Bro
         idempotent=True,
         oldest=True,
         uncertain=False,
-        out_of_order_before=False,
         last_attempt=False,
     )
     retried, persisted, _ = ERRORS[kind]

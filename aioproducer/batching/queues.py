@@ -161,9 +161,9 @@ class PartitionQueue:
         """Put *batch* where it belongs among `retrying`."""
         insort(self.retrying, batch, key=_by_order)
 
-    def break_off(self) -> None:
-        """Go on under a new identity: a batch that held a sequence is gone or was refused for it."""
-        self.sequences.break_off()
+    def break_off(self, batch: Batch) -> None:
+        """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
+        self.sequences.break_off(None if batch.possibly_persisted else batch.order)
         self.void_sequences()
 
     def void_sequences(self) -> None:
@@ -172,11 +172,15 @@ class PartitionQueue:
         Sent again under those, a broker that knows nothing of the identity would take them before what has
         to come first.
         """
-        absent = [batch for batch in self.retrying if not batch.uncertain]
-        self.retrying = [batch for batch in self.retrying if batch.uncertain]
-        for batch in absent:
+        hole = self.sequences.hole
+        retrying, self.retrying = self.retrying, []
+        for batch in retrying:
+            if batch.uncertain and (hole is None or batch.order < hole):
+                self.retrying.append(batch)
+                continue
             batch.move(BatchState.SEALED)
             batch.stamp = None
+            batch.uncertain = False
             self.put_back(batch)
 
     def remove(self, batch: Batch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from aioproducer.types import Headers
@@ -35,7 +36,8 @@ class Rows:
 
     def take(self, indices: Sequence[int]) -> Rows:
         """Return the rows at *indices*."""
-        return self._each(lambda column: [column[index] for index in indices])
+        pick = itemgetter(*indices) if len(indices) > 1 else None
+        return self._each(pick or (lambda column: [column[index] for index in indices]))
 
     def partition(self, index: int) -> int | None:
         """Return the partition that the row at *index* asks for."""

@@ -61,7 +61,7 @@ class Settler:
         batch.move(BatchState.FAILED)
         self._end(batch)
         if batch.stamp is not None:
-            batch.queue.break_off()
+            batch.queue.break_off(batch)
         if not abandoned:
             self._reject(batch, failure)
         self._go_on(batch.queue)
@@ -99,7 +99,7 @@ class Settler:
         batch.retry_at = at
         batch.stamp = None
         queue.put_back(batch)
-        queue.break_off()
+        queue.break_off(batch)
         self._schedule.back_off(queue, at)
         self._go_on(queue)
 
@@ -146,7 +146,7 @@ class Settler:
             batch.queue.retry(rest)
         else:
             batch.queue.put_back(rest)
-            batch.queue.break_off()
+            batch.queue.break_off(batch)
         self._go_on(batch.queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:

@@ -186,10 +186,14 @@ class Agenda:
         self._last_end = now
 
     def hurry(self) -> None:
-        """Cut the pauses short, to the first and shortest: there is somebody new to ask."""
+        """Cut the pauses short, to the first and shortest: there is somebody new to ask.
+
+        What was an outage may be one no more, so for a while they stay short.
+        """
         at = self._last_end + max(SHORTEST_PAUSE_S, self._settings.backoff.initial_s)
         for pace in (self._all, *self._wanted.values()):
             pace.not_before = min(pace.not_before, at)
+            pace.fruitless_since = max(pace.fruitless_since, at)
 
     def _draw_delay(self) -> Delay:
         """Return the backoff with one draw of its jitter: equal pauses that begin together end together."""

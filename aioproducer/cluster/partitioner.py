@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 import mmh3
 
 from aioproducer.cluster.murmur2 import murmur2
+from aioproducer.cluster.murmur2_column import positive_murmur2_column
 
 PartitionFunction: TypeAlias = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 """`(key, all_partitions, available_partitions) -> partition`, as written for other Python clients."""
@@ -32,6 +33,16 @@ class Partitioner(Protocol):
         """
 
 
+@runtime_checkable
+class ColumnPartitioner(Partitioner, Protocol):
+    """A partitioner that `send_many` need not call for every record."""
+
+    def partition_column(
+        self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
+    ) -> Sequence[int]:
+        """Return what `partition` would return for each of *keys*."""
+
+
 class Murmur2Partitioner:
     """Kafka's default: by murmur2 of the key, where the JVM client would put it; without a key, sticky."""
 
@@ -44,6 +55,12 @@ class Murmur2Partitioner:
         if key is None:
             return None
         return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+    def partition_column(
+        self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
+    ) -> Sequence[int]:
+        """Choose for each of *keys* as `partition` does, many at once."""
+        return [hashed % partition_count for hashed in positive_murmur2_column(keys)]
 
 
 class Murmur3Partitioner:

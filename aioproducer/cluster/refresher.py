@@ -13,6 +13,7 @@ from contextlib import suppress
 from math import isinf
 from typing import TypeAlias
 
+from aioproducer.cluster.absent import AbsentBrokers
 from aioproducer.cluster.agenda import Agenda, Plan
 from aioproducer.cluster.settings import MetadataSettings
 from aioproducer.cluster.snapshot import Broker, LeaderHint, Snapshot, TopicInfo
@@ -20,6 +21,7 @@ from aioproducer.cluster.source import ConnectionPool, MetadataSource, OpenConne
 from aioproducer.cluster.waiting import Waiter, WaitingRoom, topic_error
 from aioproducer.errors import MetadataTimeout, ProducerClosed, ProducerError
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aioproducer.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +45,13 @@ class Refresher:
         self._source = MetadataSource(settings, pool, open_connection)
         self._on_update = on_update
         self._agenda = Agenda(settings)
+        self._absent = AbsentBrokers(pool)
         self._waiting = WaitingRoom()
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_error: ProducerError | None = None
+        self._trouble = Trouble()
         self.snapshot = Snapshot()
 
     async def bootstrap(self, deadline: float) -> None:
@@ -64,9 +68,10 @@ class Refresher:
             raise
         self._take(plan, answer)
 
-    def start(self) -> None:
+    def start(self) -> asyncio.Task[None]:
         """Keep the snapshot up to date from now on, in a task that `close` ends."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioproducer metadata")
+        return self._task
 
     async def close(self) -> None:
         """End the task, close what it opened, and fail whoever still waits with ProducerClosed."""
@@ -132,6 +137,11 @@ class Refresher:
         """Follow what an answer to a produce request says about new leaders, and where they are (KIP-951)."""
         self._install(self.snapshot.with_leader_hints(hints, endpoints))
 
+    def doubt_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Note that a node refused a partition as if it did not lead it: the next answer is believed, whatever it is."""
+        self._install(self.snapshot.with_doubt(topic, partition, node_id))
+        self.request_refresh([topic])
+
     def connected(self, node_id: int) -> None:
         """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""
         self._source.connected()
@@ -144,6 +154,7 @@ class Refresher:
         Without *error* that was intended.
         """
         self._source.disconnected()
+        self._wakeup.set()  # it may have been an absent one
         if error is not None:
             self.request_refresh(self.snapshot.led_by(node_id))
 
@@ -154,6 +165,7 @@ class Refresher:
                 await self._refresh()
                 continue
             self._wakeup.clear()
+            due_at = min(due_at, self._absent.dial())
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(None if isinf(due_at) else due_at):
                     await self._wakeup.wait()
@@ -163,7 +175,8 @@ class Refresher:
         try:
             self._take(plan, await self._source.ask(self._request(plan), self.snapshot.brokers))
         except ProducerError as error:
-            log.warning("metadata.failed topics=%d error=%s", len(plan.topics), error)
+            level = self._trouble.level(_now())
+            log.log(level, "metadata.failed topics=%d error=%s", len(plan.topics), error)
             self._last_error = error
             self._agenda.failed(plan, _now())
         except Exception:
@@ -182,6 +195,8 @@ class Refresher:
         before = self.snapshot
         after = before.with_answer(answer, asked=plan.topics, complete=plan.complete, now=now)
         self._last_error = None
+        if self._trouble.is_over():
+            log.info("metadata.recovered brokers=%d topics=%d", len(after.brokers), len(plan.topics))
         self._waiting.serve(after, plan.topics)
         self._agenda.answered(plan, before, after, self._waiting.topics, now)
         self._install(after)
@@ -190,6 +205,7 @@ class Refresher:
         before, self.snapshot = self.snapshot, snapshot
         if snapshot.version == before.version:
             return
+        self._absent.note(before, snapshot)
         changed = snapshot.changed_since(before)
         for topic in changed & snapshot.topics.keys():
             error = snapshot.topics[topic].error

@@ -2,7 +2,8 @@
 
 Answers come from brokers that lag behind each other. So, for the same topic id:
 
-- a partition with an older leader epoch than the known one is not believed (KIP-320);
+- a partition with an older leader epoch than the known one is not believed (KIP-320), unless the leader that
+  we know says that it is none: then whoever told us was wrong, and its epoch may be one that never comes;
 - partitions never go away; fewer of them than known means that the broker has not heard of the new ones.
 
 A topic that was deleted and made anew has a new id (KIP-516), and everything about it is believed. Brokers that
@@ -171,6 +172,19 @@ class Snapshot:
                 topics[name] = _follow(topics[name], of_topic, brokers)
         after = replace(self, version=self.version + 1, brokers=brokers, topics=topics)
         return after if after.changed_since(self) else self
+
+    def with_doubt(self, topic: str, partition: int, node_id: int) -> Snapshot:
+        """Return what is known after *node_id* has said that it does not lead the partition."""
+        info = self.topics.get(topic)
+        if info is None or not partition < len(info.partitions):
+            return self
+        known = info.partitions[partition]
+        if known.leader != node_id or known.leader_epoch == NO_EPOCH:
+            return self
+        partitions = list(info.partitions)
+        partitions[partition] = known._replace(leader_epoch=NO_EPOCH)
+        topics = {**self.topics, topic: replace(info, partitions=tuple(partitions))}
+        return replace(self, version=self.version + 1, topics=topics)
 
 
 def _merge(

@@ -20,6 +20,7 @@ from aioproducer.errors import ConnectionFailed, ProducerError, RebootstrapRequi
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+from aioproducer.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class MetadataSource:
         self._news = asyncio.Event()
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
+        self._trouble = Trouble()  # never over: how often it happens is news only once in a while
 
     async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
         """Ask all bootstrap addresses, staggered; the connection of the first to answer is kept for a while.
@@ -88,7 +90,7 @@ class MetadataSource:
                 opened.append(self._spare)
             self._spare = winner
         finally:
-            await _close(*opened)
+            await close_all(*opened)
         return answer
 
     async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
@@ -112,7 +114,8 @@ class MetadataSource:
                 out_of_reach = self._told_to_rebootstrap or self._pool.least_loaded(brokers) is None
                 if not (self._settings.rebootstrap and out_of_reach):
                     raise
-                log.warning("metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error)
+                level = self._trouble.level(now)
+                log.log(level, "metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error)
         return await self.bootstrap(
             request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
         )
@@ -131,7 +134,7 @@ class MetadataSource:
         """Close what was opened here."""
         spare, self._spare = self._spare, None
         if spare is not None:
-            await _close(spare)
+            await close_all(spare)
 
     def _attempts(
         self, request: MetadataRequest, brokers: Mapping[int, Broker]
@@ -180,7 +183,8 @@ class MetadataSource:
         news.set()
 
 
-async def _close(*connections: Connection) -> None:
+async def close_all(*connections: Connection) -> None:
+    """Close *connections*, and wait until they are."""
     for connection in connections:
         connection.close()
     for connection in connections:

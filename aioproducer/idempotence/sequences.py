@@ -33,13 +33,18 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_identity", "_next", "broken", "recognised")
+    __slots__ = ("_identity", "_next", "broken", "hole", "recognised")
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
         self.broken = False
         """Whether a sequence was given out that will never be in the log, or may not be."""
+        self.hole: tuple[int, ...] | None = None
+        """The place, in the order of its partition, of the first batch whose sequence will never be in the log.
+
+        Nothing behind it that got a sequence under the same identity can be: the broker refuses to leave a gap.
+        """
         self.recognised = False
         """Whether the leader has acknowledged something under the present identity.
 
@@ -48,9 +53,14 @@ class PartitionSequences:
         would be the first, and the order be lost.
         """
 
-    def break_off(self) -> None:
-        """A batch that held a sequence is gone or was refused: give out nothing until all is settled."""
+    def break_off(self, hole: tuple[int, ...] | None) -> None:
+        """A batch that held a sequence is gone or was refused: give out nothing until all is settled.
+
+        *hole* is its place, if it is surely not in the log.
+        """
         self.broken = True
+        if hole is not None and (self.hole is None or hole < self.hole):
+            self.hole = hole
 
     def acknowledge(self, stamp: Stamp) -> None:
         """The leader has appended the batch that carries *stamp*."""
@@ -75,7 +85,7 @@ class PartitionSequences:
                 return False
             if self._identity is not None:
                 keeper.leave(self._identity)
-            self.broken = False
+            self.broken, self.hole = False, None
         if keeper.current is None:
             return False
         if self._identity != keeper.current:

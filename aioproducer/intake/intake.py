@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import index
-from typing import Any
+from typing import Any, cast
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
@@ -15,6 +15,7 @@ from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.settler import Settler
 from aioproducer.clock import wall_ms
+from aioproducer.cluster.partitioner import ColumnPartitioner
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import (
     BufferFull,
@@ -86,7 +87,7 @@ class Intake:
             and (key is None or type(key) is bytes)
             and partition is None
             and timestamp_ms is None
-            and not headers
+            and headers == ()
             and queues is not None
             and queues.leaders
             and not queues.line.length
@@ -307,6 +308,21 @@ class Intake:
             return queues[partition]
         except Exception as error:
             raise ProducerError(f"the partitioner failed for a record of {queues.name!r}: {error}") from error
+
+    def choose_column(self, queues: TopicQueues, keys: Sequence[bytes]) -> Sequence[int]:
+        """Return the partition that a ColumnPartitioner wants for each of *keys*. Raises: ProducerError, as `choose`."""
+        partitioner, count = cast("ColumnPartitioner", self._partitioner), len(queues.leaders)
+        try:
+            chosen = partitioner.partition_column(queues.name, keys, count, queues.available)
+            valid = len(chosen) == len(keys) and 0 <= min(chosen) <= max(chosen) < count
+        except Exception as error:
+            raise ProducerError(f"the partitioner failed for records of {queues.name!r}: {error}") from error
+        if not valid:
+            raise ProducerError(
+                f"the partitioner failed for records of {queues.name!r}: it chose {chosen!r:.100}"
+                f" for {len(keys)} keys and {count} partitions"
+            )
+        return chosen
 
     def serialized(self, argument: str, serializer: Serializer | None, topic: str, data: Any) -> bytes | None:
         """Return *data* as the user's serializer makes it bytes. Raises: SerializationError."""

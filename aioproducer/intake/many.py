@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Final
@@ -14,6 +14,7 @@ from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.rows import Rows
 from aioproducer.batching.runs import SendManyCall
 from aioproducer.batching.settler import Settler
+from aioproducer.cluster.partitioner import ColumnPartitioner
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.pending import Pending
@@ -37,6 +38,7 @@ class ManyIntake:
         self._accumulator = accumulator
         self._settler = settler
         self._partitioner = intake.settings.partitioner
+        self._chooses_columns = isinstance(self._partitioner, ColumnPartitioner)
 
     async def send(self, rows: Rows, timeout_s: float | None) -> SendManyResult:
         """Append all of *rows* and wait for their outcomes.
@@ -67,8 +69,7 @@ class ManyIntake:
         try:
             async with self._intake.turn(queues, self._block_deadline(deadline), records=len(rows)) as turn:
                 if rows:
-                    argument = "partition" if isinstance(rows.partitions, int) else "partitions"
-                    await turn.metadata(rows.highest_partition(), argument)
+                    await turn.metadata(*_highest_partition(rows))
                 while planned < len(rows):
                     chunk = rows.slice(planned, planned + CHUNK_RECORDS)
                     planned += len(chunk)
@@ -150,13 +151,14 @@ class ManyIntake:
                     " send_many writes to one topic"
                 )
             pended.append(pending)
+        partitions = [each.partition for each in pended]
         changed = replace(
             rows,
             values=[each.value for each in pended],
             keys=[each.key for each in pended],
             headers=[each.headers for each in pended],
             timestamps_ms=[each.timestamp_ms for each in pended],
-            partitions=[each.partition for each in pended],
+            partitions=partitions if partitions.count(None) < len(partitions) else None,
         )
         return self._without(failures, changed, call)
 
@@ -183,6 +185,8 @@ class ManyIntake:
             return [(None, rows)]
         if isinstance(rows.partitions, int):
             return [(queues[rows.partitions], rows)]
+        if self._chooses_columns and rows.partitions is None and rows.keys and None not in rows.keys:
+            return self._by_key(queues, rows, call)
         indices: dict[PartitionQueue | None, list[int]] = {}
         failures: dict[int, ProducerError] = {}
         count = len(queues.leaders)
@@ -210,6 +214,18 @@ class ManyIntake:
             indices[queue] = sorted(indices.get(queue, []) + free)
         self._without(failures, rows, call)
         return [(queue, rows.take(of_queue)) for queue, of_queue in indices.items()]
+
+    def _by_key(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> list[Group]:
+        """Do as `_by_queue` for records that all have a key, with one call of the partitioner."""
+        try:
+            chosen = self._intake.choose_column(queues, rows.keys or ())
+        except ProducerError as error:
+            self._fail(rows, error, call)
+            return []
+        indices: defaultdict[int, list[int]] = defaultdict(list)
+        for index, partition in enumerate(chosen):
+            indices[partition].append(index)
+        return [(queues[partition], rows.take(of_partition)) for partition, of_partition in indices.items()]
 
     def _check_time(self, topic: str, deadline: float | None) -> None:
         if deadline is not None and self._intake.loop.time() >= deadline:
@@ -250,3 +266,11 @@ class ManyIntake:
 
 def _failure(error: ProducerError) -> Failure:
     return Failure(type(error), str(error), cause=error.__cause__)
+
+
+def _highest_partition(rows: Rows) -> tuple[int | None, str]:
+    """Return the highest partition that is asked for by number, and where."""
+    highest = rows.highest_partition()
+    if highest is None or not isinstance(rows.partitions, Sequence):
+        return highest, "partition"
+    return highest, f"partitions[{rows.partitions.index(highest)}]"

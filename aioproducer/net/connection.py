@@ -64,7 +64,7 @@ class Connection:
         self._handed_over = 0  # bytes, to the transport; some may still be in its buffer
         self._timer: asyncio.TimerHandle | None = None
         self._opened_at = loop.time()
-        self._ready = self._retired = self._closed = False
+        self._ready = self._heard = self._retired = self._closed = False
         self.address = address
         self.node_id = node_id
         self.versions = ApiVersionTable({})
@@ -121,6 +121,11 @@ class Connection:
 
     def __str__(self) -> str:
         return _name(self.address, self.node_id)
+
+    @property
+    def age_s(self) -> float:
+        """How long ago it was opened."""
+        return self._loop.time() - self._opened_at
 
     @property
     def in_flight(self) -> int:
@@ -288,12 +293,16 @@ class Connection:
     def _take(self, chunk: bytes) -> None:
         for payload in self._frames.feed(chunk):
             self._settle(*self._in_flight.match(payload))
+            self._heard = self._ready
             self._close_if_retired()
             if self._closed:
                 return
         self.last_used = self._loop.time()
         if self._frames.buffered and not self._in_flight:
             raise ProtocolError(f"{self._frames.buffered} bytes came that nobody asked for")
+        begun = self._frames.begun_payload
+        if begun:  # what may become a hundred megabytes of nonsense is not waited for
+            _ = self._in_flight.expect(begun)
 
     def _settle(self, call: Call, outcome: Message | ProducerError) -> None:
         try:
@@ -324,12 +333,13 @@ class Connection:
             self._timer = None
 
     def _story(self) -> str:
-        age_s = self._loop.time() - self._opened_at
-        story = f"after {age_s:.3g} s with {self.in_flight} calls in flight"
+        story = f"after {self.age_s:.3g} s with {self.in_flight} calls in flight"
         if self._frames.buffered:
             story += f", {self._frames.buffered} bytes into an answer"
         if not self._ready:
             story += ", before the handshake was over: does this listener want TLS or SASL?"
+        elif self._in_flight and not self._heard:
+            story += ", before it answered anything but the handshake: does this listener want SASL?"
         return story
 
 

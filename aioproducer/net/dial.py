@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,12 +46,25 @@ async def dial(host: str, port: int) -> Streams:
         return await route(host, port)
     if not 0 < port < 65_536:  # getaddrinfo would take it modulo 65,536
         raise ValueError(f"there is no port {port}")
-    sock = await _connect_to_any(await _resolve(host, port))
+    candidates = await _resolve(host, port)
+    # In any order: one that accepts and then says nothing shall not be the one that is tried every time.
+    sock = await _connect_to_any(random.sample(candidates, len(candidates)))
     try:
         return await asyncio.open_connection(sock=sock)
     except BaseException:
         sock.close()
         raise
+
+
+async def endpoints(address: Address) -> list[Address]:
+    """Return the addresses in digits that the name in *address* stands for; itself, if it is no name.
+
+    Raises: OSError if it stands for none; ValueError for what cannot be a host.
+    """
+    if address in routes:
+        return [address]
+    found = [Address(to[0], address.port) for *_, to in await _resolve(address.host, address.port)]
+    return list(dict.fromkeys(found)) if len(found) > 1 else [address]
 
 
 async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:

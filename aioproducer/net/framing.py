@@ -37,6 +37,12 @@ class FrameReader:
         """How many bytes of an unfinished frame have come, its length included."""
         return len(self._begun)
 
+    @property
+    def begun_payload(self) -> bytes:
+        """The first bytes of an unfinished frame's payload: none, or as many as the shortest has."""
+        start = bytes(self._begun[LENGTH.size : LENGTH.size + MIN_PAYLOAD_BYTES])
+        return start if len(start) == MIN_PAYLOAD_BYTES else b""
+
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield each payload that is complete with *data*; the chunk is consumed when the iterator is exhausted.
 

@@ -59,6 +59,16 @@ class InFlight:
 
         Raises: ProtocolError if it answers another call, or none, or does not decode; no call is taken out then.
         """
+        call = self.expect(payload)
+        _, answer = call.decode(call.response, call.version, payload)
+        self._calls.popleft()
+        return call, answer
+
+    def expect(self, payload: bytes) -> Call:
+        """Return the call that *payload*, or what has come of it, answers.
+
+        Raises: ProtocolError if it answers another call, or none.
+        """
         correlation_id = read_correlation_id(payload)
         if not self._calls:
             raise ProtocolError(f"an answer came that nobody asked for, with correlation id {correlation_id}")
@@ -67,9 +77,7 @@ class InFlight:
             raise ProtocolError(
                 f"an answer came with correlation id {correlation_id}, while {call.correlation_id} ({call}) was next"
             )
-        _, answer = call.decode(call.response, call.version, payload)
-        self._calls.popleft()
-        return call, answer
+        return call
 
     def take_all(self) -> list[Call]:
         """Take out all calls, oldest first."""

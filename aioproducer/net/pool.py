@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ProducerError
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address, Dial, dial as dial_any
 from aioproducer.net.settings import ConnectionSettings
+from aioproducer.trouble import Trouble
 
 log = logging.getLogger(__name__)
+
+STEADY_S: Final = 1.0
+"""A connection that lasted so long was well: to lose it is news."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +32,7 @@ class _Node:
     failures: int = 0  # attempts in a row
     next_attempt_at: float | None = None
     last_error: ProducerError | None = None
+    trouble: Trouble = field(default_factory=Trouble)
 
     @property
     def is_connecting(self) -> bool:
@@ -134,7 +139,8 @@ class Pool:
         except ProducerError as error:
             retry_in_s = self._back_off(node, error, attempt=node.failures)
             node.failures += 1
-            log.warning(
+            log.log(
+                node.trouble.level(asyncio.get_running_loop().time()),
                 "connection.failed node_id=%d address=%s attempts=%d retry_in_s=%.3f error=%s",
                 *(node_id, node.address, node.failures, retry_in_s, error),
             )
@@ -155,9 +161,12 @@ class Pool:
         if node is None or node.connection is not connection:
             return  # forgotten, or at another address: told then
         node.connection = None
+        if connection.age_s >= STEADY_S:
+            _ = node.trouble.is_over()
         if error is not None:
             retry_in_s = self._back_off(node, error, attempt=0)
-            log.warning(
+            log.log(
+                node.trouble.level(asyncio.get_running_loop().time()),
                 "connection.lost node_id=%d address=%s retry_in_s=%.3f error=%s",
                 *(node_id, node.address, retry_in_s, error),
             )

@@ -13,7 +13,6 @@ from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import Broker, LeaderHint
 from aioproducer.errors import (
     ConnectionFailed,
-    OutOfOrderSequenceNumber,
     ProducerError,
     ProtocolError,
     broker_error,
@@ -94,7 +93,6 @@ class AnswerHandler:
             idempotent=batch.stamp is not None,
             oldest=batch.queue.oldest_unsettled is batch,
             uncertain=batch.uncertain,
-            out_of_order_before=isinstance(batch.last_error, OutOfOrderSequenceNumber),
             last_attempt=self._may_not_retry(batch),
         )
         if not kind.definitely_refused:
@@ -117,7 +115,7 @@ class AnswerHandler:
                 settler.deliver(batch, base_offset, log_append_time_ms)
             case outcomes.Retry(error):
                 if error.stale_metadata:
-                    self._refresher.request_refresh([batch.queue.topic])
+                    self._refresher.doubt_leader(batch.queue.topic, batch.queue.partition, connection.node_id)
                 self._retry(batch, error)
             case outcomes.Restamp(error):
                 log.warning(

@@ -74,8 +74,6 @@ class Standing:
     """Nothing before it in its partition waits for an answer or a retry."""
     uncertain: bool
     """An earlier attempt may be in the log."""
-    out_of_order_before: bool
-    """The answer to the attempt before was OUT_OF_ORDER_SEQUENCE."""
     last_attempt: bool
     """`retries` is used up."""
 
@@ -83,8 +81,8 @@ class Standing:
 def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, str]) -> Verdict:
     """Return what to do with a batch that the broker answered with *error*.
 
-    A batch of uncertain fate is neither restamped nor taken apart until it is known to be absent: only under
-    its old sequence, and whole, can the broker recognise it as one that it has (KIP-98).
+    A batch of uncertain fate is neither restamped nor taken apart: only under its old sequence, and
+    whole, can the broker recognise it as one that it has (KIP-98).
     """
     match error:
         case DuplicateSequenceNumber():
@@ -103,13 +101,7 @@ def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, st
 def _may_fit_later(error: BrokerError, standing: Standing) -> bool:
     """Whether a batch refused for its sequence is to be sent again under it.
 
-    So it is if its sequence is out of order only because one before it is still to be sent again; and if
-    it may be in the log itself, which only the same sequence can show. But a broker looks for a batch among
-    the last five of the partition, and no more than five are in flight, before it says that the sequence is
-    out of order: of the oldest one that proves the absence. We ask twice, so that one strange answer does
-    not make a duplicate.
+    So it is if it may be in the log itself, which only the same sequence can show; and if its
+    sequence is out of order only because one before it is still to be sent again.
     """
-    out_of_order = isinstance(error, OutOfOrderSequenceNumber)
-    if out_of_order and not standing.oldest:
-        return True
-    return standing.uncertain and not (out_of_order and standing.out_of_order_before)
+    return standing.uncertain or (isinstance(error, OutOfOrderSequenceNumber) and not standing.oldest)

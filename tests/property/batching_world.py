@@ -111,6 +111,9 @@ class FakeRefresher:
     def request_refresh(self, topics: Collection[str]) -> None:
         pass
 
+    def doubt_leader(self, topic: str, partition: int, node_id: int) -> None:
+        pass
+
 
 def values_of(batch: Batch) -> list[bytes]:
     return [value or b"" for value in batch.columns.values]
@@ -255,7 +258,7 @@ class World:
         assert batch.state is BatchState.IN_FLIGHT
         assert (batch.stamp is not None) == self.idempotent
         alone = batch.attempts == 1 and queue.in_flight == [batch] and not queue.retrying
-        return Written(queue.partition, batch.stamp, tuple(values_of(batch)), alone, batch.attempts > 1)
+        return Written(queue.partition, batch.stamp, tuple(values_of(batch)), alone)
 
     def prepared(self, node_id: int, *, connected: bool = True) -> None:
         """Write what was prepared for *node_id*, unless its connection is gone."""

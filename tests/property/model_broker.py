@@ -40,8 +40,6 @@ class Written(NamedTuple):
     values: tuple[bytes, ...]
     first_and_alone: bool
     """Its first attempt, and nothing else of its partition held a sequence when it got its own."""
-    again: bool
-    """It was sent before."""
 
 
 class Remembered(NamedTuple):
@@ -149,8 +147,6 @@ class ModelCluster:
         index = written.partition
         if self.leaders[index] != node_id:
             return PartitionProduceResponse(index=index, error_code=NotLeaderOrFollower.code, base_offset=-1)
-        if fault.code == OutOfOrderSequenceNumber.code and written.again:
-            fault = HONEST  # a broker looks whether it has the batch first
         if not fault.appends:
             blamed = [
                 BatchIndexAndErrorMessage(batch_index=each, batch_index_error_message="no")

@@ -14,6 +14,7 @@ from aioproducer import (
     SendManyError,
     TopicAuthorizationFailed,
 )
+from aioproducer.cluster.agenda import Agenda
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.loop import Sender
 from tests.scenarios.story import TOPIC, now, producing, settle, story
@@ -147,6 +148,31 @@ class TestABug:
                 await producer.send(TOPIC, b"later")
             assert refused.value.__cause__ is bug
             assert await producer.close() == 0
+
+    @story
+    async def test_the_task_that_keeps_the_metadata_is_no_less_missed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bug = LookupError("a bug")
+
+        def fail(_: Agenda) -> float:
+            raise bug
+
+        async with producing(linger_ms=60_000) as (producer, _):
+            sending = asyncio.create_task(producer.send(TOPIC, b"v"))
+            await settle()
+            monkeypatch.setattr(Agenda, "due_at", fail)
+            began_at = now()
+            with pytest.raises(ProducerError, match="the metadata task has died of a bug") as failed:
+                await producer.send("another", b"v")
+            assert failed.value.__cause__ is bug
+            (error,) = await asyncio.gather(sending, return_exceptions=True)
+            assert isinstance(error, ProducerError)
+            assert error.__cause__ is bug
+            assert now() == began_at
+            assert producer.state == "closed"
+            with pytest.raises(ProducerClosed):
+                await producer.send(TOPIC, b"later")
 
     @story
     async def test_one_while_an_answer_is_handled_is_no_different(

@@ -154,7 +154,7 @@ class TestColumns:
             ({"partitions": []}, ValueError, "partitions has 0 items"),
             ({"partition": 0, "partitions": [0, 0]}, ValueError, "partition"),
             ({"partition": 9}, ValueError, "partition=9"),
-            ({"partitions": [0, 9]}, ValueError, "partitions=9"),
+            ({"partitions": [0, 9]}, ValueError, r"partitions\[1\]=9"),
             ({"partition": -1}, ValueError, "partition must be"),
             ({"values": "text"}, TypeError, "values must be a column"),
             ({"values": [b"a", "b"]}, TypeError, r"values\[1\] must be bytes"),

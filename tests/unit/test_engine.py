@@ -9,10 +9,12 @@ import pytest
 
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.failure import Failure
+from aioproducer.cluster import endpoints as endpoints_module
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.net.dial import Address
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time
 
@@ -111,6 +113,29 @@ class TestStart:
         async with bench() as fresh:
             await fresh.engine.drained()
 
+    async def test_a_name_with_an_address_that_accepts_and_says_nothing_is_no_hindrance(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        peers: list[asyncio.StreamWriter] = []
+        async with Cluster(topics={"orders": 1}) as cluster:
+            silent = await asyncio.start_server(lambda _, writer: peers.append(writer), "127.0.0.1", 0)
+            addresses = [silent.sockets[0].getsockname(), cluster.bootstrap_servers.split(":")]
+
+            async def resolve(address: Address) -> list[Address]:
+                return [Address(host, int(port)) for host, port in addresses]
+
+            monkeypatch.setattr(endpoints_module, "endpoints", resolve)
+            engine = Engine(
+                ProducerConfig(bootstrap_servers="kafka.example:9092"), InterceptorChain(()), on_crash=print
+            )
+            began_at = now()
+            await engine.start()
+            assert now() - began_at < 1
+            await engine.stop()
+            for peer in peers:
+                peer.close()
+            silent.close()
+
 
 class TestStop:
     @in_virtual_time
@@ -171,6 +196,25 @@ class TestCrash:
             assert now() < 1
 
     @in_virtual_time
+    async def test_it_leaves_no_connection_and_no_task_though_nobody_stops_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_: Sender) -> None:
+            raise LookupError("a bug")
+
+        async with bench() as running:
+            before = asyncio.all_tasks()
+            await running.engine.start()
+            await (await running.append())
+            monkeypatch.setattr(Sender, "_turn", fail)
+            running.engine._wakeup.ring()
+            await asyncio.sleep(1)
+            assert running.engine.pool.get(1) is None
+            assert {
+                task for task in asyncio.all_tasks() - before if "testing" not in task.get_name()
+            } == set()
+
+    @in_virtual_time
     async def test_a_sender_that_somebody_cancelled_is_dead_too(self) -> None:
         async with started() as running:
             assert running.engine._sending is not None
@@ -203,6 +247,18 @@ class TestDegraded:
             await asyncio.sleep(1)
             await running.cluster.stop_broker(2)
             await asyncio.sleep(1)
+            assert not running.engine.degraded
+
+    @in_virtual_time
+    async def test_a_broker_that_is_no_part_of_the_cluster_any_more_does_not_count(self) -> None:
+        """It may still be dialled, for partitions that nobody leads without it."""
+        async with started(brokers=2, connections_max_idle_ms=500, metadata_max_age_ms=60_000) as running:
+            for partition in range(2):
+                _ = await running.append(partition=partition)
+            await asyncio.sleep(0.2)
+            running.engine._unreachable.add(77)
+            await asyncio.sleep(2)
+            assert running.engine.pool.least_loaded([1, 2]) is None
             assert not running.engine.degraded
 
     @in_virtual_time

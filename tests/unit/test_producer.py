@@ -390,12 +390,31 @@ class TestCrash:
             with pytest.raises(ProducerError, match="the sender task has died of a bug"):
                 await producer.send(TOPIC, b"v")
             await settle()
-            assert producer.state == "closing"
+            assert producer.state == "closed"
             with pytest.raises(ProducerClosed) as refused:
                 await producer.send(TOPIC, b"v")
             assert refused.value.__cause__ is bug
             assert await producer.close() == 0
+            assert await producer.close() == 0
         assert producer.state == "closed"
+
+    @in_virtual_time
+    async def test_interceptors_are_closed_with_it_and_not_by_the_bug(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_: Sender) -> None:
+            raise LookupError("a bug")
+
+        spy = Spy()
+        async with started(interceptors=[spy]) as (producer, _):
+            monkeypatch.setattr(Sender, "_turn", fail)
+            with pytest.raises(ProducerError):
+                await producer.send(TOPIC, b"v")
+            await settle()
+            assert spy.closed == 0
+            _ = await producer.close(0)
+            assert spy.closed == 1
+        assert spy.closed == 1
 
     @in_virtual_time
     async def test_one_that_is_closing_already_goes_on_closing(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,8 @@ class FakeRefresher:
     snapshot: Snapshot = field(default_factory=Snapshot)
     refreshes: list[frozenset[str] | None] = field(default_factory=list)
     """The topics of each `request_refresh`; None: all."""
+    doubted: list[tuple[str, int, int]] = field(default_factory=list)
+    """The topic, the partition and the node of each `doubt_leader`."""
     touched: list[str] = field(default_factory=list)
     hints: list[tuple[list[LeaderHint], list[Broker]]] = field(default_factory=list)
     asked: list[tuple[str, bool, asyncio.Future[TopicInfo]]] = field(default_factory=list)
@@ -189,6 +191,9 @@ class FakeRefresher:
 
     def request_refresh(self, topics: Iterable[str] | None = None) -> None:
         self.refreshes.append(None if topics is None else frozenset(topics))
+
+    def doubt_leader(self, topic: str, partition: int, node_id: int) -> None:
+        self.doubted.append((topic, partition, node_id))
 
     def touch(self, topic: str) -> None:
         self.touched.append(topic)

@@ -21,6 +21,7 @@ def main() -> int:
     """Return 1 if a promise was broken."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--minutes", type=float, default=1.0, help="how long, in real time")
+    arguments.add_argument("--first", type=int, help="begin with this seed instead of any")
     arguments.add_argument("--seed", type=int, help="play this one, and show its log")
     given = arguments.parse_args()
     logging.basicConfig(
@@ -28,8 +29,8 @@ def main() -> int:
         format="%(levelname)s %(name)s %(message)s",
     )
     began_at = time.monotonic()
-    seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
-    first = seed
+    chosen = given.first if given.seed is None else given.seed
+    first = seed = random.SystemRandom().randrange(1_000_000) if chosen is None else chosen
     while True:
         scenario, mode = chaos(seed)
         verdict = virtual_time.run(play(scenario, mode, seed=seed))

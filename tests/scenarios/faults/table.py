@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aioproducer.cluster.agenda import OUTAGE_PAUSE_S
 from aioproducer.config.options import DEFAULTS
 from aioproducer.errors import (
     BrokerError,
@@ -256,13 +255,12 @@ BROKERS = [
         fault=f.brokers_away(1, s=TOO_LONG_S),
         may_fail=TOO_LATE,
         pause_s=LIGHT_S,
-        recovery_s=OUTAGE_PAUSE_S + RECOVERY_S,
     ),
+    Scenario(name="broker-away-5-s", fault=f.brokers_away(1, s=5.4), pause_s=LIGHT_S),
     Scenario(
         name="broker-away-20-s",
         fault=f.brokers_away(1, s=20),
         pause_s=LIGHT_S,
-        recovery_s=OUTAGE_PAUSE_S + RECOVERY_S,
         most_metadata_requests=60,
         options={"delivery_timeout_ms": 30_000},
     ),

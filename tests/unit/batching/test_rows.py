@@ -48,14 +48,19 @@ def test_a_slice_cuts_every_column() -> None:
 def test_rows_are_taken_by_index() -> None:
     assert ROWS.take([2, 0]) == Rows(
         "orders",
-        positions=[2, 0],
-        values=[b"c", b"a"],
-        keys=[b"m", b"k"],
-        headers=[(), (("h", b"1"),)],
-        timestamps_ms=[30, 10],
-        partitions=[2, 0],
-        sizes=[17, 15],
+        positions=(2, 0),
+        values=(b"c", b"a"),
+        keys=(b"m", b"k"),
+        headers=((), (("h", b"1"),)),
+        timestamps_ms=(30, 10),
+        partitions=(2, 0),
+        sizes=(17, 15),
     )
+
+
+def test_a_single_row_and_none_are_taken_as_columns_too() -> None:
+    assert list(ROWS.take([1]).values) == [b"b"]
+    assert list(ROWS.take([]).values) == []
 
 
 def test_what_holds_for_all_rows_holds_for_any_of_them() -> None:

@@ -196,14 +196,16 @@ async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_
 
 
 @in_virtual_time
-async def test_behind_a_gap_only_what_may_be_in_the_log_keeps_its_sequence() -> None:
+async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_its_sequence() -> None:
     bench = Workbench()
     bench.recognise(1)
     batch, _ = bench.sent(b"first")
     absent, _ = bench.sent(b"absent")
     uncertain, _ = bench.sent(b"uncertain")
     late, _ = bench.sent(b"late")
-    uncertain.uncertain = True
+    batch.uncertain = uncertain.uncertain = True
+    for each in (absent, uncertain, late):
+        each.unanswered = False
     for each in (absent, uncertain):
         bench.settler.retry(each, 0.1)
     bench.settler.fail(batch, SPOILT)
@@ -212,6 +214,23 @@ async def test_behind_a_gap_only_what_may_be_in_the_log_keeps_its_sequence() -> 
     bench.settler.retry(late, 0.1)
     assert (late.state, late.stamp) == (BatchState.SEALED, None)
     assert list(bench.queue().batches) == [absent, late]
+
+
+@in_virtual_time
+async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    before, _ = bench.sent(b"before")
+    hole, _ = bench.sent(b"hole")
+    behind, _ = bench.sent(b"behind")
+    for each in (before, behind):
+        each.uncertain, each.unanswered = True, False
+        bench.settler.retry(each, 0.1)
+    hole.unanswered = False
+    bench.settler.restamp(hole, 0.1)
+    assert before.stamp == Stamp(FIRST, 0)
+    assert (behind.state, behind.stamp, behind.possibly_persisted) == (BatchState.SEALED, None, False)
+    assert list(bench.queue().batches) == [hole, behind]
 
 
 @in_virtual_time

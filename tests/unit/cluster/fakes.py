@@ -179,7 +179,8 @@ class FakePool:
         assert address == address_of(node_id)
         if node_id in self._connections or node_id in self._connecting:
             return
-        if self._next_attempt_at.pop(node_id, 0.0) <= now():
+        if self._next_attempt_at.get(node_id, 0.0) <= now():
+            self._next_attempt_at.pop(node_id, None)
             self.attempts.append((now(), node_id))
             self._connecting[node_id] = asyncio.create_task(self._connect(node_id))
 

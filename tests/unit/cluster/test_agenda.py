@@ -5,7 +5,7 @@ from collections.abc import Collection
 import pytest
 
 from aioproducer.backoff import Backoff
-from aioproducer.cluster.agenda import FAILOVER_S, SHORTEST_PAUSE_S, Agenda, Plan
+from aioproducer.cluster.agenda import FAILOVER_S, OUTAGE_PAUSE_S, SHORTEST_PAUSE_S, Agenda, Plan
 from aioproducer.cluster.settings import MetadataSettings
 from aioproducer.cluster.snapshot import NO_LEADER, Snapshot
 from aioproducer.errors import LeaderNotAvailable, TopicAuthorizationFailed, UnknownTopicOrPartition
@@ -463,6 +463,16 @@ class TestHurry:
             book.agenda.hurry()
             book.fail()
         assert book.now - began_at == pytest.approx(0.9)
+
+    def test_keeps_them_short_for_a_while_though_it_was_an_outage(self) -> None:
+        """Who is back may take a moment to be told of by the others."""
+        book = Book(Backoff(0.1, 0.1, jitter=0.0)).knowing(topic("orders", 1))
+        book.want("orders")
+        while book.pause_s < OUTAGE_PAUSE_S:
+            book.ask(topic("orders", (NO_LEADER, 1)))
+        book.agenda.hurry()
+        book.ask(topic("orders", (NO_LEADER, 1)))
+        assert book.pause_s == pytest.approx(0.1)
 
     def test_makes_nothing_wanted(self) -> None:
         book = Book().knowing(topic("orders", 1))

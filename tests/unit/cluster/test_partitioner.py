@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer.cluster.partitioner import (
     CallablePartitioner,
+    ColumnPartitioner,
     Murmur2Partitioner,
     Murmur3Partitioner,
     Partitioner,
@@ -43,6 +44,20 @@ def test_a_key_stays_where_it_is_while_the_leader_is_away() -> None:
 def test_without_a_key_hashing_partitioners_leave_the_choice(partitioner: Partitioner) -> None:
     assert partitioner.keyless_is_sticky
     assert partitioner.partition("t", None, 6, ALL) is None
+
+
+def test_a_column_of_keys_goes_where_each_of_them_goes() -> None:
+    partitioner = Murmur2Partitioner()
+    keys = [b"%d" % number for number in range(200)]
+    assert isinstance(partitioner, ColumnPartitioner)
+    assert partitioner.partition_column("orders", keys, 7, ()) == [
+        partitioner.partition("orders", key, 7, ()) for key in keys
+    ]
+
+
+@pytest.mark.parametrize("partitioner", [Murmur3Partitioner(), RoundRobinPartitioner()])
+def test_others_are_asked_key_by_key(partitioner: Partitioner) -> None:
+    assert not isinstance(partitioner, ColumnPartitioner)
 
 
 def test_murmur3_is_unsigned_and_not_kafkas() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
@@ -47,7 +48,7 @@ class Setup:
     async def start(self) -> None:
         await self.refresher.bootstrap(now() + 60.0)
         await self.pool.connect(1, 2, 3)
-        self.refresher.start()
+        _ = self.refresher.start()
         self.refresher.connected(1)
         self.forget()
 
@@ -443,6 +444,29 @@ class TestRefresh:
             assert 15 <= len(setup.cluster.asked) <= 60
 
     @in_virtual_time
+    async def test_comes_when_a_broker_that_was_missed_is_back(self) -> None:
+        """Where the cluster has been without it for long, nobody asks every moment; but it is dialled."""
+        async with started(settings(backoff=Backoff(0.1, 0.1))) as setup:
+            setup.cluster.has(topic("orders", 1, 2))
+            await setup.knowing("orders")
+            setup.pool.lose(2)
+            setup.cluster.nodes = [1, 3]
+            setup.cluster.has(topic("orders", 1, (NO_LEADER, 1)))
+            for away_s in (10.0, 0.7, 0.7, 0.7):  # wherever in a pause it comes back
+                await asyncio.sleep(away_s)
+                asked = len(setup.cluster.asked)
+                setup.cluster.away = set()
+                setup.cluster.nodes = [1, 2, 3]
+                setup.cluster.has(topic("orders", 1, (2, 1)))
+                await asyncio.sleep(0.2)
+                assert leaders(setup.snapshot, "orders") == [1, 2]
+                assert len(setup.cluster.asked) <= asked + 3
+                setup.pool.lose(2)
+                setup.cluster.nodes = [1, 3]
+                setup.cluster.has(topic("orders", 1, (NO_LEADER, 1)))
+            assert len(setup.pool.attempts) < 13 / 0.05
+
+    @in_virtual_time
     async def test_is_no_busy_loop_without_a_backoff(self) -> None:
         async with started(settings(backoff=Backoff(0.0, 0.0))) as setup:
             waiter = waiting(setup, "missing", 1.0)
@@ -460,6 +484,29 @@ class TestFailure:
             await setup.topic("orders")
             assert now() - began_at < 0.2
             assert len(setup.cluster.asked) == 4
+
+    @in_virtual_time
+    async def test_is_told_when_it_begins_and_when_it_is_over(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "aioproducer.cluster")
+        async with started(settings(backoff=Backoff(0.1, 0.1))) as setup:
+            setup.cluster.has(topic("orders", 1))
+            for _ in range(2):
+                for node_id in (1, 2, 3):
+                    setup.pool.lose(node_id)
+                waiter = waiting(setup, f"orders-{_}")
+                setup.cluster.has(topic(f"orders-{_}", 1))
+                await asyncio.sleep(10.0)
+                setup.cluster.away = set()
+                await waiter
+                await asyncio.sleep(1.0)
+                setup.pool.connect_soon(2, address_of(2))
+                setup.pool.connect_soon(3, address_of(3))
+                setup.pool.connect_soon(1, address_of(1))
+                await asyncio.sleep(1.0)
+        told = [each.message.split()[0] for each in caplog.records]
+        assert told.count("metadata.rebootstrap") == 1
+        told.remove("metadata.rebootstrap")
+        assert told == ["metadata.failed", "metadata.recovered"] * 2
 
     @in_virtual_time
     async def test_of_all_brokers_ends_when_one_is_back(self) -> None:
@@ -541,6 +588,16 @@ class TestLeaderHint:
             setup.refresher.take_leader_hints([LeaderHint("orders", 0, 2, 0)])
             assert setup.updates == []
 
+    @in_virtual_time
+    async def test_that_led_astray_gives_way_to_the_next_answer(self) -> None:
+        async with started() as setup:
+            setup.cluster.has(topic("orders", (1, 1)))
+            await setup.knowing("orders")
+            setup.refresher.take_leader_hints([LeaderHint("orders", 0, 2, 1_000)])
+            setup.refresher.doubt_leader("orders", 0, 2)
+            await asyncio.sleep(1.0)
+            assert setup.snapshot.topics["orders"].leaders == (1,)
+
 
 class TestClose:
     @in_virtual_time
@@ -557,7 +614,7 @@ class TestClose:
     async def test_closes_the_connection_of_the_bootstrap(self) -> None:
         setup = Setup(settings())
         await setup.refresher.bootstrap(60.0)
-        setup.refresher.start()
+        _ = setup.refresher.start()
         await setup.refresher.close()
         assert setup.cluster.open_connections == []
         assert len(asyncio.all_tasks()) == 1

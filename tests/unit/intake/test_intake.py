@@ -147,6 +147,14 @@ async def settle() -> None:
 
 
 class TestOffer:
+    @pytest.mark.parametrize("headers", [None, "", b"", 0, False])
+    async def test_headers_that_are_none_at_all_are_refused_like_other_wrong_ones(self, headers: Any) -> None:
+        """Also where nothing else is to be checked: whether a topic is known already is no reason to be lenient."""
+        bench = Bench()
+        with pytest.raises(TypeError, match="headers must be pairs"):
+            bench.offer(headers=headers)
+        assert bench.queued == 0
+
     async def test_a_plain_record_is_appended_at_once(self) -> None:
         bench = Bench()
         value = b"value"

@@ -233,6 +233,13 @@ class TestPartitions:
         assert [result.partition(i) for i in range(50)] == chosen
 
     @in_virtual_time
+    async def test_with_and_without_keys_mixed_keys_go_there_too(self) -> None:
+        bench = Bench(partitions=7)
+        result = await bench.delivered(bench.send([b"v"] * 3, keys=[b"key-1", None, b"key-2"]))
+        chosen = [Murmur2Partitioner().partition(TOPIC, key, 7, ()) for key in (b"key-1", b"key-2")]
+        assert [result.partition(0), result.partition(2)] == chosen
+
+    @in_virtual_time
     async def test_a_partitioner_may_choose_for_records_without_a_key(self) -> None:
         bench = Bench(partitions=3, partitioner=RoundRobinPartitioner())
         result = await bench.delivered(bench.send([b"v"] * 6))
@@ -240,12 +247,15 @@ class TestPartitions:
 
     @in_virtual_time
     async def test_a_partition_that_does_not_exist_is_a_wrong_argument(self) -> None:
-        for columns in ({"partition": 2}, {"partitions": [0, 2]}):
+        for columns, told in (
+            ({"partition": 2}, "partition=2"),
+            ({"partitions": [0, 2]}, r"partitions\[1\]=2"),
+        ):
             bench = Bench(partitions=2)
             sending = bench.send([b"a", b"b"], **columns)
             await settle()
             bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
-            with pytest.raises(ValueError, match=f"^{next(iter(columns))}=2: 'orders' has 2 partitions"):
+            with pytest.raises(ValueError, match=f"^{told}: 'orders' has 2 partitions"):
                 await sending
             assert bench.queued == 0
             assert bench.accumulator.callers == 0
@@ -293,6 +303,28 @@ class TestRecordsThatFail:
         assert list(result.failures) == [1]
         assert isinstance(result.failures[1].__cause__, LookupError)
         assert [result.offset(0), result.offset(2)] == [0, 1]
+
+    @pytest.mark.parametrize(
+        "chosen",
+        [[0, 2], [0, -1], [0], [0, 0, 0], LookupError("no")],
+        ids=["high", "low", "few", "many", "error"],
+    )
+    @in_virtual_time
+    async def test_all_fail_if_a_partitioner_of_columns_does(self, chosen: list[int] | Exception) -> None:
+        class Odd(Murmur2Partitioner):
+            def partition_column(self, *_: object) -> Sequence[int]:
+                if isinstance(chosen, Exception):
+                    raise chosen
+                return chosen
+
+        spy = Spy()
+        bench = Bench(partitions=2, partitioner=Odd(), interceptors=[spy])
+        bench.learn(TOPIC, 1, 1)
+        result = await bench.send([b"a", b"b"], keys=[b"k", b"l"])
+        assert [type(each) for each in result.failures.values()] == [ProducerError] * 2
+        assert "the partitioner failed for records of 'orders'" in str(result.failures[0])
+        assert spy.errors == [(ProducerError, (TOPIC, -1))] * 2
+        assert bench.queued == 0
 
 
 class TestInterceptors:

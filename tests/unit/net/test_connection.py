@@ -385,6 +385,10 @@ def negative_length(peer: Peer, received: Received) -> None:
     peer.send(b"\xff\xff\xff\xff" + received.answered_with_id(1)[4:])
 
 
+def endless_nonsense(peer: Peer, received: Received) -> None:
+    peer.send(b"\x05\xff\xff\xff" + b"\x2a" * 4)  # a length that could be, and not one byte more
+
+
 def body_cut_short(peer: Peer, received: Received) -> None:
     answer = received.answered_with_id(1)
     peer.send((len(answer) - 6).to_bytes(4, "big") + answer[4:-2])
@@ -401,6 +405,7 @@ def body_too_long(peer: Peer, received: Received) -> None:
         (wrong_correlation_id, "an answer came with correlation id"),
         (absurd_length, "2147483647 bytes long"),
         (negative_length, "-1 bytes long"),
+        (endless_nonsense, "an answer came with correlation id"),
         (body_cut_short, "InitProducerIdResponse v4"),
         (body_too_long, "left over"),
     ],
@@ -465,6 +470,9 @@ async def test_a_lost_connection_fails_what_was_in_flight(
     told: list[tuple[Connection, ProducerError | None, int]] = []
     async with connected(broker) as (connection, peer):
         connection.on_closed = lambda closed, error: told.append((closed, error, len(outcomes.by_call)))
+        connection.call(ASK, outcomes.of("before"))
+        peer.send((await peer.inbox.get()).answered_with_id(7))
+        await outcomes.all_of("before")
         connection.call(ASK, outcomes.of("a"))
         connection.call(ASK, outcomes.of("b"))
         first, _ = await peer.inbox.get(), await peer.inbox.get()
@@ -472,8 +480,19 @@ async def test_a_lost_connection_fails_what_was_in_flight(
         with pytest.raises(ConnectionFailed, match=story) as failed:
             raise (await outcomes.errors("a", "b"))[0]
         assert failed.value.written
-        assert told == [(connection, failed.value, 2)]
+        assert told == [(connection, failed.value, 3)]
         await connection.wait_closed()
+
+
+async def test_a_listener_that_hangs_up_on_the_first_request_may_want_sasl(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    """It answers the handshake to anybody, and nothing else to those who have not said who they are."""
+    async with connected(broker) as (connection, peer):
+        connection.call(ASK, outcomes.of("a"))
+        peer.close()
+        (error,) = await outcomes.errors("a")
+        assert "does this listener want SASL?" in str(error)
 
 
 async def test_a_broker_that_does_not_answer_in_time_is_hung_up_on(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioproducer.net import dial as dial_module
-from aioproducer.net.dial import Address, Streams, configure_socket, dial, routes
+from aioproducer.net.dial import Address, Streams, configure_socket, dial, endpoints, routes
 from tests.unit.net.scripted import ScriptedBroker, settings
 
 SILENT_PORT = 9
@@ -32,6 +33,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
         ]
 
     monkeypatch.setattr(dial_module, "_resolve", resolve)
+    monkeypatch.setattr(random, "sample", lambda population, _: list(population))
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:
@@ -60,6 +62,45 @@ async def test_every_address_of_a_name_is_tried(
     _, writer = await dial("kafka.example", 1)
     assert writer.get_extra_info("peername") == broker.address
     await hang_up(writer)
+
+
+async def test_it_is_not_always_the_first_address_that_is_tried_first(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that accepts and then says nothing would never be left again."""
+    async with ScriptedBroker() as other:
+        resolve_to(monkeypatch, broker.address.port, other.address.port)
+        monkeypatch.setattr(random, "sample", lambda population, _: list(reversed(population)))
+        _, writer = await dial("kafka.example", 1)
+        assert writer.get_extra_info("peername") == other.address
+        await hang_up(writer)
+
+
+class TestEndpoints:
+    async def test_of_a_name_are_all_its_addresses_once_each(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
+            found = [("10.0.0.1", port), ("10.0.0.2", port), ("10.0.0.1", port), ("::1", port, 0, 0)]
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in found]
+
+        monkeypatch.setattr(dial_module, "_resolve", resolve)
+        assert await endpoints(Address("kafka.example", 9092)) == [
+            Address("10.0.0.1", 9092),
+            Address("10.0.0.2", 9092),
+            Address("::1", 9092),
+        ]
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+    async def test_of_what_is_no_name_is_itself(self, host: str) -> None:
+        assert await endpoints(Address(host, 9092)) == [Address(host, 9092)]
+
+    async def test_of_a_name_with_one_address_is_the_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So that errors call it what the user does."""
+        resolve_to(monkeypatch, 9092)
+        assert await endpoints(Address("kafka.example", 9092)) == [Address("kafka.example", 9092)]
+
+    async def test_of_a_route_is_the_route(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(routes, ("nowhere.invalid", 1), dial)
+        assert await endpoints(Address("nowhere.invalid", 1)) == [Address("nowhere.invalid", 1)]
 
 
 async def test_all_addresses_refusing_is_an_os_error(dead_port: int, monkeypatch: pytest.MonkeyPatch) -> None:

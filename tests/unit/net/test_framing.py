@@ -28,6 +28,12 @@ def test_what_is_left_over_begins_the_next_frame() -> None:
     assert reader.buffered == 0
 
 
+def test_how_an_unfinished_payload_begins_is_told_once_four_bytes_of_it_are_there() -> None:
+    reader = FrameReader(6)
+    seen = [(list(reader.feed(bytes([byte]))), reader.begun_payload)[1] for byte in STREAM[8:]]
+    assert seen == [b""] * 7 + [b"efgh"] * 2 + [b""]
+
+
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 3, 7, 2**31 - 1])
 def test_a_length_that_cannot_be_is_refused_before_its_payload_comes(length: int) -> None:
     with pytest.raises(ProtocolError, match=rf" {length} bytes long \(4 to 6 are possible\)"):

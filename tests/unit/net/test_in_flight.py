@@ -58,6 +58,15 @@ def test_what_is_no_answer_to_the_oldest_call_takes_out_none(payload: bytes, com
     assert len(in_flight) == 0
 
 
+def test_whose_answer_it_is_can_be_told_from_its_first_bytes() -> None:
+    in_flight = InFlight()
+    in_flight.add(call(1))
+    assert in_flight.expect(answer(1)[:4]).correlation_id == 1
+    with pytest.raises(ProtocolError, match="correlation id 2, while 1"):
+        in_flight.expect(answer(2)[:4])
+    assert len(in_flight) == 1
+
+
 def test_an_answer_without_a_call_is_refused() -> None:
     with pytest.raises(ProtocolError, match="nobody asked for, with correlation id 5"):
         InFlight().match(answer(5))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ import pytest
 
 from aioproducer.backoff import Backoff, UniformSource
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
+from aioproducer.net import pool as pool_module
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address, Dial, Streams, dial
 from aioproducer.net.pool import Pool
@@ -249,6 +251,48 @@ async def test_a_lost_connection_is_reported_with_its_cause_and_followed_by_a_pa
         assert pool.last_error(NODE) is error is connection.error
         assert pool.get(NODE) is None
         assert pool.next_attempt_at(NODE) is not None
+
+
+async def test_an_outage_is_one_warning_however_often_it_is_tried(
+    reports: Reports, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "aioproducer.net.pool")
+    dialled = Dialled()
+    config = settings(reconnect_backoff=Backoff(0.0, 0.0))
+    async with pool_of(reports, dial=dialled, config=config) as pool:
+        peer = await connect(pool, reports, broker)
+        peer.close()
+        await reports.expect_disconnected()
+        dialled.errors = [OSError(str(number)) for number in range(20)]
+        for _ in range(20):
+            pool.connect_soon(NODE, broker.address)
+            await reports.expect_disconnected()
+        await connect(pool, reports, broker)
+    assert [(each.levelname, each.message.split()[0]) for each in caplog.records] == [
+        ("INFO", "connection.opened"),
+        ("WARNING", "connection.lost"),
+        *[("DEBUG", "connection.failed")] * 20,
+        ("INFO", "connection.opened"),
+    ]
+
+
+@pytest.mark.parametrize(("steady_s", "level"), [(0.0, "WARNING"), (LONG_S, "DEBUG")])
+async def test_to_lose_a_connection_again_is_news_if_it_was_well_meanwhile(
+    steady_s: float,
+    level: str,
+    reports: Reports,
+    broker: ScriptedBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "aioproducer.net.pool")
+    monkeypatch.setattr(pool_module, "STEADY_S", steady_s)
+    async with pool_of(reports, config=settings(reconnect_backoff=Backoff(0.0, 0.0))) as pool:
+        for _ in range(2):
+            (await connect(pool, reports, broker)).close()
+            await reports.expect_disconnected()
+    lost = [each.levelname for each in caplog.records if each.message.startswith("connection.lost")]
+    assert lost == ["WARNING", level]
 
 
 # --- choosing

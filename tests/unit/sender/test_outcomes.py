@@ -55,7 +55,6 @@ def standing(
     idempotent: bool = True,
     oldest: bool = True,
     uncertain: bool = False,
-    out_of_order_before: bool = False,
     last_attempt: bool = False,
 ) -> Standing:
     return Standing(
@@ -63,7 +62,6 @@ def standing(
         idempotent=idempotent,
         oldest=oldest,
         uncertain=uncertain,
-        out_of_order_before=out_of_order_before,
         last_attempt=last_attempt,
     )
 
@@ -124,18 +122,6 @@ class TestRefusedForItsSequence:
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, standing(uncertain=True)) is Retry
-
-    def test_twice_out_of_order_proves_that_it_is_not_in_the_log(self) -> None:
-        stands = standing(uncertain=True, out_of_order_before=True)
-        assert verdict(OutOfOrderSequenceNumber, stands) is Restamp
-
-    @pytest.mark.parametrize("kind", [UnknownProducerId, InvalidProducerEpoch])
-    def test_who_forgot_the_producer_proves_nothing(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing(uncertain=True, out_of_order_before=True)) is Retry
-
-    def test_behind_one_that_is_resent_out_of_order_proves_nothing(self) -> None:
-        stands = standing(oldest=False, uncertain=True, out_of_order_before=True)
-        assert verdict(OutOfOrderSequenceNumber, stands) is Retry
 
     @pytest.mark.parametrize(
         ("kind", "expected"),

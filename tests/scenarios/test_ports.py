@@ -1,0 +1,137 @@
+"""A port at which something else than a broker answers: the error says where, and what it looks like, at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioproducer import ConnectionFailed, DeliveryTimeout, Producer
+from aioproducer.testing import Cluster
+from tests.scenarios.story import TOPIC, producing, story
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+AT_ONCE_S = 1.0
+"""Far less than any timeout."""
+
+
+async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(100)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+
+async def shell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+    await reader.read()
+
+
+async def cache(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(100)
+    writer.write(b"-ERR unknown command\r\n")
+    await reader.read()
+
+
+async def tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As OpenSSL does: what is no handshake ends the connection."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).wrap_bio(incoming, outgoing, server_side=True)
+    incoming.write(await reader.read(1000))
+    try:
+        server.do_handshake()
+    except ssl.SSLError:
+        writer.write(outgoing.read())
+
+
+async def tls_with_an_alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As other servers do."""
+    await reader.read(100)
+    writer.write(b"\x15\x03\x03\x00\x02\x02\x46")
+
+
+async def nobody(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Accept, and hang up."""
+
+
+async def small_talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Say what might begin a frame of 16 MB, and no more."""
+    writer.write(b"\x01\x00\x00\x00hello")
+    await reader.read()
+
+
+@asynccontextmanager
+async def port(serve: Serve) -> AsyncIterator[str]:
+    """Have *serve* behind a port, and nobody connected in the end."""
+    served: set[asyncio.Task[None]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.add(asyncio.current_task())  # type: ignore[arg-type]
+        try:
+            await serve(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield "{}:{}".format(*server.sockets[0].getsockname())
+    finally:
+        server.close()
+        if served:
+            await asyncio.wait(served, timeout=10)
+        assert all(each.done() for each in served)
+        gc.collect(1)
+
+
+@pytest.mark.parametrize(
+    ("serve", "looks_like"),
+    [
+        (web, "web server"),
+        (shell, "SSH"),
+        (cache, "it begins with b'-ERR'"),
+        (tls, "does this listener want TLS"),
+        (tls_with_an_alert, "expects TLS"),
+        (nobody, "closed by the broker"),
+        (small_talk, "nobody asked for|correlation id"),
+    ],
+)
+async def test_starting_fails_at_once_and_says_what_is_there(serve: Serve, looks_like: str) -> None:
+    loop = asyncio.get_running_loop()
+    async with port(serve) as address:
+        began_at = loop.time()
+        with pytest.raises(ConnectionFailed, match=looks_like) as raised:
+            await Producer(address).start()
+        assert address in str(raised.value)
+        assert loop.time() - began_at < AT_ONCE_S
+
+
+async def test_one_such_port_among_the_bootstrap_servers_is_no_hindrance() -> None:
+    for _ in range(5):  # which one is asked first is left to chance
+        async with (
+            Cluster(topics={TOPIC: 1}) as cluster,
+            port(web) as address,
+            Producer([address, cluster.bootstrap_servers]) as producer,
+        ):
+            await producer.send(TOPIC, b"v")
+
+
+@story
+async def test_a_broker_that_becomes_one_is_tried_again_until_the_deadline_and_then_called_by_its_name() -> (
+    None
+):
+    async with producing(delivery_timeout_ms=5_000, request_timeout_ms=1_000, linger_ms=0) as (
+        producer,
+        cluster,
+    ):
+        await producer.send(TOPIC, b"before")
+        page = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+        rule = cluster.on("api_versions", times=None).rewrite(lambda _: page)
+        cluster.disconnect(1)
+        with pytest.raises(DeliveryTimeout, match="web server") as raised:
+            await producer.send(TOPIC, b"meanwhile")
+        assert cluster.bootstrap_servers in str(raised.value)
+        rule.remove()
+        assert (await producer.send(TOPIC, b"after")).offset == 1

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import logging
+
+from aioproducer.trouble import REMINDER_S, Trouble
+
+
+def test_news_of_it_is_a_warning_and_that_it_goes_on_is_not() -> None:
+    trouble = Trouble()
+    assert [trouble.level(now) for now in (5.0, 5.1, 5.0 + REMINDER_S - 0.1)] == [
+        logging.WARNING,
+        logging.DEBUG,
+        logging.DEBUG,
+    ]
+
+
+def test_once_in_a_while_it_is_called_to_mind() -> None:
+    trouble = Trouble()
+    levels = [trouble.level(float(now)) for now in range(int(3 * REMINDER_S))]
+    assert levels.count(logging.WARNING) == 3
+
+
+def test_after_it_was_over_it_is_news_again() -> None:
+    trouble = Trouble()
+    _ = trouble.level(5.0)
+    assert trouble.is_over()
+    assert trouble.level(5.1) == logging.WARNING
+
+
+def test_that_it_is_over_is_news_once() -> None:
+    trouble = Trouble()
+    assert not trouble.is_over()
+    _ = trouble.level(0.0)
+    assert [trouble.is_over(), trouble.is_over()] == [True, False]
