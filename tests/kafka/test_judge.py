@@ -1,0 +1,59 @@
+"""The judge of the loads itself: a promise that is broken is noticed, each by its own name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from aioproducer import DeliveryTimeout, Producer, ProducerError, RecordMetadata
+from tests.kafka.judge import judge
+from tests.kafka.load import Load, Sent
+from tests.kafka.readback import Record
+
+
+def acknowledged(number: int, *, offset: int) -> Sent:
+    return Sent(number, b"%07d" % number, False, 0.0, 0.1, RecordMetadata("orders", 0, offset, 0, False))
+
+
+def failed(number: int, error: ProducerError, *, asked_for: bool = True) -> Sent:
+    return Sent(number, b"%07d" % number, asked_for, 0.0, 0.1, error)
+
+
+def verdict(sent: list[Sent], numbers_in_log: list[int], *, idempotent: bool, fresh_from: int = 0) -> None:
+    producer = Producer("localhost:9092", enable_idempotence=idempotent)
+    load = Load(producer, "orders", partitions=1, value_size=7)
+    load.sent = sent
+    load.fresh_from = fresh_from
+    log = [
+        Record(0, offset, None, b"%07d" % number, (), 0, False)
+        for offset, number in enumerate(numbers_in_log)
+    ]
+    judge(load, log)
+
+
+async def test_what_was_promised_is_accepted() -> None:
+    three = [acknowledged(number, offset=number) for number in range(3)]
+    verdict(three, [0, 1, 2], idempotent=True)
+    verdict([*three, failed(3, DeliveryTimeout(possibly_persisted=True))], [0, 1, 2, 3], idempotent=True)
+    verdict([*three, failed(3, DeliveryTimeout(possibly_persisted=True))], [0, 1, 2], idempotent=True)
+    verdict([*three, failed(3, DeliveryTimeout(possibly_persisted=False))], [0, 1, 2], idempotent=True)
+    verdict(three, [0, 1, 2, 1, 2], idempotent=False)
+    verdict([acknowledged(0, offset=7), acknowledged(1, offset=0)], [1], idempotent=True, fresh_from=1)
+
+
+async def test_what_was_broken_is_named() -> None:
+    one, two = acknowledged(0, offset=0), acknowledged(1, offset=1)
+    surely_not = DeliveryTimeout(possibly_persisted=False)
+    for broken, sent, numbers_in_log, idempotent in (
+        ("not resolved in time", [one, dataclasses.replace(two, resolved_at=121.1)], [0, 1], True),
+        ("failed unasked", [one, failed(1, surely_not, asked_for=False)], [0], True),
+        ("not where we were told", [one, two], [0], False),
+        ("not where we were told", [one, acknowledged(1, offset=-1)], [0, 1], True),
+        ("surely not persisted", [one, failed(1, surely_not)], [0, 1], True),
+        ("never sent", [one], [0, 1], True),
+        ("more than once", [one, two], [0, 1, 1], True),
+        ("overtaken", [acknowledged(0, offset=1), acknowledged(1, offset=0)], [1, 0], False),
+    ):
+        with pytest.raises(AssertionError, match=broken):
+            verdict(sent, numbers_in_log, idempotent=idempotent)

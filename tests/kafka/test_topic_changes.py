@@ -1,0 +1,62 @@
+"""An administrator changes a topic that two producers write to; neither has to be made anew."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain
+from typing import Final
+
+from aioproducer.errors import MessageTooLarge
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.load import Load, Sent
+from tests.kafka.under_load import PARTITIONS, under_load
+
+LIMIT: Final = 10_000
+"""Bytes of a batch, once the topic takes no larger ones."""
+
+in_thread = asyncio.to_thread
+
+
+async def test_a_lowered_limit_splits_batches_and_fails_only_a_record_that_is_over_it_by_itself(
+    three_brokers: ApacheKafka,
+) -> None:
+    async def refused(load: Load, partition: int) -> Sent:
+        while (sent := await load.send(partition, size=2 * LIMIT)).place:
+            pass  # the partition's leader has not heard of the limit yet
+        return sent
+
+    async def lower(load: Load) -> list[Sent]:
+        before = load.producer.metrics()["topics"][load.topic]
+        assert before["bytes_delivered"] > LIMIT * before["batches_delivered"]
+        await in_thread(three_brokers.configure_topic, load.topic, {"max.message.bytes": str(LIMIT)})
+        return await asyncio.gather(*(refused(load, partition) for partition in range(PARTITIONS)))
+
+    async with under_load(three_brokers, value_size=2_000, batch_size=100_000, linger_ms=200) as loads:
+        too_large = chain(*await asyncio.gather(*map(lower, loads)))
+        await loads.acknowledged_by()
+    for sent in too_large:
+        assert isinstance(sent.error, MessageTooLarge)
+        assert not sent.error.possibly_persisted
+
+
+async def test_a_topic_deleted_and_created_again_takes_what_is_sent_from_then_on(
+    three_brokers: ApacheKafka,
+) -> None:
+    async def create_again(load: Load) -> None:
+        await in_thread(three_brokers.delete_topic, load.topic)
+        await in_thread(three_brokers.await_everywhere, load.topic, exists=False)
+        assert (await load.send(0, timeout_s=0.5)).error  # it has met the gap
+        await in_thread(three_brokers.create_topic, load.topic, PARTITIONS)
+        await in_thread(three_brokers.await_everywhere, load.topic, exists=True)
+        load.fresh_from = len(load.sent)
+
+    async with under_load(three_brokers) as loads:
+        await asyncio.gather(*map(create_again, loads))
+        await loads.acknowledged_by()
+
+
+async def test_added_partitions_get_their_share_of_a_load_without_keys(three_brokers: ApacheKafka) -> None:
+    more = 2 * PARTITIONS
+    async with under_load(three_brokers, by_partitioner=True, metadata_max_age_ms=500) as loads:
+        await asyncio.gather(*(in_thread(three_brokers.add_partitions, load.topic, more) for load in loads))
+        await loads.acknowledged_by(more)
