@@ -168,7 +168,8 @@ class Producer:
         """Append one record and return the Future of its acknowledgement.
 
         Waits as `send` does for metadata and memory, but not for the broker. Cancelling the Future only
-        detaches it. A Future that nobody awaits is fine, too: its failure is logged once per batch.
+        detaches it. A Future that nobody awaits is fine, too: its failure is logged, once per batch
+        (those of many batches at once for debugging only).
 
         Raises: as `send`, for what happens before the append; the rest is in the Future.
         """

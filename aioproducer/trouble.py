@@ -7,6 +7,8 @@ from typing import Final
 
 REMINDER_S: Final = 30.0
 """How often to say that it is no better."""
+BURST: Final = 20
+"""So many failures in a second are told one by one."""
 
 
 class Trouble:
@@ -28,3 +30,20 @@ class Trouble:
         """Note that all is well; return whether that is news."""
         was_trouble, self._quiet_until = self._quiet_until is not None, None
         return was_trouble
+
+
+class Burst:
+    """Failures that are each worth a line, but not a thousand lines at once: writing those would hold up the loop."""
+
+    __slots__ = ("_count", "_second")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._count = 0
+
+    def level(self, now: float) -> int:
+        """Return the level to log one more failure at; *now* is in seconds."""
+        if int(now) != self._second:
+            self._second, self._count = int(now), 0
+        self._count += 1
+        return logging.WARNING if self._count <= BURST else logging.DEBUG

@@ -17,6 +17,7 @@ from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.runs import Waiter
 from aioproducer.batching.state import RESOLVED, BatchState
 from aioproducer.records.sizes import sizes
+from aioproducer.trouble import Burst
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Settler:
         self._schedule = accumulator.schedule
         self._observer = observer
         self._loop = asyncio.get_running_loop()
+        self._burst = Burst()
 
     def deliver(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
         """The broker has *batch*: resolve its records and go on with its partition."""
@@ -240,7 +242,8 @@ class Settler:
     def _reject(self, batch: Batch, failure: Failure) -> None:
         if not len(batch):
             return
-        log.warning(
+        log.log(
+            self._burst.level(self._loop.time()),
             "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
             batch.queue,
             len(batch),

@@ -25,6 +25,8 @@ __all__ = [
     "CoordinatorNotAvailable",
     "CorruptMessage",
     "DuplicateSequenceNumber",
+    "ElectionNotNeeded",
+    "EligibleLeadersNotAvailable",
     "FencedLeaderEpoch",
     "IllegalSaslState",
     "InconsistentTopicId",
@@ -52,6 +54,7 @@ __all__ = [
     "OffsetNotAvailable",
     "OutOfOrderSequenceNumber",
     "PolicyViolation",
+    "PreferredLeaderNotAvailable",
     "ProducerFenced",
     "RebootstrapRequired",
     "RecordListTooLarge",
@@ -68,6 +71,7 @@ __all__ = [
     "UnknownServerError",
     "UnknownTopicId",
     "UnknownTopicOrPartition",
+    "UnstableOffsetCommit",
     "UnsupportedCompressionType",
     "UnsupportedForMessageFormat",
     "UnsupportedSaslMechanism",
@@ -307,8 +311,24 @@ class OffsetNotAvailable(BrokerError, code=78, retriable=True):
     """The leader's high watermark has not caught up yet."""
 
 
+class PreferredLeaderNotAvailable(BrokerError, code=80, retriable=True, stale=True):
+    """The preferred leader could not take over."""
+
+
+class EligibleLeadersNotAvailable(BrokerError, code=83, retriable=True, stale=True):
+    """No replica may become the leader."""
+
+
+class ElectionNotNeeded(BrokerError, code=84, retriable=True, stale=True):
+    """The partition has the leader that was asked for."""
+
+
 class InvalidRecord(BrokerError, code=87, refused=True):
     """The broker rejected records of the batch; a compacted topic wants keys."""
+
+
+class UnstableOffsetCommit(BrokerError, code=88, retriable=True):
+    """Offsets are still to be committed by a transaction."""
 
 
 class ThrottlingQuotaExceeded(BrokerError, code=89, retriable=True):

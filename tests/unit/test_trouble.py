@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 
-from aioproducer.trouble import REMINDER_S, Trouble
+from aioproducer.trouble import BURST, REMINDER_S, Burst, Trouble
 
 
 def test_news_of_it_is_a_warning_and_that_it_goes_on_is_not() -> None:
@@ -32,3 +32,10 @@ def test_that_it_is_over_is_news_once() -> None:
     assert not trouble.is_over()
     _ = trouble.level(0.0)
     assert [trouble.is_over(), trouble.is_over()] == [True, False]
+
+
+def test_of_many_failures_in_a_second_the_first_are_told() -> None:
+    burst = Burst()
+    told = [burst.level(7.0 + number / 1_000) for number in range(2 * BURST)]
+    assert told == [logging.WARNING] * BURST + [logging.DEBUG] * BURST
+    assert burst.level(8.0) == logging.WARNING

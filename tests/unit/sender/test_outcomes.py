@@ -31,7 +31,7 @@ from aioproducer.sender.outcomes import (
     judge,
 )
 
-RESENT = [2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 72, 74, 75, 78, 89, 100, 103]
+RESENT = [2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 72, 74, 75, 78, 80, 83, 84, 88, 89, 100, 103]
 """Kafka's retriable codes, of those that a produce request may be answered with."""
 
 REFUSED_FOR_ITS_SEQUENCE = [OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch]
