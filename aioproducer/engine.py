@@ -16,7 +16,7 @@ from aioproducer.cluster.endpoints import open_to_any
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import Snapshot
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ProducerClosed, ProducerError
+from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.many import ManyIntake
@@ -174,6 +174,7 @@ class Engine:
         if task is self._sending and task.cancelled():  # the event loop is going down without a close
             cause: BaseException = asyncio.CancelledError()
             failure = Failure(ProducerClosed, "the event loop of the producer is going down")
+            self.pool.abort(ConnectionFailed("the event loop of the producer is going down"))
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s.crashed", which, exc_info=error)
             cause = error

@@ -6,7 +6,8 @@ Who is told what:
 - A request of which surely no byte left gets ConnectionFailed with `written` false, if this side closed the connection.
 - Where the stream of answers stops making sense the connection is closed: nothing behind that point can be trusted.
 
-The reader task hands answers straight to their callables: no future and no task per request.
+It is an asyncio protocol, not a pair of streams: an answer gets from the socket to its callable in one turn of the
+event loop, with no task and no future in between.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
-from aioproducer.net.dial import Address, Dial, Streams, configure_socket, dial as dial_any
+from aioproducer.net.dial import Address, Dial, configure_socket, dial as dial_any
 from aioproducer.net.framing import FrameReader
 from aioproducer.net.handshake import handshake
 from aioproducer.net.in_flight import Call, Decode, InFlight
@@ -30,7 +30,6 @@ from aioproducer.protocol.versions import ApiVersionTable
 
 log = logging.getLogger(__name__)
 
-READ_BYTES: Final = 64 * 1024
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this is left to write."""
 FLUSH_GRACE_S: Final = 1.0
@@ -41,30 +40,27 @@ E = TypeVar("E", bound=ProducerError)
 R = TypeVar("R", bound=Message)
 
 
-class Connection:
-    """A connection past its handshake; made by `open`."""
+class Connection(asyncio.Protocol):
+    """A connection past its handshake; made by `open`. Its transport calls the methods of asyncio.Protocol."""
 
     on_closed: Callable[[Connection, ProducerError | None], None] | None = None
     """Called once, after every call was settled; None if the connection was closed on purpose."""
 
     def __init__(
-        self,
-        streams: Streams,
-        address: Address,
-        settings: ConnectionSettings,
-        node_id: int,
-        loop: asyncio.AbstractEventLoop,
+        self, address: Address, settings: ConnectionSettings, node_id: int, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._reader, self._writer = streams
         self._settings = settings
         self._loop = loop
         self._frames = FrameReader(settings.max_response_bytes)
         self._in_flight = InFlight()
         self._correlation_id = 0
         self._handed_over = 0  # bytes, to the transport; some may still be in its buffer
+        self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
         self._timer: asyncio.TimerHandle | None = None
         self._opened_at = loop.time()
         self._ready = self._heard = self._retired = self._closed = False
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """Done once the socket is closed, some time after `close`."""
         self.address = address
         self.node_id = node_id
         self.versions = ApiVersionTable({})
@@ -75,8 +71,6 @@ class Connection:
         """When the last request was written or the last answer came, in loop time."""
         self.throttled_until = 0.0
         """The broker asked for silence until then, in loop time (KIP-219)."""
-        self._writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._reading = loop.create_task(self._read(), name=f"aioproducer: read {self}")
 
     @classmethod
     async def open(
@@ -99,8 +93,8 @@ class Connection:
         began_at = loop.time()
         if deadline is None:
             deadline = began_at + settings.setup_timeout_s
-        streams = await _reach(address, settings, dial, deadline, _name(address, node_id))
-        connection = cls(streams, address, settings, node_id, loop)
+        connection = cls(address, settings, node_id, loop)
+        await connection._reach(dial, deadline)
         try:
             async with asyncio.timeout_at(deadline):
                 connection.versions = await handshake(connection, settings)
@@ -135,7 +129,7 @@ class Connection:
     @property
     def closed(self) -> bool:
         """Whether nothing more can be sent."""
-        return self._closed or self._retired or self._writer.transport.is_closing()
+        return self._closed or self._retired or self._transport.is_closing()
 
     @property
     def muted(self) -> bool:
@@ -203,14 +197,13 @@ class Connection:
             the request timeout. Cancelling only stops the waiting.
         """
         timeout_s = self._settings.request_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._writer.drain()
-        except TimeoutError:
-            unwritten = self._writer.transport.get_write_buffer_size()
-            self.close(ConnectionFailed(f"{self}: {unwritten} bytes were not taken in {timeout_s:.3g} s"))
-        except OSError as error:
-            self.close(_caused(ConnectionFailed(f"{self}: lost {self._story()}: {error}"), error))
+        if self._room_to_write is not None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await asyncio.shield(self._room_to_write)
+            except TimeoutError:
+                unwritten = self._transport.get_write_buffer_size()
+                self.close(ConnectionFailed(f"{self}: {unwritten} bytes were not taken in {timeout_s:.3g} s"))
         if self._closed:
             raise _caused(ConnectionFailed(f"{self}: closed before all was written"), self.error)
 
@@ -230,7 +223,7 @@ class Connection:
         self._closed = True
         self.error = cause
         self._stop_timer()
-        transport = self._writer.transport
+        transport = self._transport
         left_us = self._handed_over - transport.get_write_buffer_size()
         if cause is None and not self._in_flight:
             transport.close()
@@ -247,8 +240,56 @@ class Connection:
             self.on_closed(self, cause)
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed and the reader task is done; to be called after `close`."""
-        await asyncio.wait([self._reading])
+        """Wait until the socket is closed; to be called after `close`."""
+        await asyncio.wait([self.gone])
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep *transport*."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        configure_socket(transport, self._settings)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand out the answers that are complete with *data*."""
+        if self._closed:
+            return
+        try:
+            self._take(data)
+        except ProtocolError as error:
+            self.close(_caused(ProtocolError(f"{self}: {error}"), error))
+        except Exception as error:
+            log.exception("connection.bug address=%s node_id=%d", self.address, self.node_id)
+            self.close(_caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error))
+
+    def eof_received(self) -> None:
+        """Close: a broker that says no more will not listen either."""
+        self.close(ConnectionFailed(f"{self}: closed by the broker {self._story()}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody, unless this side has closed it."""
+        self.close(_caused(ConnectionFailed(f"{self}: lost {self._story()}: {exc}"), exc))
+        self._stop_timer()
+        self.resume_writing()
+        self.gone.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Let `drain` wait."""
+        self._room_to_write = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Let `drain` go on."""
+        if self._room_to_write is not None:
+            self._room_to_write.set_result(None)
+            self._room_to_write = None
+
+    async def _reach(self, dial: Dial, deadline: float) -> None:
+        waiting = asyncio.timeout_at(deadline)
+        try:
+            async with waiting:
+                await dial(*self.address, lambda: self)
+        except (OSError, ValueError) as error:
+            why = "nothing answered in time" if waiting.expired() else error
+            raise ConnectionFailed(f"{self}: cannot connect: {why}", written=False) from error
 
     def _encode(self, request: Request[Any], version: int | None) -> tuple[int, bytearray]:
         if self.closed:
@@ -264,31 +305,7 @@ class Connection:
     def _write(self, frame: bytearray) -> None:
         self._handed_over += len(frame)
         self.last_used = self._loop.time()
-        self._writer.write(frame)
-
-    async def _read(self) -> None:
-        """Hand out answers until the connection ends; the socket is closed when this is done."""
-        try:
-            while chunk := await self._reader.read(READ_BYTES):
-                self._take(chunk)
-                if self._closed:
-                    break
-            else:
-                self.close(ConnectionFailed(f"{self}: closed by the broker {self._story()}"))
-        except asyncio.CancelledError:
-            self.close(ConnectionFailed(f"{self}: the event loop is going down"))
-            self._writer.transport.abort()
-            raise
-        except ProtocolError as error:
-            self.close(_caused(ProtocolError(f"{self}: {error}"), error))
-        except OSError as error:
-            self.close(_caused(ConnectionFailed(f"{self}: lost {self._story()}: {error}"), error))
-        except Exception as error:
-            log.exception("connection.bug address=%s node_id=%d", self.address, self.node_id)
-            self.close(_caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error))
-        with suppress(OSError):  # it was told above
-            await self._writer.wait_closed()
-        self._stop_timer()
+        self._transport.write(frame)
 
     def _take(self, chunk: bytes) -> None:
         for payload in self._frames.feed(chunk):
@@ -341,20 +358,6 @@ class Connection:
         elif self._in_flight and not self._heard:
             story += ", before it answered anything but the handshake: does this listener want SASL?"
         return story
-
-
-async def _reach(
-    address: Address, settings: ConnectionSettings, dial: Dial, deadline: float, name: str
-) -> Streams:
-    waiting = asyncio.timeout_at(deadline)
-    try:
-        async with waiting:
-            streams = await dial(*address)
-    except (OSError, ValueError) as error:
-        why = "nothing answered in time" if waiting.expired() else error
-        raise ConnectionFailed(f"{name}: cannot connect: {why}", written=False) from error
-    configure_socket(streams[1], settings)
-    return streams
 
 
 def _name(address: Address, node_id: int) -> str:

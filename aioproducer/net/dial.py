@@ -1,4 +1,4 @@
-"""From a host and port to a pair of streams."""
+"""From a host and port to a transport."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ import random
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from aioproducer.net.settings import ConnectionSettings
 
 HAPPY_EYEBALLS_DELAY_S: Final = 0.25
 """How long one address of a host gets before the next is tried beside it (RFC 8305)."""
 
-Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 """As `getaddrinfo` gives them: family, type, protocol, canonical name, address."""
 
-Dial: TypeAlias = Callable[[str, int], Awaitable[Streams]]
+MakeProtocol: TypeAlias = Callable[[], asyncio.Protocol]
+
+
+class Dial(Protocol):
+    """Connects what *make_protocol* returns to a host and port; `dial` is the one that users get."""
+
+    def __call__(self, host: str, port: int, make_protocol: MakeProtocol, /) -> Awaitable[asyncio.Transport]:
+        """Return the transport; the protocol has heard of it. Raises: OSError, ValueError."""
+
 
 routes: Final[dict[tuple[str, int], Dial]] = {}
 """Hosts and ports that are no TCP endpoints but something in this process: whatever is registered here is asked."""
@@ -35,25 +42,26 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-async def dial(host: str, port: int) -> Streams:
-    """Connect to *host*, trying every address that its name resolves to.
+async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
+    """Connect what *make_protocol* returns to *host*, trying every address that its name resolves to.
 
     Raises: OSError if none accepts; ValueError for what cannot be a host or port.
     Cancelling leaves no socket behind.
     """
     route = routes.get((host, port))
     if route is not None:
-        return await route(host, port)
+        return await route(host, port, make_protocol)
     if not 0 < port < 65_536:  # getaddrinfo would take it modulo 65,536
         raise ValueError(f"there is no port {port}")
     candidates = await _resolve(host, port)
     # In any order: one that accepts and then says nothing shall not be the one that is tried every time.
     sock = await _connect_to_any(random.sample(candidates, len(candidates)))
     try:
-        return await asyncio.open_connection(sock=sock)
+        transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, sock=sock)
     except BaseException:
         sock.close()
         raise
+    return transport
 
 
 async def endpoints(address: Address) -> list[Address]:
@@ -118,9 +126,9 @@ def _close_result(attempt: asyncio.Task[socket.socket]) -> None:
         attempt.result().close()
 
 
-def configure_socket(writer: asyncio.StreamWriter, settings: ConnectionSettings) -> None:
-    """Set the options of the socket behind *writer*, if there is one. TCP_NODELAY is asyncio's default."""
-    sock: socket.socket | None = writer.get_extra_info("socket")
+def configure_socket(transport: asyncio.BaseTransport, settings: ConnectionSettings) -> None:
+    """Set the options of the socket behind *transport*, if there is one. TCP_NODELAY is asyncio's default."""
+    sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is None:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -63,6 +63,9 @@ class Pool:
         self._nodes: dict[int, _Node] = {}
         self._open: set[Connection] = set()  # with those that only wait for their last answers
         self._tasks: set[asyncio.Task[None]] = set()
+        self._going: set[asyncio.Future[None]] = (
+            set()
+        )  # one for each connection that is closed, until its socket is
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -127,8 +130,14 @@ class Pool:
                 node.connecting.cancel()
         for connection in tuple(self._open):
             connection.close()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._tasks or self._going:
+            await asyncio.wait(self._tasks | self._going)
+
+    def abort(self, cause: ProducerError) -> None:
+        """Close all connections without waiting for anything: the event loop is going down."""
+        self._closed = True
+        for connection in tuple(self._open):
+            connection.close(cause)
 
     async def _connect(self, node_id: int, node: _Node) -> None:
         deadline = asyncio.get_running_loop().time() + self._setup_timeout.delay_s(node.failures)
@@ -155,7 +164,8 @@ class Pool:
 
     def _lost(self, connection: Connection, error: ProducerError | None) -> None:
         self._open.discard(connection)
-        _ = self._spawn(connection.wait_closed(), f"close {connection}")
+        self._going.add(connection.gone)
+        connection.gone.add_done_callback(self._going.discard)
         node_id = connection.node_id
         node = self._nodes.get(node_id)
         if node is None or node.connection is not connection:

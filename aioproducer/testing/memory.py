@@ -2,8 +2,8 @@
 """A connection without a socket: two transports of one event loop, joined in memory.
 
 The bytes never leave the loop, which makes connections deterministic and lets virtual time work. Both ends are
-ordinary `asyncio.StreamReader` / `StreamWriter` pairs, with flow control, half-close, resets and
-`connection_lost` as a socket has them; only the kernel is missing.
+ordinary transports, with flow control, half-close, resets and `connection_lost` as a socket has them; only the
+kernel is missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 
-from aioproducer.net.dial import Address, Streams, routes
+from aioproducer.net.dial import Address, MakeProtocol, routes
 from aioproducer.testing.listener import Accept
 
 _ports = itertools.count(9092)
@@ -35,10 +35,10 @@ class MemoryListener:
         """Call *accept* with each new connection from now on."""
         loop = asyncio.get_running_loop()
 
-        async def connect(_host: str, _port: int) -> Streams:
+        async def connect(_host: str, _port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
             if loop is not asyncio.get_running_loop():
                 raise RuntimeError(f"{self.address} is in the memory of another loop; use transport='tcp'")
-            return open_pair(accept, self.address, latency_s=self._latency_s)
+            return open_pair(accept, self.address, make_protocol(), latency_s=self._latency_s)
 
         routes[self.address] = connect
 
@@ -53,22 +53,23 @@ class MemoryListener:
         """Return: there is nothing to wait for."""
 
 
-async def _refuse(host: str, port: int) -> Streams:
+async def _refuse(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
     raise ConnectionRefusedError(f"nothing listens on {host}:{port}")
 
 
-def open_pair(accept: Accept, address: Address, *, latency_s: float = 0.0) -> Streams:
-    """Return the client's end of a new connection; *accept* has been called with the server's end."""
+def open_pair(
+    accept: Accept, address: Address, client_protocol: asyncio.Protocol, *, latency_s: float = 0.0
+) -> MemoryTransport:
+    """Return the client's end of a new connection; *accept* has been called with the streams of the server's end."""
     loop = asyncio.get_running_loop()
-    client_reader, server_reader = asyncio.StreamReader(loop=loop), asyncio.StreamReader(loop=loop)
-    client_protocol = asyncio.StreamReaderProtocol(client_reader, loop=loop)
+    server_reader = asyncio.StreamReader(loop=loop)
     server_protocol = asyncio.StreamReaderProtocol(server_reader, accept, loop=loop)
     client = MemoryTransport(loop, client_protocol, latency_s, peername=address)
     server = MemoryTransport(loop, server_protocol, latency_s, sockname=address)
     client.join(server)
     server_protocol.connection_made(server)
     client_protocol.connection_made(client)
-    return client_reader, asyncio.StreamWriter(client, client_protocol, client_reader, loop)
+    return client
 
 
 class MemoryTransport(asyncio.Transport):

@@ -15,7 +15,7 @@ from typing import Any, Final
 from unittest import mock
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.dial import Address, Streams
+from aioproducer.net.dial import Address
 from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, decode_response, read_correlation_id
@@ -61,12 +61,14 @@ class Wire:
         """Listen to every connection that the memory transport makes."""
         open_pair = memory.open_pair
 
-        def tapped(accept: Accept, address: Address, **how: Any) -> Streams:
-            reader, writer = open_pair(accept, address, **how)
+        def tapped(
+            accept: Accept, address: Address, client: asyncio.Protocol, **how: Any
+        ) -> memory.MemoryTransport:
             conversation = _Conversation(self._attempts)
-            _overhear(writer.transport, "write", conversation.said_by_client)
-            _overhear(reader, "feed_data", conversation.said_by_broker)
-            return reader, writer
+            _overhear(client, "data_received", conversation.said_by_broker)
+            transport = open_pair(accept, address, client, **how)
+            _overhear(transport, "write", conversation.said_by_client)
+            return transport
 
         with mock.patch.object(memory, "open_pair", tapped):
             yield self

@@ -159,7 +159,8 @@ class FakePool:
     def lose(self, node_id: int) -> None:
         """Lose the connection to a broker that is away from now on."""
         self._cluster.away.add(node_id)
-        self._connections.pop(node_id).close()
+        if node_id in self._connections:
+            self._connections.pop(node_id).close()
         self._failed(node_id, ConnectionFailed(f"{address_of(node_id)}: lost"))
 
     def get(self, node_id: int) -> Connection | None:

@@ -18,7 +18,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net import connection as connection_module
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address, Streams, dial
+from aioproducer.net.dial import Address, MakeProtocol, dial
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.produce import (
@@ -162,7 +162,7 @@ async def test_a_broker_that_is_too_old_for_our_greeting_is_asked_in_version_0()
 
 
 async def test_a_refused_connection_says_where_and_why() -> None:
-    async def refuse(host: str, port: int) -> Streams:
+    async def refuse(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
         raise ConnectionRefusedError(111, "nobody there")
 
     with pytest.raises(
@@ -174,7 +174,7 @@ async def test_a_refused_connection_says_where_and_why() -> None:
 
 
 async def test_dialling_ends_with_the_setup_timeout() -> None:
-    async def hang(host: str, port: int) -> Streams:
+    async def hang(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     with pytest.raises(ConnectionFailed, match="nothing answered in time"):
@@ -572,19 +572,6 @@ async def test_a_request_that_never_left_is_told_so_whatever_the_cause(
         assert not kept.written
 
 
-async def test_the_end_of_the_event_loop_ends_the_connection(
-    broker: ScriptedBroker, outcomes: Outcomes
-) -> None:
-    """`asyncio.run` cancels what is left when it ends."""
-    async with connected(broker) as (connection, peer):
-        connection.call(ASK, outcomes.of("a"))
-        (reading,) = [each for each in asyncio.all_tasks() if "read" in each.get_name()]
-        reading.cancel()
-        (error,) = await outcomes.errors("a")
-        assert "event loop" in str(error)
-        await peer.gone.wait()
-
-
 # --- our own mistakes
 
 
@@ -695,7 +682,7 @@ async def test_retiring_an_idle_connection_closes_it(broker: ScriptedBroker) -> 
 async def test_what_nobody_answers_still_goes_out_at_an_orderly_close(broker: ScriptedBroker) -> None:
     async with connected(broker, send_buffer_bytes=65_536) as (connection, peer):
         connection.write_only(produce(4_000_000))
-        assert connection._writer.transport.get_write_buffer_size() > 0
+        assert connection._transport.get_write_buffer_size() > 0
         connection.close()
         received = await peer.inbox.get()
         assert isinstance(received.body, ProduceRequest)
@@ -719,7 +706,7 @@ async def test_a_broker_that_takes_nothing_does_not_hold_up_a_close(
 async def test_drain_waits_until_the_broker_has_taken_it(broker: ScriptedBroker) -> None:
     async with connected(broker, send_buffer_bytes=65_536) as (connection, peer):
         connection.write_only(produce(4_000_000))
-        unwritten = connection._writer.transport.get_write_buffer_size
+        unwritten = connection._transport.get_write_buffer_size
         assert unwritten() > connection_module.WRITE_BUFFER_BYTES
         await connection.drain()
         assert unwritten() < connection_module.WRITE_BUFFER_BYTES
@@ -754,13 +741,13 @@ async def test_drain_ends_with_the_connection(ours: bool, broker: ScriptedBroker
 async def test_a_dead_transport_counts_as_closed_before_it_is_reported(broker: ScriptedBroker) -> None:
     """Writing to it would only look as if something had been sent."""
 
-    async def dial_and_keep(host: str, port: int) -> Streams:
-        streams.append(await dial(host, port))
-        return streams[0]
+    async def dial_and_keep(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
+        transports.append(await dial(host, port, make_protocol))
+        return transports[0]
 
-    streams: list[Streams] = []
+    transports: list[asyncio.Transport] = []
     connection = await Connection.open(broker.address, settings(), dial=dial_and_keep)
-    streams[0][1].transport.abort()
+    transports[0].abort()
     assert connection.closed
     with pytest.raises(ConnectionFailed, match="is closed"):
         connection.call(ASK, lambda _: None)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from aioproducer.net import dial as dial_module
-from aioproducer.net.dial import Address, Streams, configure_socket, dial, endpoints, routes
+from aioproducer.net.dial import Address, MakeProtocol, configure_socket, dial, endpoints, routes
 from tests.unit.net.scripted import ScriptedBroker, settings
+from tests.unit.net.streams import dial_streams
 
 SILENT_PORT = 9
 
@@ -50,7 +51,7 @@ def test_an_address_is_written_as_in_bootstrap_servers(address: Address, text: s
 
 
 async def test_names_are_resolved(broker: ScriptedBroker) -> None:
-    _, writer = await dial("localhost", broker.address.port)
+    _, writer = await dial_streams("localhost", broker.address.port)
     assert writer.get_extra_info("peername") == broker.address
     await hang_up(writer)
 
@@ -59,7 +60,7 @@ async def test_every_address_of_a_name_is_tried(
     broker: ScriptedBroker, dead_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve_to(monkeypatch, dead_port, dead_port, broker.address.port)
-    _, writer = await dial("kafka.example", 1)
+    _, writer = await dial_streams("kafka.example", 1)
     assert writer.get_extra_info("peername") == broker.address
     await hang_up(writer)
 
@@ -71,7 +72,7 @@ async def test_it_is_not_always_the_first_address_that_is_tried_first(
     async with ScriptedBroker() as other:
         resolve_to(monkeypatch, broker.address.port, other.address.port)
         monkeypatch.setattr(random, "sample", lambda population, _: list(reversed(population)))
-        _, writer = await dial("kafka.example", 1)
+        _, writer = await dial_streams("kafka.example", 1)
         assert writer.get_extra_info("peername") == other.address
         await hang_up(writer)
 
@@ -106,25 +107,25 @@ class TestEndpoints:
 async def test_all_addresses_refusing_is_an_os_error(dead_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve_to(monkeypatch, dead_port, dead_port)
     with pytest.raises(OSError, match=str(dead_port)):
-        await dial("kafka.example", 1)
+        await dial_streams("kafka.example", 1)
 
 
 async def test_a_route_is_taken_instead_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
 
-    async def route(host: str, port: int) -> Streams:
+    async def route(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
         asked.append((host, port))
         raise ConnectionRefusedError("by the route")
 
     monkeypatch.setitem(routes, ("broker-1.memory", 9092), route)
     with pytest.raises(ConnectionRefusedError, match="by the route"):
-        await dial("broker-1.memory", 9092)
+        await dial_streams("broker-1.memory", 9092)
     assert asked == [("broker-1.memory", 9092)]
 
 
 async def test_small_writes_are_not_held_back_and_dead_peers_are_noticed(broker: ScriptedBroker) -> None:
-    _, writer = await dial(*broker.address)
-    configure_socket(writer, settings())
+    _, writer = await dial_streams(*broker.address)
+    configure_socket(writer.transport, settings())
     sock = writer.get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -132,14 +133,14 @@ async def test_small_writes_are_not_held_back_and_dead_peers_are_noticed(broker:
 
 
 async def test_buffer_sizes_are_set_if_asked_for(broker: ScriptedBroker) -> None:
-    _, writer = await dial(*broker.address)
+    _, writer = await dial_streams(*broker.address)
     sock = writer.get_extra_info("socket")
     before = [sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
-    configure_socket(writer, settings())
+    configure_socket(writer.transport, settings())
     assert before == [
         sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)
     ]
-    configure_socket(writer, settings(send_buffer_bytes=10_000, receive_buffer_bytes=20_000))
+    configure_socket(writer.transport, settings(send_buffer_bytes=10_000, receive_buffer_bytes=20_000))
     # Linux doubles what it is asked for.
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in {10_000, 20_000}
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in {20_000, 40_000}
@@ -164,7 +165,7 @@ async def test_an_address_that_does_not_answer_is_not_waited_for(
             cancelled.set()
 
     monkeypatch.setattr(loop, "sock_connect", sock_connect)
-    _, writer = await dial("kafka.example", 1)
+    _, writer = await dial_streams("kafka.example", 1)
     assert writer.get_extra_info("peername") == broker.address
     await cancelled.wait()
     await hang_up(writer)
@@ -187,7 +188,7 @@ async def test_a_slow_address_gets_its_chance_after_the_others_have_failed(
         raise ConnectionRefusedError
 
     monkeypatch.setattr(loop, "sock_connect", sock_connect)
-    _, writer = await dial("kafka.example", 1)
+    _, writer = await dial_streams("kafka.example", 1)
     assert writer.get_extra_info("peername") == broker.address
     await hang_up(writer)
 
@@ -206,7 +207,7 @@ async def test_of_two_addresses_that_answer_at_once_one_is_closed(
         await both.wait()
 
     monkeypatch.setattr(loop, "sock_connect", sock_connect)
-    _, writer = await dial("kafka.example", 1)
+    _, writer = await dial_streams("kafka.example", 1)
     first, second = await broker.accepted.get(), await broker.accepted.get()
     await asyncio.wait(
         [asyncio.create_task(each.gone.wait()) for each in (first, second)],
@@ -223,13 +224,13 @@ async def test_of_two_addresses_that_answer_at_once_one_is_closed(
 )
 async def test_what_cannot_be_a_host_or_port_is_a_value_error(host: str, port: int) -> None:
     with pytest.raises(ValueError):
-        await dial(host, port)
+        await dial_streams(host, port)
 
 
 async def test_cancelling_leaves_no_socket_however_far_it_got(broker: ScriptedBroker) -> None:
     """A socket left open would be a ResourceWarning, which is an error in this suite."""
     for steps in range(20):
-        dialling = asyncio.create_task(dial(*broker.address))
+        dialling = asyncio.create_task(dial_streams(*broker.address))
         for _ in range(steps):
             await asyncio.sleep(0)
         if dialling.cancel():
@@ -240,12 +241,5 @@ async def test_cancelling_leaves_no_socket_however_far_it_got(broker: ScriptedBr
             await hang_up(writer)
 
 
-async def test_streams_without_a_socket_are_left_as_they_are() -> None:
-    class InMemory(asyncio.Transport):
-        def is_closing(self) -> bool:
-            return True
-
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    protocol = asyncio.StreamReaderProtocol(reader)
-    configure_socket(asyncio.StreamWriter(InMemory(), protocol, reader, loop), settings(send_buffer_bytes=1))
+async def test_a_transport_without_a_socket_is_left_as_it_is() -> None:
+    configure_socket(asyncio.Transport(), settings(send_buffer_bytes=1))

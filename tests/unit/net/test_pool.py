@@ -13,7 +13,7 @@ from aioproducer.backoff import Backoff, UniformSource
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net import pool as pool_module
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address, Dial, Streams, dial
+from aioproducer.net.dial import Address, Dial, MakeProtocol, dial
 from aioproducer.net.pool import Pool
 from aioproducer.net.settings import ConnectionSettings
 from tests.unit.net.scripted import ASK, Peer, ScriptedBroker, settings, stay_silent
@@ -85,12 +85,12 @@ class Dialled:
         self.hanging = False
         self.hangs = asyncio.Event()
 
-    async def __call__(self, host: str, port: int) -> Streams:
+    async def __call__(self, host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
         self.addresses.append(Address(host, port))
         if self.errors:
             raise self.errors.pop(0)
         if not self.hanging:
-            return await dial(host, port)
+            return await dial(host, port, make_protocol)
         self.hangs.set()
         try:
             return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
@@ -163,7 +163,7 @@ async def test_a_dying_connection_is_not_given_out(
 ) -> None:
     await connect(pool, reports, broker)
     connection = usable(pool)
-    connection._writer.transport.abort()
+    connection._transport.abort()
     assert pool.get(NODE) is None
     pool.connect_soon(NODE, broker.address)  # not before the end was reported
     assert await reports.expect_disconnected() is connection.error
@@ -461,6 +461,18 @@ async def test_close_fails_what_is_in_flight_and_leaves_nothing_running(
         assert not pool._tasks
         await peer.gone.wait()
     reports.expect_nothing_else()
+
+
+async def test_abort_fails_what_is_in_flight_before_it_returns(reports: Reports, broker: ScriptedBroker) -> None:
+    async with pool_of(reports) as pool:
+        peer = await connect(pool, reports, broker)
+        asking = asyncio.create_task(usable(pool).request(ASK))
+        await peer.inbox.get()
+        pool.abort(ConnectionFailed("going down"))
+        assert pool.get(NODE) is None
+        with pytest.raises(ConnectionFailed, match="going down"):
+            await asking
+        await peer.gone.wait()
 
 
 async def test_close_ends_connections_that_were_only_kept_for_their_last_answers(

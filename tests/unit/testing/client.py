@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from typing import Any, Self, cast
 
-from aioproducer.net.dial import dial
 from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from aioproducer.protocol.frames import decode_response, encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
@@ -18,6 +17,7 @@ from aioproducer.protocol.produce import (
 )
 from aioproducer.protocol.schema import R, Request
 from aioproducer.testing import Cluster, ThreadedCluster
+from tests.unit.net.streams import dial_streams
 from tests.unit.testing.batches import batch
 
 
@@ -33,7 +33,7 @@ class Client:
     @classmethod
     async def to(cls, cluster: Cluster | ThreadedCluster, node_id: int = 1) -> Self:
         host, port = cluster.bootstrap_servers.split(",")[node_id - 1].split(":")
-        return cls(*await dial(host, int(port)))
+        return cls(*await dial_streams(host, int(port)))
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from aioproducer.net.dial import Streams
 from aioproducer.testing.listener import TcpListener
 from aioproducer.testing.virtual_time import run
+from tests.unit.net.streams import Streams
 
 LOOPBACK = "127.0.0.1"
 

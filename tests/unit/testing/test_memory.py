@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from aioproducer.net.dial import Address, Streams, dial, routes
+from aioproducer.net.dial import Address, routes
 from aioproducer.testing import in_virtual_time
 from aioproducer.testing.memory import HIGH_WATER_BYTES, MemoryListener, open_pair
+from tests.unit.net.streams import Connect, Streams, dial_streams, streams_over
 
 ADDRESS = Address("broker-1.memory", 1)
 
@@ -22,10 +23,19 @@ class Ends(NamedTuple):
     peer_writer: asyncio.StreamWriter
 
 
+def open_accepted(accepted: list[Streams], *, latency_s: float = 0.0) -> Connect:
+    """Return what opens a pair, and puts the streams of the server's end on the list."""
+
+    async def connect(protocol: asyncio.Protocol) -> asyncio.Transport:
+        return open_pair(lambda *streams: accepted.append(streams), ADDRESS, protocol, latency_s=latency_s)
+
+    return connect
+
+
 @pytest.fixture
 async def ends() -> AsyncIterator[Ends]:
     accepted: list[Streams] = []
-    reader, writer = open_pair(lambda *streams: accepted.append(streams), ADDRESS)
+    reader, writer = await streams_over(open_accepted(accepted))
     [(peer_reader, peer_writer)] = accepted
     yield Ends(reader, writer, peer_reader, peer_writer)
     for each in (writer, peer_writer):
@@ -166,12 +176,12 @@ async def test_a_listener_is_found_by_dial_until_it_is_closed() -> None:
     accepted: list[Streams] = []
     listener = MemoryListener("broker-7.memory")
     await listener.open(lambda *streams: accepted.append(streams))
-    _, writer = await dial(*listener.address)
+    _, writer = await dial_streams(*listener.address)
     assert len(accepted) == 1
     listener.close()
     await listener.wait_closed()
     with pytest.raises(ConnectionRefusedError, match="broker-7"):
-        await dial(*listener.address)
+        await dial_streams(*listener.address)
     for each in (writer, accepted[0][1]):
         each.close()
         await each.wait_closed()
@@ -183,7 +193,7 @@ async def test_a_closed_listener_opens_again_at_its_address() -> None:
     await listener.open(lambda _reader, writer: writer.close())
     listener.close()
     await listener.open(lambda _reader, writer: writer.close())
-    reader, writer = await dial(*address)
+    reader, writer = await dial_streams(*address)
     assert await reader.read() == b""
     writer.close()
     await writer.wait_closed()
@@ -204,13 +214,13 @@ def test_a_listener_of_another_loop_is_not_reached_by_accident() -> None:
 
 
 async def _connect(address: Address) -> None:
-    await dial(*address)
+    await dial_streams(*address)
 
 
 @in_virtual_time
 async def test_bytes_take_their_time_both_ways_and_stay_in_order() -> None:
     accepted: list[Streams] = []
-    reader, writer = open_pair(lambda *streams: accepted.append(streams), ADDRESS, latency_s=0.02)
+    reader, writer = await streams_over(open_accepted(accepted, latency_s=0.02))
     [(peer_reader, peer_writer)] = accepted
     loop = asyncio.get_running_loop()
     writer.write(b"first ")
@@ -229,7 +239,7 @@ async def test_bytes_take_their_time_both_ways_and_stay_in_order() -> None:
 @in_virtual_time
 async def test_what_is_on_its_way_is_lost_in_a_reset() -> None:
     accepted: list[Streams] = []
-    _, writer = open_pair(lambda *streams: accepted.append(streams), ADDRESS, latency_s=0.02)
+    _, writer = await streams_over(open_accepted(accepted, latency_s=0.02))
     [(peer_reader, peer_writer)] = accepted
     writer.write(b"lost")
     writer.transport.abort()
