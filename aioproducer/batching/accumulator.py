@@ -7,6 +7,7 @@ has to wait for memory or metadata does so above, in order, and appends afterwar
 from __future__ import annotations
 
 import asyncio
+from asyncio import Future
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -20,9 +21,10 @@ from aioproducer.batching.rows import Rows
 from aioproducer.batching.runs import ColumnRun, SendManyCall
 from aioproducer.batching.schedule import Schedule
 from aioproducer.batching.settings import BatchingSettings
+from aioproducer.clock import TurnClock
 from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.records.sizes import BATCH_OVERHEAD
+from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
 
 
@@ -41,6 +43,7 @@ class Accumulator:
         self.memory = MemoryBudget(settings.buffer_bytes)
         self.schedule = Schedule(identities)
         self.deadlines: Deadlines[Batch] = Deadlines()
+        self.clock = TurnClock(loop)
         self.unresolved: dict[Batch, None] = {}
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
         self.unfinished = 0
@@ -109,6 +112,35 @@ class Accumulator:
                     f"send less at once or raise {option}"
                 )
 
+    def join(self, topic: TopicQueues, value: bytes) -> RecordFuture | None:
+        """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
+
+        This is `append` for the most common records by far, without what those do not need; where more has
+        to be done than to join a batch, it returns None, and nothing has happened.
+        """
+        sticky = topic.sticky
+        batch = sticky.open if sticky is not None else None
+        if batch is None or batch.futures is None:
+            return None
+        size = len(value) + RECORD_OVERHEAD
+        filled = batch.size + size
+        memory, columns = self.memory, batch.columns
+        if (
+            filled > topic.batch_bytes
+            or size > memory.free
+            or memory.waiters
+            or columns.keys is not None
+            or columns.headers is not None
+        ):
+            return None
+        memory.free -= size
+        batch.size = filled
+        columns.values.append(value)
+        columns.timestamps.append(self.clock.now_ms())
+        future: RecordFuture = Future(loop=self._loop)
+        batch.futures.append(future)
+        return future
+
     def append(
         self,
         topic: TopicQueues,
@@ -148,7 +180,7 @@ class Accumulator:
             columns.timestamps.append(timestamp_ms)
         else:
             columns.append(value, key, headers, timestamp_ms)
-        future: RecordFuture = asyncio.Future(loop=self._loop)
+        future: RecordFuture = Future(loop=self._loop)
         if batch.futures is not None:
             batch.futures.append(future)
         else:
@@ -246,6 +278,7 @@ class Accumulator:
         self.unfinished += 1
         self.deadlines.add(batch, deadline)
         self._touch(topic.name)
+        self.clock.forget()
         if self.schedule.linger(batch, now + self.settings.linger_s) or self.hurry:
             self.wake()
         return batch

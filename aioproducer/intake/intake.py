@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import index
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.settler import Settler
-from aioproducer.clock import wall_ms
 from aioproducer.cluster.partitioner import ColumnPartitioner
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import (
@@ -35,6 +34,10 @@ from aioproducer.types import HeadersInput, ProducerRecord, TopicPartition
 
 Attempt = Callable[[], Appended | None]
 """Appends if that needs no waiting."""
+
+
+_NO_HEADERS: Final = ()
+"""What the calls that send have by default; CPython has one empty tuple, and another one would only be slower."""
 
 
 def _nothing() -> None:
@@ -59,9 +62,10 @@ class Intake:
         self._settler = settler
         self._refresher = refresher
         self._partitioner = settings.partitioner
-        self._plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
-        self._sticky_keyless = settings.partitioner.keyless_is_sticky
-        self._small = min(SMALL_PAYLOAD, accumulator.largest_record)
+        plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
+        joins = plain and settings.partitioner.keyless_is_sticky
+        self._joins_up_to = min(SMALL_PAYLOAD, accumulator.largest_record) - RECORD_OVERHEAD if joins else -1
+        """How long a value may be for `Accumulator.join`."""
 
     def offer(
         self,
@@ -76,31 +80,24 @@ class Intake:
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
-        self.check_loop()
         try:
-            queues: TopicQueues | None = self._topics[topic]
-        except (KeyError, TypeError):  # not written to yet, or not even a str
-            queues = None
-        if (
-            self._plain
-            and type(value) is bytes
-            and (key is None or type(key) is bytes)
-            and partition is None
-            and timestamp_ms is None
-            and headers == ()
-            and queues is not None
-            and queues.leaders
-            and not queues.line.length
-        ):  # the most common records by far: nothing to check, nothing to convert
-            size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
-            if size <= self._small:
-                queue = None if key is None and self._sticky_keyless else self.choose(queues, key)
-                now_ms = wall_ms()
-                future = self._accumulator.append(queues, queue, value, key, (), now_ms, size)
-                if future is not None:
-                    return future
-                ready = Ready(queue, value, key, (), now_ms, size)
-                return Pending(topic, value, key, None, (), now_ms, ready)
+            if (
+                key is None
+                and partition is None
+                and timestamp_ms is None
+                and headers is _NO_HEADERS
+                and type(value) is bytes
+                and len(value) <= self._joins_up_to
+                and get_running_loop() is self.loop
+            ):
+                queues = self._topics[topic]
+                if queues.leaders and not queues.line.length:
+                    future = self._accumulator.join(queues, value)
+                    if future is not None:
+                        return future
+        except (KeyError, TypeError, RuntimeError):  # an unknown topic, or not even a str; another thread
+            pass
+        self.check_loop()
         return self._append_pending(self.pend(topic, value, key, partition, headers, timestamp_ms))
 
     def _append_pending(self, pending: Pending) -> RecordFuture | Pending:
@@ -182,7 +179,9 @@ class Intake:
             key=key if self.settings.key_serializer is not None else as_bytes("key", key),
             partition=None if partition is None else check_partition("partition", partition),
             headers=as_headers("headers", headers),
-            timestamp_ms=wall_ms() if timestamp_ms is None else check_timestamp("timestamp_ms", timestamp_ms),
+            timestamp_ms=self._accumulator.clock.now_ms()
+            if timestamp_ms is None
+            else check_timestamp("timestamp_ms", timestamp_ms),
             ready=None,
         )
 

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import time
 
-from aioproducer.clock import wall_ms
+import pytest
+
+from aioproducer import clock as module
+from aioproducer.clock import TurnClock, wall_ms
+from aioproducer.testing import in_virtual_time
 
 
 def test_it_counts_milliseconds_since_the_epoch() -> None:
@@ -10,3 +15,23 @@ def test_it_counts_milliseconds_since_the_epoch() -> None:
     now_ms = wall_ms()
     after = time.time_ns()
     assert before // 1_000_000 <= now_ms <= after // 1_000_000
+
+
+@in_virtual_time
+async def test_it_is_read_once_per_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1_000, 2_000))
+    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
+    clock = TurnClock(asyncio.get_running_loop())
+    assert [clock.now_ms(), clock.now_ms()] == [1_000, 1_000]
+    await asyncio.sleep(0)
+    assert clock.now_ms() == 1_001
+
+
+@in_virtual_time
+async def test_forgotten_it_is_read_again_in_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1_000, 2_000))
+    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
+    clock = TurnClock(asyncio.get_running_loop())
+    assert clock.now_ms() == 1_000
+    clock.forget()
+    assert clock.now_ms() == 1_001

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from aioproducer import clock as clock_module
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.cluster.partitioner import (
@@ -28,7 +29,6 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
     WrongLoop,
 )
-from aioproducer.intake import intake as intake_module
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.pending import Pending
 from aioproducer.intake.settings import IntakeSettings
@@ -44,7 +44,7 @@ KEY_OF_2_OF_4 = b"customer-7"
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake_module, "wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr(clock_module, "wall_ms", lambda: NOW_MS)
 
 
 class Spy(Interceptor):

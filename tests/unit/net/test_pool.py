@@ -463,7 +463,9 @@ async def test_close_fails_what_is_in_flight_and_leaves_nothing_running(
     reports.expect_nothing_else()
 
 
-async def test_abort_fails_what_is_in_flight_before_it_returns(reports: Reports, broker: ScriptedBroker) -> None:
+async def test_abort_fails_what_is_in_flight_before_it_returns(
+    reports: Reports, broker: ScriptedBroker
+) -> None:
     async with pool_of(reports) as pool:
         peer = await connect(pool, reports, broker)
         asking = asyncio.create_task(usable(pool).request(ASK))

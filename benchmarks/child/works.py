@@ -1,0 +1,153 @@
+"""The kinds of work that are about throughput and latency: each warms up, then goes on until its time is over.
+
+All that was begun is acknowledged, and its time counted, before the watch is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import cycle
+from time import perf_counter
+from typing import Final
+
+from benchmarks.child.watch import Watch
+from benchmarks.clients.base import Client
+from benchmarks.figures import Run
+from benchmarks.payload import Window
+from benchmarks.percentiles import latency_figures
+from benchmarks.settings import TASKS, Settings
+
+TIMED_TASKS: Final = 16
+"""So many of the tasks take the time of their calls: it costs as much as a twentieth of a fast call."""
+
+
+class Turns:
+    """Says when to stop: after some seconds, or a number of records."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._until = perf_counter() + settings.seconds
+        self._wanted = settings.records
+        self._done = 0
+
+    def over(self, records: int = 1) -> bool:
+        """Say whether it is over now that so many more *records* have been sent."""
+        if not self._wanted:
+            return perf_counter() >= self._until
+        self._done += records
+        return self._done >= self._wanted
+
+
+async def closed(client: Client, window: Window, settings: Settings) -> Run:
+    """256 tasks, each awaiting one acknowledgement after the other."""
+    await asyncio.gather(*(client.send(value) for value in window.values[:TASKS]))
+    latencies: list[float] = []
+    counts: list[int] = []
+    turns = Turns(settings)
+    over = False
+
+    async def timed(values: Window) -> None:
+        nonlocal over
+        count = 0
+        for value in cycle(values.values):
+            began = perf_counter()
+            await client.send(value)
+            latencies.append(perf_counter() - began)
+            count += 1
+            over = over or turns.over(TASKS // TIMED_TASKS)
+            if over:
+                break
+        counts.append(count)
+
+    async def untimed(values: Window) -> None:
+        count = 0
+        for value in cycle(values.values):
+            await client.send(value)
+            count += 1
+            if over:
+                break
+        counts.append(count)
+
+    watch = Watch()
+    async with asyncio.TaskGroup() as group:
+        for task in range(TASKS):
+            values = Window(window.values[task % len(window) :: TASKS])
+            group.create_task((timed if task % (TASKS // TIMED_TASKS) == 0 else untimed)(values))
+    figures = watch.figures(sum(counts))
+    return Run(sent=min(TASKS, len(window)) + sum(counts), figures={**figures, **latency_figures(latencies)})
+
+
+async def lone(client: Client, window: Window, settings: Settings) -> Run:
+    """One task, awaiting one acknowledgement after the other."""
+    latencies: list[float] = []
+    for value in window.values[:5]:
+        await client.send(value)
+    turns, watch = Turns(settings), Watch()
+    for value in cycle(window.values):
+        began = perf_counter()
+        await client.send(value)
+        latencies.append(perf_counter() - began)
+        if turns.over():
+            break
+    figures = watch.figures(len(latencies))
+    return Run(sent=min(5, len(window)) + len(latencies), figures={**figures, **latency_figures(latencies)})
+
+
+async def fire(client: Client, window: Window, settings: Settings) -> Run:
+    """Windows of records handed over one by one, then each outcome awaited."""
+    await client.fire(window)
+    turns, watch, windows = Turns(settings), Watch(), 0
+    while True:
+        await client.fire(window)
+        windows += 1
+        if turns.over(len(window)):
+            break
+    return Run(sent=(windows + 1) * len(window), figures=watch.figures(windows * len(window)))
+
+
+async def bulk(client: Client, window: Window, settings: Settings) -> Run:
+    """Windows handed over with one call each, several calls in flight."""
+    await client.bulk(window)
+    await client.settle()
+    turns, watch, calls = Turns(settings), Watch(), 0
+
+    async def caller() -> None:
+        nonlocal calls
+        while True:
+            calls += 1
+            await client.bulk(window)
+            if turns.over(len(window)):
+                break
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(settings.calls_in_flight):
+            group.create_task(caller())
+    await client.settle()
+    return Run(sent=(calls + 1) * len(window), figures=watch.figures(calls * len(window)))
+
+
+async def one_by_one(client: Client, window: Window, settings: Settings) -> Run:
+    """Windows handed over with one call each; the next one when all of it is acknowledged."""
+    await client.bulk(window)
+    await client.settle()
+    turns, watch, calls = Turns(settings), Watch(), 0
+    while True:
+        await client.bulk(window)
+        await client.settle()
+        calls += 1
+        if turns.over(len(window)):
+            break
+    return Run(sent=(calls + 1) * len(window), figures=watch.figures(calls * len(window)))
+
+
+def compressor_us(window: Window, settings: Settings, clock: Callable[[], float]) -> float:
+    """Return the CPU that compressing alone takes per record, in batches of the size that was sent."""
+    from aioproducer.records.compression import Codec, compressor
+
+    compress = compressor(getattr(Codec, settings.compression.upper()), None)
+    data = b"".join(window.values)
+    size = settings.batch_bytes
+    began = clock()
+    for start in range(0, len(data), size):
+        compress(data[start : start + size])
+    return (clock() - began) / len(window) * 1e6

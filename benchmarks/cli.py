@@ -1,0 +1,208 @@
+"""`python -m benchmarks`: its commands and their options."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from benchmarks.clients import CLIENTS
+from benchmarks.figures import Results
+from benchmarks.micro import baseline
+from benchmarks.micro.clock import SAMPLES, measure
+from benchmarks.parent.session import Asked, Session, broker, empty_results, steps_of
+from benchmarks.parent.topics import Topics
+from benchmarks.scale.shapes import QUICK_SIZES, SIZES
+from benchmarks.settings import Work
+from benchmarks.show import Bar, new_console, show_check, show_results
+from benchmarks.table import CODECS, ROWS
+
+REPORT: Final = Path(__file__).with_name("report")
+ROUNDS: Final = 3
+SECONDS: Final = 1.0
+QUICK_SECONDS: Final = 0.7
+DEFAULTS_ROUNDS: Final = 2
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def program() -> None:
+    """How fast is aioproducer, and how fast are other Kafka producers for Python, on this machine?"""
+
+
+def _selected(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[str, ...] | None:
+    """Take `fire,scale,compression-*` apart: names of rows, kinds of work that no row is named after, patterns."""
+    if given is None:
+        return None
+    chosen: list[str] = []
+    for word in given.split(","):
+        found = [name for name, row in ROWS.items() if fnmatch(name, word)]
+        found = found or [name for name, row in ROWS.items() if word == row.work]
+        if not found:
+            raise click.BadParameter(f"no work is called {word!r}; there are {', '.join(ROWS)}")
+        chosen += found
+    return tuple(dict.fromkeys(chosen))
+
+
+def _clients(ctx: click.Context, param: click.Parameter, given: str) -> tuple[str, ...]:
+    """Take `aioproducer,aiokafka` apart."""
+    chosen = tuple(given.split(","))
+    for client in chosen:
+        if client not in CLIENTS:
+            raise click.BadParameter(f"no client is called {client!r}; there are {', '.join(CLIENTS)}")
+    return chosen
+
+
+def run_options(command: Command) -> Command:
+    """Add the options of a session."""
+    options = [
+        click.option(
+            "--bootstrap-servers",
+            metavar="HOST:PORT",
+            help="Your cluster, not an Apache Kafka started for this.",
+        ),
+        click.option(
+            "--clients",
+            metavar="NAME,…",
+            callback=_clients,
+            default=",".join(CLIENTS),
+            help=f"Only these of {', '.join(CLIENTS)}.",
+        ),
+        click.option(
+            "--work",
+            "rows",
+            metavar="NAME,…",
+            callback=_selected,
+            help="Only these rows; * as in file names.",
+        ),
+        click.option("--value-bytes", type=click.IntRange(10, 1_000_000), help="For all rows."),
+        click.option(
+            "--compression", type=click.Choice(["none", *CODECS]), help="For all rows; values are JSON then."
+        ),
+        click.option("--uvloop", is_flag=True, help="For all rows."),
+        click.option(
+            "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results."
+        ),
+        click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@program.command(short_help="The whole table (some ten minutes).")
+@run_options
+@click.option(
+    "--seconds", type=click.FloatRange(0.05), default=SECONDS, show_default=True, help="Of each run."
+)
+@click.option(
+    "--defaults-rounds",
+    type=click.IntRange(0),
+    default=DEFAULTS_ROUNDS,
+    show_default=True,
+    help="Of the table at each client's own defaults; 0: without it.",
+)
+def run(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) -> None:
+    """Measure every row of the table, then most of them once more at each client's own defaults."""
+    _measure(Asked(rows=rows or tuple(ROWS), scale_sizes=SIZES, **asked), json_path)
+
+
+@program.command(short_help="The rows that matter most (some two minutes).")
+@run_options
+def quick(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) -> None:
+    """Measure some rows, in shorter runs."""
+    rows = rows or tuple(name for name, row in ROWS.items() if row.quick)
+    _measure(
+        Asked(rows=rows, seconds=QUICK_SECONDS, defaults_rounds=0, scale_sizes=QUICK_SIZES, **asked),
+        json_path,
+    )
+
+
+@program.command(short_help="CPU per record over partitions and topics (a minute or two).")
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results."
+)
+@click.option("--quick", "is_quick", is_flag=True, help="Fewer sizes.")
+def scale(json_path: Path | None, *, is_quick: bool) -> None:
+    """Measure the curves of scale alone: they need no Kafka."""
+    rows = tuple(name for name, row in ROWS.items() if row.work is Work.SCALE)
+    asked = Asked(
+        rows=rows,
+        clients=CLIENTS,
+        rounds=1,
+        seconds=SECONDS,
+        defaults_rounds=0,
+        bootstrap_servers="none",
+        scale_sizes=QUICK_SIZES if is_quick else SIZES,
+    )
+    _measure(asked, json_path)
+
+
+def _measure(asked: Asked, json_path: Path | None) -> None:
+    console = new_console()
+    steps, steps_of_defaults = steps_of(asked)
+    if not steps:
+        raise click.UsageError("none of these clients does any of this work")
+    results = empty_results(asked)
+    with Bar(console, [*steps, *steps_of_defaults]) as bar, broker(asked.bootstrap_servers) as servers:
+        session = Session(asked, Topics(servers))
+        if any(step.row.work is not Work.SCALE for step in steps):
+            session.warm_up()
+        results.rows = session.play(steps, bar.follow, own_defaults=False)
+        results.defaults = session.play(steps_of_defaults, bar.follow, own_defaults=True)
+    show_results(results, console)
+    if json_path is not None:
+        results.save(json_path)
+    if results.failures:
+        raise click.exceptions.Exit(1)
+
+
+@program.command(short_help="What has become slower than the baseline (half a minute).")
+@click.option("--update", is_flag=True, help="Write the baseline instead: do it on an idle machine.")
+@click.option("--samples", type=click.IntRange(1), default=SAMPLES, show_default=True)
+def check(samples: int, *, update: bool) -> None:
+    """Time units of work, as ratios to a loop in the same process, and compare them with the committed baseline."""
+    from benchmarks.micro.units import units
+
+    console = new_console()
+    loop = asyncio.new_event_loop()
+    try:
+        timed = measure(units(loop), samples=samples)
+    finally:
+        loop.close()
+    before = baseline.Baseline.load()
+    compared = baseline.compare(timed, before)
+    show_check(compared, console)
+    if update:
+        baseline.Baseline.of(timed).save()
+        console.print("This is the baseline now.")
+        return
+    if before.python != baseline.python_version():
+        console.print(
+            f"The baseline is of Python {before.python or '(none)'}: only that can be compared with it."
+        )
+    if slower := [each.name for each in compared if each.slower]:
+        console.print(f"More than {baseline.TOLERANCE - 1:.0%} slower: {', '.join(slower)}", style="bold red")
+        raise click.exceptions.Exit(1)
+
+
+@program.command(short_help="Make pages with plots from results.")
+@click.argument("results", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=REPORT, help="The folder for them."
+)
+def report(results: Path, out: Path) -> None:
+    """Make an HTML page, a Markdown page and plots from stored RESULTS; nothing is measured."""
+    from benchmarks.reporting.pages import write
+
+    try:
+        loaded = Results.load(results)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    for path in write(loaded, out):
+        click.echo(path)

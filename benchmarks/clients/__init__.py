@@ -1,0 +1,42 @@
+"""The clients by name; each is imported only in the one process that measures it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from benchmarks.clients.base import Client
+
+OURS: Final = "aioproducer"
+JVM: Final = "jvm"
+"""Not a `Client`: a program of its own, see `benchmarks.clients.jvm`."""
+
+_HOMES: Final = {
+    OURS: ("ours", "Aioproducer"),
+    "aioproducer-nowait": ("ours", "AioproducerNowait"),
+    "aiokafka": ("aiokafka", "Aiokafka"),
+    "confluent-produce": ("confluent_produce", "ConfluentProduce"),
+    "confluent-batch": ("confluent_batch", "ConfluentBatch"),
+    "confluent-aio": ("confluent_aio", "ConfluentAio"),
+    "kafka-python": ("kafka_python", "KafkaPython"),
+}
+
+CLIENTS: Final = (*_HOMES, JVM)
+
+TITLES: Final = {
+    OURS: "aioproducer",
+    "aioproducer-nowait": "aioproducer send_nowait",
+    "aiokafka": "aiokafka",
+    "confluent-produce": "confluent-kafka produce",
+    "confluent-batch": "confluent-kafka produce_batch",
+    "confluent-aio": "confluent-kafka AIOProducer",
+    "kafka-python": "kafka-python",
+    JVM: "JVM ProducerPerformance",
+}
+
+
+def adapter(name: str) -> type[Client]:
+    """Return the class that measures client *name*."""
+    module, kind = _HOMES[name]
+    found: type[Client] = getattr(import_module(f"benchmarks.clients.{module}"), kind)
+    return found

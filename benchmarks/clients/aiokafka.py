@@ -1,0 +1,68 @@
+"""aiokafka."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable
+from itertools import repeat
+from typing import Any, ClassVar
+
+from benchmarks.clients.base import Client
+from benchmarks.payload import Window
+from benchmarks.settings import Work
+
+
+class Aiokafka(Client):
+    """It has no call for many records: bulk is the same as fire."""
+
+    works: ClassVar = frozenset(Work) - {Work.SCALE}
+    distribution: ClassVar = "aiokafka"
+
+    async def start(self) -> None:
+        """Connect."""
+        from aiokafka import AIOKafkaProducer
+
+        settings = self.settings
+        options: dict[str, Any] = {}
+        if settings.compression != "none":
+            options["compression_type"] = settings.compression
+        if not settings.own_defaults:
+            options |= {
+                "acks": "all",
+                "enable_idempotence": True,
+                "max_batch_size": settings.batch_bytes,
+                "linger_ms": settings.linger_ms,
+            }
+        self._producer = AIOKafkaProducer(bootstrap_servers=self.servers, **options)
+        await self._producer.start()
+
+    async def close(self) -> None:
+        """End it."""
+        await self._producer.stop()
+
+    def send(self, value: bytes) -> Awaitable[Any]:
+        """Send one record."""
+        sent: Awaitable[Any] = self._producer.send_and_wait(self.topic, value)
+        return sent
+
+    def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
+        """Hand one record over."""
+        taken: Awaitable[Future[Any]] = self._producer.send(self.topic, value)
+        return taken
+
+    async def fire(self, window: Window) -> None:
+        """Hand records over one by one, then wait for each."""
+        topic, send = self.topic, self._producer.send
+        if window.keys is None and window.headers is None:
+            futures = [await send(topic, value) for value in window.values]
+        else:
+            rows = zip(
+                window.values, window.keys or repeat(None), window.headers or repeat(None), strict=False
+            )
+            futures = [await send(topic, value, key, headers=headers) for value, key, headers in rows]
+        for future in futures:
+            await future
+
+    async def bulk(self, window: Window) -> None:
+        """Hand records over one by one, then wait for each."""
+        await self.fire(window)

@@ -1,0 +1,55 @@
+"""What every client is measured through: as thin as can be, since what it costs is measured too."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Any, ClassVar
+
+from benchmarks.payload import Window
+from benchmarks.settings import Settings, Work
+
+
+class Client(ABC):
+    """One producer that writes to one topic.
+
+    The methods that a kind of work needs are there if `works` names it. `send` and `enqueue` return what the client
+    itself returns: a coroutine around it would cost as much as a tenth of some clients.
+    """
+
+    works: ClassVar[frozenset[Work]]
+    distribution: ClassVar[str]
+    """What the package index calls it."""
+
+    def __init__(self, servers: str, topic: str, settings: Settings) -> None:
+        self.servers = servers
+        self.topic = topic
+        self.settings = settings
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Import the client, make a producer, and connect."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End it."""
+
+    def send(self, value: bytes) -> Awaitable[Any]:
+        """Send one record; awaited, it is acknowledged."""
+        raise NotImplementedError
+
+    def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
+        """Hand one record over; awaited, it returns the Future of its acknowledgement."""
+        raise NotImplementedError
+
+    async def fire(self, window: Window) -> None:
+        """Hand records over one by one, then wait for the outcome of each."""
+        raise NotImplementedError
+
+    async def bulk(self, window: Window) -> None:
+        """Hand records over with one call, if the client has one; they are acknowledged after `settle`."""
+        raise NotImplementedError
+
+    async def settle(self) -> None:  # noqa: B027 - for many there is nothing to do
+        """Wait for what `bulk` has left open."""

@@ -1,0 +1,56 @@
+"""confluent-kafka's AIOProducer."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Any, ClassVar, Final
+
+from benchmarks.clients.base import Client
+from benchmarks.clients.confluent import configuration
+from benchmarks.payload import Window
+from benchmarks.settings import Work
+
+SOON_S: Final = 0.1
+"""The shortest time after which it looks for records that wait in its buffer."""
+
+
+class ConfluentAio(Client):
+    """It buffers records before librdkafka does: by default until there are 1,000, or for a second.
+
+    Where others get no linger, its buffer holds one record: in a closed loop that is the fastest it can be.
+    """
+
+    works: ClassVar = frozenset({Work.CLOSED, Work.FIRE, Work.LONE, Work.MEMORY, Work.LAG})
+    distribution: ClassVar = "confluent-kafka"
+
+    async def start(self) -> None:
+        """Make a producer; it connects by itself."""
+        from confluent_kafka.aio import AIOProducer
+
+        options = configuration(self.servers, self.settings)
+        if self.settings.own_defaults:
+            self._producer = AIOProducer(options)
+        elif self.settings.linger_ms == 0:
+            self._producer = AIOProducer(options, batch_size=1, buffer_timeout=SOON_S)
+        else:
+            self._producer = AIOProducer(options, buffer_timeout=SOON_S)
+
+    async def close(self) -> None:
+        """End it."""
+        await self._producer.close()
+
+    async def send(self, value: bytes) -> Any:
+        """Send one record."""
+        return await (await self._producer.produce(self.topic, value))
+
+    def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
+        """Hand one record over."""
+        return self._producer.produce(self.topic, value)
+
+    async def fire(self, window: Window) -> None:
+        """Hand records over one by one, then wait for each."""
+        topic, produce = self.topic, self._producer.produce
+        futures = [await produce(topic, value) for value in window.values]
+        for future in futures:
+            await future

@@ -1,0 +1,73 @@
+"""The JVM's own tool, org.apache.kafka.tools.ProducerPerformance, from the jars that the broker is started with."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from benchmarks.figures import Run
+from benchmarks.payload import window_of
+from benchmarks.settings import Settings
+from tests.kafka.apache.jars import class_path
+from tests.kafka.apache.java import find_java
+
+TOOL: Final = "org.apache.kafka.tools.ProducerPerformance"
+RECORDS_PER_SECOND: Final = 500_000
+"""It is told a number of records, not a time: roughly this many of 100 bytes in a second."""
+WARM_UP_S: Final = 1.0
+"""Its just-in-time compiler needs a while: as many records as that take are not counted."""
+RATE: Final = re.compile(r"([\d.]+) records/sec")
+
+
+def measure(servers: str, topic: str, settings: Settings) -> Run:
+    """Run the tool, and return what it says of itself after its warm-up. Raises: RuntimeError if it fails."""
+    records, warm_up = numbers(settings)
+    sized = ["--record-size", str(settings.value_bytes)]
+    with TemporaryDirectory() as directory:
+        payload = Path(directory) / "payload"
+        payload.write_bytes(b"\n".join(window_of(settings).values))
+        done = subprocess.run(
+            [
+                *(find_java(), "-cp", class_path(), TOOL),
+                *("--bootstrap-server", servers, "--topic", topic, "--throughput", "-1"),
+                *("--num-records", str(records), "--warmup-records", str(warm_up)),
+                *(["--payload-file", payload] if settings.json_like else sized),
+                "--command-property",
+                *properties(settings),
+            ],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    if done.returncode != 0:
+        raise RuntimeError(f"{TOOL} failed:\n{done.stdout}")
+    return Run(sent=records, figures={"records_s": steady_rate(done.stdout.splitlines())})
+
+
+def numbers(settings: Settings) -> tuple[int, int]:
+    """Return how many records to send, and how many of those are the warm-up."""
+    per_second = RECORDS_PER_SECOND * 100 / max(100, settings.value_bytes)
+    warm_up = int(per_second * WARM_UP_S)
+    return warm_up + (settings.records or int(per_second * settings.seconds)), warm_up
+
+
+def properties(settings: Settings) -> list[str]:
+    """Return the producer's configuration."""
+    given = [f"compression.type={settings.compression}"]
+    if not settings.own_defaults:
+        given += ["acks=all", "enable.idempotence=true"]
+        given += [f"batch.size={settings.batch_bytes}", f"linger.ms={settings.linger_ms}"]
+    return given
+
+
+def steady_rate(said: Iterable[str]) -> float:
+    """Return the records per second of the tool's last line that has any: that of its steady state."""
+    rates = [float(found.group(1)) for line in said if (found := RATE.search(line))]
+    if not rates:
+        raise RuntimeError(f"{TOOL} told no records/sec")
+    return rates[-1]

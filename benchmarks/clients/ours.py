@@ -1,0 +1,74 @@
+"""aioproducer."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Any, ClassVar
+
+from benchmarks.clients.base import Client
+from benchmarks.payload import Window
+from benchmarks.settings import Work
+
+
+class Aioproducer(Client):
+    """Fires through `enqueue`; in bulk through `send_many`."""
+
+    works: ClassVar = frozenset(Work)
+    distribution: ClassVar = "aioproducer"
+
+    async def start(self) -> None:
+        """Connect."""
+        from aioproducer import Producer
+        from aioproducer.config import ProducerConfig
+
+        settings = self.settings
+        options: dict[str, Any] = {"compression_type": settings.compression}
+        if not settings.own_defaults:
+            options |= {
+                "acks": "all",
+                "enable_idempotence": True,
+                "batch_size": settings.batch_bytes,
+                "linger_ms": settings.linger_ms,
+            }
+        self._producer = Producer.from_config(ProducerConfig(bootstrap_servers=self.servers, **options))
+        await self._producer.start()
+
+    async def close(self) -> None:
+        """End it."""
+        await self._producer.close()
+
+    def send(self, value: bytes) -> Awaitable[Any]:
+        """Send one record."""
+        return self._producer.send(self.topic, value)
+
+    def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
+        """Hand one record over."""
+        return self._producer.enqueue(self.topic, value)
+
+    async def fire(self, window: Window) -> None:
+        """Hand records over one by one, then wait for each."""
+        topic, enqueue = self.topic, self._producer.enqueue
+        futures = [await enqueue(topic, value) for value in window.values]
+        for future in futures:
+            await future
+
+    async def bulk(self, window: Window) -> None:
+        """Hand records over with one call."""
+        await self._producer.send_many(self.topic, window.values, keys=window.keys, headers=window.headers)
+
+
+class AioproducerNowait(Aioproducer):
+    """Fires through `send_nowait`."""
+
+    async def start(self) -> None:
+        """Connect, and wait until the topic is known: `send_nowait` does not."""
+        await super().start()
+        await self._producer.partitions_for(self.topic)
+
+    async def fire(self, window: Window) -> None:
+        """Hand records over one by one, then wait for each."""
+        topic, send_nowait = self.topic, self._producer.send_nowait
+        futures = [send_nowait(topic, value) for value in window.values]
+        for future in futures:
+            await future

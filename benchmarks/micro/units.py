@@ -1,0 +1,220 @@
+"""The units of work of which sending is made. Each is checked once before it is timed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.rows import Rows
+from aioproducer.batching.runs import SendManyCall
+from aioproducer.cluster.murmur2 import murmur2, python_murmur2
+from aioproducer.cluster.partitioner import Murmur2Partitioner
+from aioproducer.config import ProducerConfig
+from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.protocol.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aioproducer.protocol.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from aioproducer.protocol.schema import decode, encode
+from aioproducer.records.columns import RecordColumns
+from aioproducer.records.compression import Codec, compressor
+from aioproducer.records.decode import decode_batches
+from aioproducer.records.encode import encode_batch
+from aioproducer.records.sizes import record_size_bound
+from benchmarks.micro.clock import Unit
+from benchmarks.payload import Window, window_of
+from benchmarks.settings import PARTITIONS, Settings, Work
+
+TOPIC: Final = "orders"
+A_BATCH: Final = 120
+"""Records of 100 bytes in a batch of 16 KiB."""
+APPENDED: Final = 1_000
+SMALL_BATCH: Final = 1_024
+"""Bytes; much larger ones would time the operating system's memory, which is different each time."""
+LARGE_TOPIC: Final = 1_000
+PRODUCE_VERSION: Final = 9
+METADATA_VERSION: Final = 12
+AT: Final = 1_700_000_000_000
+"""Milliseconds since the epoch."""
+
+
+def window(**settings: Any) -> Window:
+    """Return records to work on."""
+    return window_of(Settings(work=Work.FIRE, **settings))
+
+
+def columns(records: Window, count: int = A_BATCH) -> RecordColumns:
+    """Return a batch's columns with the first records of a window."""
+    made = RecordColumns()
+    for number in range(count):
+        headers = () if records.headers is None else tuple(records.headers[number])
+        key = None if records.keys is None else records.keys[number]
+        made.append(records.values[number], key, headers, AT)
+    return made
+
+
+def encoding(records: Window, codec: Codec = Codec.NONE) -> Unit:
+    """Encode a batch."""
+    compress = None if codec is Codec.NONE else compressor(codec, None)
+    encode_one = partial(
+        encode_batch, codec=codec, compress=compress, producer_id=1, producer_epoch=0, base_sequence=0
+    )
+    made = columns(records)
+    [batch] = decode_batches(bytes(encode_one(made)), limit=1 << 20)
+    assert [record.value for record in batch.records] == list(records.values[:A_BATCH])
+    return Unit(lambda: made, encode_one, A_BATCH)
+
+
+class Bench:
+    """An accumulator with one topic, and nobody who drains it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        settings = ProducerConfig(bootstrap_servers="localhost:9092").batching_settings()
+        self.loop = loop
+        self.accumulator = Accumulator(
+            settings, IdentityKeeper(), loop=loop, wake=lambda: None, touch=lambda _: None
+        )
+        self.topic = self.accumulator.topic(TOPIC)
+        self.accumulator.update_topic(TOPIC, [1] * PARTITIONS)
+
+
+def appending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
+    """Append records one by one, each with a Future."""
+    size = record_size_bound(records.values[0], None, ())
+    values = records.values[:APPENDED]
+
+    def append(bench: Bench) -> None:
+        append_one, topic, queue = bench.accumulator.append, bench.topic, bench.topic[0]
+        for value in values:
+            append_one(topic, queue, value, None, (), AT, size)
+
+    bench = Bench(loop)
+    append(bench)
+    assert sum(map(len, bench.accumulator.unresolved)) == APPENDED
+    return Unit(lambda: Bench(loop), append, APPENDED)
+
+
+def extending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
+    """Append records as columns."""
+    count = len(records)
+    rows = Rows(
+        TOPIC,
+        range(count),
+        records.values,
+        None,
+        None,
+        AT,
+        None,
+        [record_size_bound(value, None, ()) for value in records.values],
+    )
+
+    def extend(bench: Bench) -> int:
+        return bench.accumulator.extend(bench.topic, None, rows, SendManyCall(TOPIC, count, bench.loop))
+
+    assert extend(Bench(loop)) == count
+    return Unit(lambda: Bench(loop), extend, count)
+
+
+def produce_request(batch: bytes) -> ProduceRequest:
+    """Return a request with a batch for each partition."""
+    partitions = [PartitionProduceData(index=index, records=batch) for index in range(PARTITIONS)]
+    return ProduceRequest(
+        acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=partitions)]
+    )
+
+
+def produce_answer() -> bytes:
+    """Return a broker's answer to it."""
+    partitions = [
+        PartitionProduceResponse(index=index, error_code=0, base_offset=1_000, log_start_offset=0)
+        for index in range(PARTITIONS)
+    ]
+    answer = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=partitions)])
+    return bytes(encode(answer, PRODUCE_VERSION))
+
+
+def metadata_answer(partitions: int) -> bytes:
+    """Return a broker's answer about a large topic."""
+    known = [
+        MetadataResponsePartition(
+            partition_index=index,
+            leader_id=index % 3,
+            leader_epoch=0,
+            replica_nodes=[0, 1, 2],
+            isr_nodes=[0, 1, 2],
+        )
+        for index in range(partitions)
+    ]
+    answer = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node, host="localhost", port=9092 + node) for node in range(3)
+        ],
+        topics=[MetadataResponseTopic(name=TOPIC, partitions=known)],
+    )
+    return bytes(encode(answer, METADATA_VERSION))
+
+
+def each(function: Callable[[bytes], object], items: Sequence[bytes]) -> Unit:
+    """Call a function with item after item."""
+
+    def run(work: Sequence[bytes]) -> None:
+        for item in work:
+            function(item)
+
+    return Unit(lambda: items, run, len(items))
+
+
+def many(function: Callable[[], object], times: int) -> Unit:
+    """Call a function again and again."""
+
+    def run(prepared: None) -> None:
+        for _ in range(times):
+            function()
+
+    return Unit(lambda: None, run, times)
+
+
+def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
+    """Return all of them by name; costs are per record, or per message. Nothing runs on *loop*."""
+    plain = window()
+    keyed, rich = window(keys=True), window(keys=True, headers=True)
+    events = window(json_like=True)
+    keys = (keyed.keys or ())[:APPENDED]
+    partitioner = Murmur2Partitioner()
+    available = list(range(PARTITIONS))
+    request, answer = produce_request(bytes(SMALL_BATCH)), produce_answer()
+    metadata = metadata_answer(LARGE_TOPIC)
+    assert murmur2(b"21") == python_murmur2(b"21") == -973_932_308
+    assert len(decode(MetadataResponse, METADATA_VERSION, metadata).topics[0].partitions) == LARGE_TOPIC
+    return {
+        "encode a batch: values": encoding(plain),
+        "encode a batch: keys": encoding(keyed),
+        "encode a batch: keys and headers": encoding(rich),
+        "encode a batch: zstd": encoding(events, Codec.ZSTD),
+        "encode a batch: lz4": encoding(events, Codec.LZ4),
+        "append a record": appending(plain, loop),
+        "append a column": extending(plain, loop),
+        "write a produce request": many(partial(encode, request, PRODUCE_VERSION), 20),
+        "read a produce answer": many(partial(decode, ProduceResponse, PRODUCE_VERSION, answer), 20),
+        f"read metadata of {LARGE_TOPIC} partitions": many(
+            partial(decode, MetadataResponse, METADATA_VERSION, metadata), 1
+        ),
+        "murmur2 of 16 bytes": each(murmur2, keys),
+        "murmur2 of 16 bytes, in Python": each(python_murmur2, keys[:200]),
+        "choose a partition": each(
+            lambda key: partitioner.partition(TOPIC, key, PARTITIONS, available), keys
+        ),
+    }

@@ -1,0 +1,128 @@
+"""A session: the broker, every run on it, and the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from benchmarks.clients import JVM
+from benchmarks.figures import Played, Results, Run
+from benchmarks.machine import machine, versions
+from benchmarks.parent import cold
+from benchmarks.parent.process import answer_of
+from benchmarks.parent.rounds import Step, plan, play
+from benchmarks.parent.topics import Topics
+from benchmarks.scale import curve
+from benchmarks.settings import PARTITIONS, Settings, Work
+from benchmarks.table import ROWS, Row
+from tests.kafka.apache.broker import THROUGHPUT, ApacheKafka
+from tests.kafka.apache.jars import VERSION
+
+CHILD: Final = "benchmarks.child"
+WARM_UP_S: Final = 5.0
+"""A broker's just-in-time compiler has seen enough after that."""
+WITHOUT_DEFAULTS: Final = frozenset({Work.COLD, Work.SCALE, Work.MEMORY, Work.LAG})
+"""Kinds of work that are not run again with each client's own defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked for on the command line."""
+
+    rows: tuple[str, ...]
+    clients: tuple[str, ...]
+    rounds: int
+    seconds: float
+    defaults_rounds: int
+    """Rounds of the table at each client's own defaults; 0 for none."""
+    bootstrap_servers: str | None = None
+    value_bytes: int | None = None
+    compression: str | None = None
+    uvloop: bool = False
+    scale_sizes: Mapping[str, Sequence[int]]
+
+    def settings_of(self, row: Row, *, own_defaults: bool) -> Settings:
+        """Return what a client is asked to do for *row*."""
+        settings = replace(row.settings, seconds=self.seconds * row.lasts, own_defaults=own_defaults)
+        if self.value_bytes is not None:
+            settings = replace(settings, value_bytes=self.value_bytes)
+        if self.compression is not None:
+            settings = replace(settings, compression=self.compression, json_like=True)
+        return replace(settings, uvloop=settings.uvloop or self.uvloop)
+
+
+def steps_of(asked: Asked) -> tuple[list[Step], list[Step]]:
+    """Return the runs of the table, and those of the table at each client's own defaults."""
+    rows = [ROWS[name] for name in asked.rows]
+    again = [row for row in rows if row.work not in WITHOUT_DEFAULTS]
+    return (
+        plan(rows, asked.clients, asked.rounds, asked.seconds),
+        plan(again, asked.clients, asked.defaults_rounds, asked.seconds),
+    )
+
+
+class Session:
+    """Runs what was asked for, step by step."""
+
+    def __init__(self, asked: Asked, topics: Topics) -> None:
+        self._asked = asked
+        self._topics = topics
+        self._runs = 0
+
+    def warm_up(self) -> None:
+        """Let the broker get going, which no client is to pay for."""
+        row = ROWS["bulk"]
+        settings = replace(row.settings, seconds=WARM_UP_S)
+        self._in_child("confluent-batch", settings, "warm-up")
+
+    def play(
+        self, steps: Sequence[Step], follow: Callable[[Step, str], None], *, own_defaults: bool
+    ) -> dict[str, Played]:
+        """Take steps, and return what came of them."""
+        return play(steps, lambda step: self._run(step, own_defaults=own_defaults), follow)
+
+    def _run(self, step: Step, *, own_defaults: bool) -> Run:
+        self._runs += 1
+        topic = f"{self._runs}-{step.row.name}"
+        if step.row.work is Work.SCALE:
+            _, what, _ = step.row.name.split("-")
+            return curve.measure(step.row.name, self._asked.scale_sizes[what])
+        if step.row.work is Work.COLD:
+            return cold.measure(step.client, self._topics, topic)
+        settings = self._asked.settings_of(step.row, own_defaults=own_defaults)
+        return self._in_child(step.client, settings, topic)
+
+    def _in_child(self, client: str, settings: Settings, name: str) -> Run:
+        with self._topics.fresh(name, PARTITIONS) as topic:
+            told = Run.loads(answer_of(CHILD, [client, self._topics.servers, topic, settings.dumps()]))
+            self._topics.check(topic, PARTITIONS, told.sent)
+        return told
+
+
+@contextmanager
+def broker(bootstrap_servers: str | None) -> Iterator[str]:
+    """Start an Apache Kafka, unless there is one; it ends with the `with` block."""
+    if bootstrap_servers is not None:
+        yield bootstrap_servers
+        return
+    with ApacheKafka(jvm_options=THROUGHPUT) as kafka:
+        yield kafka.bootstrap_servers
+
+
+def empty_results(asked: Asked) -> Results:
+    """Return results with nothing in them but what they are of."""
+    options = asdict(asked)
+    own_broker = options.pop("bootstrap_servers") is None
+    used = dict.fromkeys(
+        client for name in asked.rows for client in ROWS[name].clients if client in asked.clients
+    )
+    brokers = {"Apache Kafka": VERSION} if own_broker else {}
+    return Results(
+        made=datetime.now(UTC).date().isoformat(),
+        machine=machine(),
+        versions=versions(used) | brokers | ({"JVM client": VERSION} if JVM in used else {}),
+        options=options,
+    )

@@ -1,0 +1,73 @@
+"""Topics for runs: created, counted, deleted; through another client than those that are measured matter to."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Final
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+PATIENCE_S: Final = 30.0
+
+
+class MissingRecordsError(RuntimeError):
+    """A topic does not hold what a client says was acknowledged: its time means nothing."""
+
+
+class Topics:
+    """On one cluster, for one session, whose topics have a prefix of their own."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self._prefix = f"aioproducer-bench-{secrets.token_hex(3)}"
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        """Made when it is first needed: curves of scale need none."""
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    @contextmanager
+    def fresh(self, name: str, partitions: int) -> Iterator[str]:
+        """Create a topic, wait until each partition has a leader, and delete it in the end."""
+        topic = f"{self._prefix}-{name}"
+        created = self._admin.create_topics([NewTopic(topic, num_partitions=partitions)])
+        created[topic].result(PATIENCE_S)
+        try:
+            self._await_leaders(topic, partitions)
+            yield topic
+        finally:
+            self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
+
+    def check(self, topic: str, partitions: int, sent: int) -> None:
+        """Raise MissingRecordsError unless *topic* holds as many records as were *sent*."""
+        check_count(sent, stored(self.servers, [(topic, partition) for partition in range(partitions)]))
+
+    def _await_leaders(self, topic: str, partitions: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            known = self._admin.list_topics(topic=topic, timeout=PATIENCE_S).topics[topic].partitions
+            if len(known) == partitions and all(each.leader >= 0 for each in known.values()):
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"topic {topic} has no leaders after {PATIENCE_S:.0f} s")
+            self._admin.poll(0.02)
+
+
+def stored(servers: str, partitions: Iterable[tuple[str, int]]) -> int:
+    """Return how many records the *partitions* of fresh topics hold: the sum of the offsets at which they end."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(*each): latest for each in partitions}
+    ends = admin.list_offsets(asked, request_timeout=PATIENCE_S)
+    return sum(end.result(PATIENCE_S).offset for end in ends.values())
+
+
+def check_count(sent: int, stored: int) -> None:
+    """Raise MissingRecordsError unless as many records are *stored* as were *sent*; twice is as wrong as not at all."""
+    if stored != sent:
+        raise MissingRecordsError(f"{sent:,} records were acknowledged, but the topic holds {stored:,}")

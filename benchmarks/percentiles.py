@@ -1,0 +1,23 @@
+"""Percentiles, and the figures that are made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+PERCENTILES: Final = {50.0: "p50_ms", 90.0: "p90_ms", 99.0: "p99_ms", 99.9: "p999_ms"}
+"""Those that are kept of latencies, and their names among the figures."""
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return what *percent* (above 0, up to 100) of the sorted *values* do not exceed."""
+    return values[max(0, math.ceil(round(percent / 100 * len(values), 6)) - 1)]
+
+
+def latency_figures(seconds: Iterable[float]) -> dict[str, float]:
+    """Return the percentiles of latencies, in milliseconds; none if there are no latencies."""
+    values = sorted(seconds)
+    if not values:
+        return {}
+    return {name: percentile(values, percent) * 1000 for percent, name in PERCENTILES.items()}

@@ -1,0 +1,210 @@
+"""Plots of results, as SVG: each is a function of the results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from io import StringIO
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from benchmarks.clients import CLIENTS, OURS, TITLES
+from benchmarks.figures import Played, Results
+from benchmarks.percentiles import PERCENTILES
+from benchmarks.settings import Work
+from benchmarks.show import number, ordered
+from benchmarks.summary import spread_of
+from benchmarks.table import ROWS, SHAPES
+
+STYLE: Final[Any] = {
+    "svg.hashsalt": "aioproducer",  # the same results make the same file
+    "svg.fonttype": "none",  # text stays text
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "figure.facecolor": "white",  # readable on dark pages, too
+}
+OUR_COLOUR: Final = "#0b6e4f"
+PALETTE: Final = ("#4fa37f", "#d1495b", "#edae49", "#c77b30", "#66497a", "#7d8597", "#2e6f9e")
+COLOURS: Final = {
+    client: OUR_COLOUR if client == OURS else PALETTE[index - 1] for index, client in enumerate(CLIENTS)
+}
+SHAPE_COLOURS: Final = dict(zip(SHAPES, (OUR_COLOUR, PALETTE[1], PALETTE[4]), strict=True))
+HEADLINE: Final = ("closed", "fire", "bulk")
+"""What the README shows."""
+BAR_INCHES: Final = 0.24
+WIDTH_INCHES: Final = 8.5
+
+
+def all_plots(results: Results) -> dict[str, str]:
+    """Return every plot that there is something for, by name, as SVG."""
+    plots: dict[str, Callable[[Results], Figure | None]] = {
+        "headline": lambda these: bars(these, "records_s", "records/s: longer is better", HEADLINE),
+        "throughput": lambda these: bars(these, "records_s", "records/s: longer is better"),
+        "latency": latency,
+        "cpu": lambda these: bars(these, "cpu_us", "µs of CPU per record: shorter is better"),
+        "scale": scale,
+        "memory": memory,
+    }
+    with mpl.rc_context(STYLE):
+        figures = {name: plot(results) for name, plot in plots.items()}
+        return {name: svg(figure) for name, figure in figures.items() if figure is not None}
+
+
+def svg(figure: Figure) -> str:
+    """Return a figure as an SVG document that says nothing of when and with what it was made."""
+    text = StringIO()
+    figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    return text.getvalue()
+
+
+def bars(results: Results, figure: str, title: str, rows: Container[str] = ROWS) -> Figure | None:
+    """Return a panel of bars for each of some *rows*: the median, and how far rounds lie apart."""
+    panels = {
+        name: found
+        for name, played in results.rows.items()
+        if name in rows and len(found := _spreads(name, played, figure)) > 1
+    }
+    if not panels:
+        return None
+    heights = [len(found) * BAR_INCHES + 0.45 for found in panels.values()]
+    drawing = Figure(figsize=(WIDTH_INCHES, sum(heights) + 0.4), layout="constrained")
+    drawing.suptitle(title, x=0.01, ha="left")
+    axes = drawing.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for panel, (name, found) in zip(axes, panels.items(), strict=True):
+        clients = list(found)[::-1]
+        medians = [found[client].median for client in clients]
+        lows = [found[client].median - found[client].low for client in clients]
+        highs = [found[client].high - found[client].median for client in clients]
+        panel.barh(
+            [TITLES[client] for client in clients],
+            medians,
+            xerr=[lows, highs],
+            color=[COLOURS[client] for client in clients],
+            error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
+        )
+        furthest = max(found[client].high for client in clients)
+        for place, client in enumerate(clients):
+            panel.text(found[client].high + furthest * 0.01, place, number(found[client].median), va="center")
+        panel.set_title(ROWS[name].title)
+        panel.set_xlim(0, furthest * 1.15)
+        panel.xaxis.set_visible(False)
+        panel.spines["bottom"].set_visible(False)
+    return drawing
+
+
+def latency(results: Results) -> Figure | None:
+    """Return latency percentiles of the rows in which every call is awaited, on a logarithmic axis."""
+    names = list(PERCENTILES.values())
+    panels = {
+        name: lines
+        for name, played in results.rows.items()
+        if ROWS[name].work in {Work.CLOSED, Work.LONE}
+        and (
+            lines := {
+                client: [spread.median for spread in spreads if spread is not None]
+                for client in ordered(ROWS[name], played)
+                if all(spreads := [spread_of(played, client, figure) for figure in names])
+            }
+        )
+    }
+    if not panels:
+        return None
+    drawing = Figure(figsize=(WIDTH_INCHES, 3.2), layout="constrained")
+    axes = drawing.subplots(1, len(panels), squeeze=False)[0]
+    labels = [f"p{percent:g}" for percent in PERCENTILES]
+    for panel, (name, lines) in zip(axes, panels.items(), strict=True):
+        for client, values in lines.items():
+            panel.plot(labels, values, marker="o", color=COLOURS[client], label=TITLES[client])
+        panel.set_title(_wrapped(ROWS[name].title))
+        _logarithmic(panel)
+    axes[0].set_ylabel("ms from call to acknowledgement")
+    _legend(drawing, axes)
+    return drawing
+
+
+def scale(results: Results) -> Figure | None:
+    """Return what a record costs over numbers of partitions and topics."""
+    curves: dict[str, dict[str, Sequence[tuple[float, float]]]] = {}
+    for name, played in results.rows.items():
+        if ROWS[name].work is not Work.SCALE:
+            continue
+        _, what, shape = name.split("-")
+        for run in played.runs.get(OURS, ()):
+            if run is not None:
+                curves.setdefault(what, {})[shape] = run.series
+    if not curves:
+        return None
+    drawing = Figure(figsize=(WIDTH_INCHES, 3.2), layout="constrained")
+    axes = drawing.subplots(1, len(curves), squeeze=False)[0]
+    for panel, (what, shapes) in zip(axes, curves.items(), strict=True):
+        for shape, points in shapes.items():
+            sizes, costs = zip(*points, strict=True)
+            panel.plot(sizes, costs, marker="o", color=SHAPE_COLOURS[shape], label=SHAPES[shape])
+        panel.set_xscale("log")
+        panel.set_xlabel(what)
+        panel.xaxis.set_major_formatter(FuncFormatter(_plain))
+        _logarithmic(panel)
+    axes[0].set_ylabel("µs of CPU per record")
+    _legend(drawing, axes)
+    return drawing
+
+
+def memory(results: Results) -> Figure | None:
+    """Return resident memory over time, of the first round that there is of each client."""
+    played = results.rows.get("memory")
+    lines = {
+        client: run.series
+        for client in (ordered(ROWS["memory"], played) if played else ())
+        for run in (played.runs[client] if played else ())
+        if run is not None
+    }
+    if not lines:
+        return None
+    drawing = Figure(figsize=(WIDTH_INCHES, 3), layout="constrained")
+    panel = drawing.subplots()
+    for client, points in lines.items():
+        seconds, mib = zip(*points, strict=True)
+        panel.plot(seconds, mib, color=COLOURS[client], label=TITLES[client])
+    panel.set_title(ROWS["memory"].title)
+    panel.set_xlabel("seconds")
+    panel.set_ylabel("resident memory, MiB")
+    panel.set_ylim(bottom=0)
+    panel.legend(frameon=False)
+    return drawing
+
+
+def _spreads(name: str, played: Played, figure: str) -> Mapping[str, Any]:
+    found = {client: spread_of(played, client, figure) for client in ordered(ROWS[name], played)}
+    return {client: spread for client, spread in found.items() if spread is not None}
+
+
+def _logarithmic(panel: Axes) -> None:
+    """Let a panel's y axis count in powers of ten, and name some steps between them."""
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.yaxis.set_major_formatter(FuncFormatter(_plain))
+    panel.yaxis.set_minor_formatter(NullFormatter())
+    panel.grid(axis="y", linewidth=0.3)
+
+
+def _legend(drawing: Figure, axes: Sequence[Axes]) -> None:
+    seen: dict[str, Any] = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            seen.setdefault(str(label), handle)
+    drawing.legend(seen.values(), seen.keys(), loc="outside lower center", ncols=3, frameon=False)
+
+
+def _plain(value: float, position: int | None = None) -> str:
+    return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
+
+
+def _wrapped(title: str) -> str:
+    return title.replace(", ", ",\n", 1)

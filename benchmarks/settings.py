@@ -1,0 +1,80 @@
+"""What one client is asked to do in one process: the same words for all of them, passed on as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Final, Self
+
+PARTITIONS: Final = 6
+"""Of every topic that is written to, but for the curves of scale."""
+TASKS: Final = 256
+"""How many tasks send at once in a closed loop, as in a service with as many requests."""
+WINDOW: Final = 10_000
+"""Records per window and per bulk call …"""
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""… but not more than this: every client's memory for unsent records holds it several times over."""
+
+
+class Work(StrEnum):
+    """The kinds of work."""
+
+    CLOSED = "closed"
+    """256 tasks, each awaiting one acknowledgement after the other."""
+    FIRE = "fire"
+    """Windows of records handed over one by one, then each outcome awaited."""
+    BULK = "bulk"
+    """Windows handed over with one call each, several calls in flight."""
+    ONE_BY_ONE = "one-by-one"
+    """The same by one caller, who waits for each call's records before the next call."""
+    LONE = "lone"
+    """One task, awaiting one acknowledgement after the other."""
+    MEMORY = "memory"
+    """Distinct values handed over as fast as the client takes them, nothing kept."""
+    LAG = "lag"
+    """How late the event loop's timers are meanwhile."""
+    COLD = "cold"
+    """Import, and the first acknowledged record of a new process."""
+    SCALE = "scale"
+    """CPU per record over numbers of partitions and topics, against the in-process broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Of one run."""
+
+    work: Work
+    seconds: float = 1.0
+    """How long the work goes on; it then ends with all that was begun acknowledged."""
+    records: int = 0
+    """So many instead, if not 0."""
+    value_bytes: int = 100
+    json_like: bool = False
+    """Whether values are JSON events, which can be compressed; else they are random bytes."""
+    keys: bool = False
+    """Whether records have keys, of 16 bytes …"""
+    headers: bool = False
+    """… and two headers each."""
+    compression: str = "none"
+    linger_ms: int = 0
+    batch_bytes: int = 16_384
+    calls_in_flight: int = 4
+    uvloop: bool = False
+    own_defaults: bool = False
+    """Whether linger, batch size, acks and idempotence are left as the client has them."""
+
+    @property
+    def window(self) -> int:
+        """How many records there are in a window or call."""
+        return max(1, min(WINDOW, WINDOW_BYTES // self.value_bytes))
+
+    def dumps(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Read what `dumps` wrote."""
+        fields = json.loads(text)
+        return cls(**fields | {"work": Work(fields["work"])})

@@ -1,0 +1,248 @@
+"""The table: every row is declared here, once. What is run, printed, stored, judged and drawn is made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from benchmarks.clients import JVM, OURS
+from benchmarks.settings import Settings, Work
+
+
+class Figure(NamedTuple):
+    """A kind of number that a run has."""
+
+    title: str
+    unit: str
+    more_is_better: bool = False
+
+
+FIGURES: Final = {
+    "records_s": Figure("throughput", "records/s", more_is_better=True),
+    "cpu_us": Figure("CPU per record", "µs"),
+    "p50_ms": Figure("latency p50", "ms"),
+    "p90_ms": Figure("latency p90", "ms"),
+    "p99_ms": Figure("latency p99", "ms"),
+    "p999_ms": Figure("latency p99.9", "ms"),
+    "compressor_us": Figure("of which the compressor", "µs"),
+    "rss_mib": Figure("peak memory", "MiB"),
+    "lag_ms": Figure("event loop lag p99.9, beyond a control", "ms"),
+    "control_ms": Figure("the control's p99.9", "ms"),
+    "import_ms": Figure("import, beyond asyncio's", "ms"),
+    "first_ms": Figure("first acknowledged record, from process start", "ms"),
+    "growth": Figure("largest growth of the cost from one size to a larger one", "×"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What our figure has to be: next to another client's (a ratio), or by itself if *against* is empty."""
+
+    figure: str
+    against: str = ""
+    must: float | None = None
+    goal: float | None = None
+    ours: str = OURS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One kind of work with its settings, who does it, and what is to come of it."""
+
+    name: str
+    title: str
+    settings: Settings
+    clients: tuple[str, ...] = (OURS,)
+    targets: tuple[Target, ...] = ()
+    quick: bool = False
+    """Whether it is part of the short session."""
+    lasts: float = 1.0
+    """How many times as long as others it takes."""
+
+    @property
+    def work(self) -> Work:
+        """Its kind."""
+        return self.settings.work
+
+
+NOWAIT: Final = "aioproducer-nowait"
+AIOKAFKA: Final = "aiokafka"
+BATCH: Final = "confluent-batch"
+PRODUCE: Final = "confluent-produce"
+AIO: Final = "confluent-aio"
+KAFKA_PYTHON: Final = "kafka-python"
+
+CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
+MEMORY_RECORDS: Final = 1_000_000
+LAG_VALUE_BYTES: Final = 10_240
+"""256 of them are more than two batches of 1 MiB: there is always one to compress."""
+LINGER_MS: Final = 5
+"""For work that is not awaited record by record."""
+
+
+def _throughput() -> Iterator[Row]:
+    closed = Settings(work=Work.CLOSED)
+    closed_targets = (
+        Target(figure="records_s", against=AIOKAFKA, must=2.5, goal=4),
+        Target(figure="p99_ms", against=AIOKAFKA, must=1),
+    )
+    yield Row(
+        name="closed",
+        title="256 tasks, each awaiting send",
+        settings=closed,
+        clients=(OURS, AIOKAFKA, AIO),
+        targets=closed_targets,
+        quick=True,
+    )
+    yield Row(
+        name="closed-uvloop",
+        title="256 tasks, each awaiting send, on uvloop",
+        settings=replace(closed, uvloop=True),
+        clients=(OURS, AIOKAFKA, AIO),
+        targets=closed_targets,
+    )
+    yield Row(
+        name="fire",
+        title="windows of 10,000, then each Future awaited",
+        settings=Settings(work=Work.FIRE, linger_ms=LINGER_MS),
+        clients=(OURS, NOWAIT, AIOKAFKA, AIO, PRODUCE, KAFKA_PYTHON),
+        targets=tuple(
+            target
+            for ours in (OURS, NOWAIT)
+            for target in (
+                Target(figure="records_s", against=AIOKAFKA, must=2, goal=3, ours=ours),
+                Target(figure="records_s", against=AIO, goal=2.5, ours=ours),
+            )
+        ),
+        quick=True,
+    )
+    bulk = Settings(work=Work.BULK, linger_ms=LINGER_MS)
+    yield Row(
+        name="bulk",
+        title="10,000 values a call, 4 calls in flight",
+        settings=bulk,
+        clients=(OURS, BATCH, JVM),
+        targets=(
+            Target(figure="records_s", against=BATCH, must=1.2, goal=1.5),
+            Target(figure="cpu_us", against=BATCH, must=0.6, goal=0.4),
+            Target(figure="records_s", against=JVM, goal=2.5),
+        ),
+        quick=True,
+    )
+    yield Row(
+        name="bulk-one-by-one",
+        title="10,000 values a call, one caller, one call after the other",
+        settings=Settings(work=Work.ONE_BY_ONE, linger_ms=LINGER_MS),
+        clients=(OURS, BATCH),
+        targets=(Target(figure="records_s", against=BATCH, must=0.9, goal=1.2),),
+    )
+    yield Row(
+        name="bulk-keys",
+        title="in bulk, with 16-byte keys",
+        settings=replace(bulk, keys=True),
+        clients=(OURS, BATCH),
+        targets=(
+            Target(figure="records_s", against=BATCH, must=1, goal=1.2),
+            Target(figure="cpu_us", against=BATCH, goal=0.9),
+        ),
+        quick=True,
+    )
+    yield Row(
+        name="bulk-headers",
+        title="in bulk, with keys and 2 headers each",
+        settings=replace(bulk, keys=True, headers=True),
+        clients=(OURS, AIOKAFKA, PRODUCE),
+        targets=(
+            Target(figure="records_s", against=AIOKAFKA, must=4, goal=6),
+            Target(figure="records_s", against=PRODUCE, goal=1),
+        ),
+    )
+    yield Row(
+        name="lone",
+        title="one task, awaiting send",
+        settings=Settings(work=Work.LONE),
+        clients=(OURS, AIOKAFKA, AIO, KAFKA_PYTHON),
+        targets=(Target(figure="p50_ms", against=AIOKAFKA, must=1, goal=0.75),),
+        quick=True,
+    )
+
+
+def _values() -> Iterator[Row]:
+    fire = Settings(work=Work.FIRE, linger_ms=LINGER_MS)
+    targets = (Target(figure="records_s", against=AIOKAFKA, must=1.5, goal=2),)
+    for size in (1, 10):
+        yield Row(
+            name=f"value-{size}k",
+            title=f"fire, values of {size} KiB",
+            settings=replace(fire, value_bytes=1024 * size),
+            clients=(OURS, AIOKAFKA, PRODUCE),
+            targets=targets,
+        )
+    for codec in CODECS:
+        yield Row(
+            name=f"compression-{codec}",
+            title=f"fire, JSON-like values of 1 KiB, {codec}",
+            settings=replace(fire, value_bytes=1024, json_like=True, compression=codec),
+            clients=(OURS, AIOKAFKA, PRODUCE),
+            targets=targets,
+        )
+
+
+def _process() -> Iterator[Row]:
+    yield Row(
+        name="memory",
+        title="a million distinct values through enqueue",
+        settings=Settings(work=Work.MEMORY, records=MEMORY_RECORDS, linger_ms=LINGER_MS),
+        clients=(OURS, AIOKAFKA),
+        targets=(Target(figure="rss_mib", must=200, goal=130),),
+        lasts=10,
+    )
+    yield Row(
+        name="lag",
+        title="event loop lag: 256 tasks, zstd, 1 MiB batches",
+        settings=Settings(
+            work=Work.LAG,
+            value_bytes=LAG_VALUE_BYTES,
+            json_like=True,
+            compression="zstd",
+            batch_bytes=1024 * 1024,
+            linger_ms=LINGER_MS,
+        ),
+        clients=(OURS, AIOKAFKA),
+        targets=(Target(figure="lag_ms", must=10, goal=3),),
+        lasts=4,
+    )
+    yield Row(
+        name="cold",
+        title="import, and the first acknowledged record",
+        settings=Settings(work=Work.COLD),
+        clients=(OURS, AIOKAFKA),
+        targets=(
+            Target(figure="import_ms", must=150, goal=80),
+            Target(figure="first_ms", against=AIOKAFKA, must=1, goal=0.7),
+        ),
+        lasts=3,
+    )
+
+
+SHAPES: Final = {
+    "ten": "traffic to 10 of them",
+    "all": "all active, 100 records a batch",
+    "single": "all active, one record a batch",
+}
+
+
+def _scale() -> Iterator[Row]:
+    for what in ("partitions", "topics"):
+        for shape, title in SHAPES.items():
+            yield Row(
+                name=f"scale-{what}-{shape}",
+                title=f"more {what}: {title}",
+                settings=Settings(work=Work.SCALE, linger_ms=LINGER_MS),
+                targets=(Target(figure="growth", must=1.5, goal=1.2),),
+                lasts=12,
+            )
+
+
+ROWS: Final = {row.name: row for row in (*_throughput(), *_values(), *_process(), *_scale())}

@@ -1,0 +1,32 @@
+"""The benchmark suite, for a moment, on a real broker: that it runs, not how fast anything is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.cli import program
+from benchmarks.clients import CLIENTS
+from benchmarks.figures import Results
+from tests.kafka.apache.broker import ApacheKafka
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_every_client_has_its_run_and_no_topic_is_left(kafka: ApacheKafka, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    small = ["--seconds", "0.05", "--rounds", "1", "--defaults-rounds", "0", "--json", str(path)]
+    where = ["--bootstrap-servers", kafka.bootstrap_servers, "--work", "fire,bulk"]
+    done = CliRunner().invoke(program, ["run", *where, *small, "--value-bytes", "1000"])
+    assert done.exit_code == 0, done.output
+    results = Results.load(path)
+    runs = {client: runs for played in results.rows.values() for client, runs in played.runs.items()}
+    assert set(runs) == set(CLIENTS)
+    for run in (run for of_client in runs.values() for run in of_client):
+        assert run is not None
+        assert run.figures["records_s"] > 0
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    assert not [name for name in admin.list_topics().topics if name.startswith("aioproducer-bench")]

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from benchmarks.clients import CLIENTS
+from benchmarks.figures import Run
+from benchmarks.parent.rounds import Step, plan, play
+from benchmarks.parent.topics import MissingRecordsError
+from benchmarks.table import ROWS
+
+CLOSED = ROWS["closed"]
+
+
+def order(steps: list[Step]) -> list[str]:
+    return [f"{step.round_number}:{step.client}" for step in steps]
+
+
+def test_every_round_has_every_client_and_another_goes_first() -> None:
+    assert order(plan([CLOSED], CLIENTS, rounds=2, seconds=1)) == [
+        *("0:aioproducer", "0:aiokafka", "0:confluent-aio"),
+        *("1:aiokafka", "1:confluent-aio", "1:aioproducer"),
+    ]
+
+
+def test_only_clients_that_were_asked_for_take_part() -> None:
+    assert order(plan([CLOSED], ["aiokafka", "jvm"], rounds=2, seconds=1)) == ["0:aiokafka", "1:aiokafka"]
+    assert plan([CLOSED], ["jvm"], rounds=2, seconds=1) == []
+
+
+def test_what_takes_long_and_comes_out_the_same_is_run_once() -> None:
+    assert len(plan([ROWS["scale-topics-all"]], CLIENTS, rounds=3, seconds=1)) == 1
+    assert len(plan([ROWS["memory"]], CLIENTS, rounds=3, seconds=1)) == 2
+
+
+def test_the_estimate_follows_the_seconds() -> None:
+    short, long = (plan([CLOSED], CLIENTS, 1, seconds)[0].estimate_s for seconds in (1, 3))
+    assert long - short == 2
+
+
+def test_a_client_that_fails_stops_nobody_and_counts_for_nothing() -> None:
+    told: list[str] = []
+
+    def run(step: Step) -> Run:
+        if step.client == "aiokafka" and step.round_number == 0:
+            raise MissingRecordsError("9 of 10")
+        return Run(sent=step.round_number)
+
+    rows = play(plan([CLOSED], CLIENTS, 2, 1), run, lambda _, failure: told.append(failure))
+    played = rows["closed"]
+    assert played.runs["aiokafka"] == [None, Run(sent=1)]
+    assert played.runs["aioproducer"] == [Run(sent=0), Run(sent=1)]
+    assert played.failures == {"aiokafka": ["round 1: 9 of 10"]}
+    assert told == ["", "round 1: 9 of 10", "", "", "", ""]

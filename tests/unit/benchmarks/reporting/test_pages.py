@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from benchmarks.figures import Results
+from benchmarks.reporting.pages import write
+from benchmarks.reporting.plots import all_plots
+from tests.unit.benchmarks.samples import results
+
+PLOTS = ["headline", "throughput", "latency", "cpu", "scale", "memory"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of results that were stored and read back."""
+    folder = tmp_path_factory.mktemp("report")
+    results().save(folder / "out.json")
+    write(Results.load(folder / "out.json"), folder / "pages")
+    return folder / "pages"
+
+
+@pytest.mark.slow
+def test_every_plot_is_there_and_is_xml(written: Path) -> None:
+    assert sorted(path.stem for path in written.glob("*.svg")) == sorted(PLOTS)
+    for path in written.glob("*.svg"):
+        ET.fromstring(path.read_text())
+
+
+def test_the_markdown_page_shows_plots_that_lie_beside_it(written: Path) -> None:
+    page = (written / "README.md").read_text()
+    shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page)
+    assert shown == [f"{name}.svg" for name in PLOTS[1:]]
+    assert all((written / name).exists() for name in shown)
+
+
+def test_markdown_tables_are_whole(written: Path) -> None:
+    page = (written / "README.md").read_text()
+    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    assert len(tables) == 4
+    for table in tables:
+        rows = table.splitlines()
+        assert set(rows[1]) == {"|", "-"}
+        assert len(rows) > 2
+        assert len({row.count("|") for row in rows}) == 1
+
+
+@pytest.mark.parametrize("page", ["README.md", "index.html"])
+def test_pages_say_what_was_measured_where_and_with_what(written: Path, page: str) -> None:
+    text = (written / page).read_text()
+    for words in (
+        "2026-01-31",
+        "A Processor",
+        "aiokafka 0.14.0",
+        "3.50×",
+        "must reached",
+        "400,000",
+        "own defaults",
+    ):
+        assert words in text
+    assert "closed, aiokafka: round 2: ended with 1: / it" in text
+
+
+def test_the_html_page_needs_no_other_file(written: Path) -> None:
+    text = (written / "index.html").read_text()
+    assert text.count("<svg") == len(PLOTS) - 1
+    assert not re.search(r'(src|href)="(?!#)', text)
+    assert "it &lt;b&gt;broke&lt;/b&gt;" in text
+
+
+def test_ids_of_one_drawing_are_not_those_of_another(written: Path) -> None:
+    ids: list[str] = []
+
+    class Collector(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            ids.extend(str(value) for name, value in attrs if name == "id")
+
+    text = (written / "index.html").read_text()
+    Collector().feed(text)
+    assert len(ids) == len(set(ids))
+    for used in re.findall(r'(?:url\(#|href="#)([^)"]+)', text):
+        assert used in ids
+
+
+@pytest.mark.slow
+def test_the_same_results_make_the_same_plots() -> None:
+    assert all_plots(results()) == all_plots(results())
+
+
+def test_what_was_not_measured_is_not_drawn() -> None:
+    nothing = results()
+    nothing.rows = {}
+    assert all_plots(nothing) == {}

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.testing import ThreadedCluster
+from benchmarks.parent.topics import stored
+from benchmarks.scale import curve
+from benchmarks.scale.child import measure
+from benchmarks.scale.shapes import Point, Shape
+
+
+@pytest.mark.parametrize("shape", Shape)
+async def test_batches_have_as_many_records_as_the_shape_says(
+    kafka_cluster: ThreadedCluster, shape: Shape
+) -> None:
+    point = Point("topics", shape, 3)
+    for topic in point.topics:
+        kafka_cluster.create_topic(topic, 1)
+    run = await measure(kafka_cluster.bootstrap_servers, point, 300)
+    assert run.sent == stored(kafka_cluster.bootstrap_servers, point.active)
+    batches = [batch for target in point.active for batch in kafka_cluster.batches(*target)]
+    assert {len(batch.records) for batch in batches} == {point.records_a_batch}
+
+
+@pytest.mark.slow
+def test_a_curve_has_a_point_for_each_size() -> None:
+    run = curve.measure("scale-partitions-ten", (10, 20), least_records=1_000)
+    assert [size for size, _ in run.series] == [10, 20]
+    assert all(cost > 0 for _, cost in run.series)
+    assert run.figures["growth"] >= 1
+    assert run.sent == 2 * 1_100

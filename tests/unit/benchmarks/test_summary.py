@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.figures import Played, Run
+from benchmarks.summary import (
+    Spread,
+    Verdict,
+    compared,
+    compressor_share,
+    growth,
+    judge,
+    ratio,
+    spread_of,
+    wanted,
+)
+from benchmarks.table import ROWS, Target
+from tests.unit.benchmarks.samples import closed, run
+
+RATE = Target(figure="records_s", against="aiokafka", must=2.5, goal=4)
+CPU = Target(figure="cpu_us", against="aiokafka", must=0.6, goal=0.4)
+
+
+def two(ours: float, theirs: float, figure: str = "records_s") -> Played:
+    return Played(runs={"aioproducer": [run(**{figure: ours})], "aiokafka": [run(**{figure: theirs})]})
+
+
+def verdict(played: Played, *targets: Target, compression: str = "none") -> Verdict:
+    row = ROWS["closed"]
+    settings = replace(row.settings, compression=compression)
+    [judged] = judge(replace(row, targets=targets, settings=settings), played)
+    return judged.verdict
+
+
+def test_the_median_and_how_far_rounds_lie_apart() -> None:
+    assert spread_of(closed(), "aioproducer", "records_s") == Spread(400_000, 300_000, 500_000)
+
+
+def test_rounds_that_failed_do_not_count() -> None:
+    assert spread_of(closed(), "aiokafka", "records_s") == Spread(112_500, 100_000, 125_000)
+
+
+def test_what_was_not_measured_has_no_median() -> None:
+    assert spread_of(closed(), "aiokafka", "rss_mib") is None
+    assert spread_of(closed(), "jvm", "records_s") is None
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    assert ratio(closed(), RATE) == Spread(3.5, 3.0, 4.0)
+
+
+def test_without_another_client_the_figure_itself_counts() -> None:
+    assert ratio(closed(), Target(figure="p99_ms", must=10)) == Spread(4.0, 4.0, 4.0)
+
+
+def test_nothing_is_divided_by_zero() -> None:
+    assert ratio(two(1, 0), RATE) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "expected"),
+    [(4.0, Verdict.GOAL), (3.99, Verdict.MUST), (2.5, Verdict.MUST), (2.49, Verdict.MISSED)],
+)
+def test_more_throughput_is_better(ours: float, expected: Verdict) -> None:
+    assert verdict(two(ours, 1.0), RATE) == expected
+
+
+@pytest.mark.parametrize(
+    ("ours", "expected"),
+    [(0.4, Verdict.GOAL), (0.41, Verdict.MUST), (0.6, Verdict.MUST), (0.61, Verdict.MISSED)],
+)
+def test_less_cpu_is_better(ours: float, expected: Verdict) -> None:
+    assert verdict(two(ours, 1.0, "cpu_us"), CPU) == expected
+
+
+def test_where_nothing_must_be_there_is_only_a_goal_to_fall_short_of() -> None:
+    assert verdict(two(2.0, 1.0), replace(RATE, must=None)) == Verdict.SHORT
+
+
+def test_where_there_is_no_goal_what_must_be_is_all() -> None:
+    assert verdict(two(9.0, 1.0), replace(RATE, goal=None)) == Verdict.MUST
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    assert verdict(Played(), RATE) == Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(("compressor_us", "expected"), [(6.0, Verdict.BOUND), (4.0, Verdict.MISSED)])
+def test_nobody_is_faster_than_the_compressor(compressor_us: float, expected: Verdict) -> None:
+    ours = Run(figures={"records_s": 1.0, "cpu_us": 10.0, "compressor_us": compressor_us})
+    played = Played(runs={"aioproducer": [ours], "aiokafka": [run(records_s=1.0)]})
+    assert compressor_share(played, "aioproducer") == compressor_us / 10
+    assert verdict(played, RATE, compression="zstd") == expected
+
+
+def test_a_goal_that_is_reached_needs_no_excuse() -> None:
+    ours = Run(figures={"records_s": 5.0, "cpu_us": 10.0, "compressor_us": 9.0})
+    played = Played(runs={"aioproducer": [ours], "aiokafka": [run(records_s=1.0)]})
+    assert verdict(played, RATE, compression="zstd") == Verdict.GOAL
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ([5.0], 1.0),
+        ([5.0, 6.0], 1.2),
+        ([6.0, 5.0], 1.0),
+        ([9.0, 5.0, 6.0, 5.5], 1.2),
+        ([5.0, 10.0, 5.0], 2.0),
+    ],
+)
+def test_growth_is_from_any_size_to_a_larger_one(costs: list[float], expected: float) -> None:
+    assert math.isclose(growth(costs), expected)
+
+
+def test_bounds_are_written_with_their_direction_and_unit() -> None:
+    assert wanted(RATE, RATE.must) == "≥ 2.5×"
+    assert wanted(CPU, CPU.goal) == "≤ 0.4×"
+    assert wanted(Target(figure="lag_ms", must=10), 10) == "≤ 10 ms"
+    assert wanted(Target(figure="growth", must=1.5), 1.5) == "≤ 1.5×"
+    assert wanted(RATE, None) == ""
+
+
+def test_what_is_compared_is_told_in_words() -> None:
+    assert compared(RATE) == "throughput next to aiokafka"
+    assert (
+        compared(replace(RATE, ours="aioproducer-nowait", against=""))
+        == "aioproducer send_nowait: throughput"
+    )

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.clients import CLIENTS, JVM, OURS, TITLES, adapter
+from benchmarks.settings import Work
+from benchmarks.table import FIGURES, ROWS, Row
+
+MEASURED = {
+    Work.CLOSED: {"records_s", "cpu_us", "p50_ms", "p99_ms"},
+    Work.LONE: {"records_s", "cpu_us", "p50_ms", "p99_ms"},
+    Work.FIRE: {"records_s", "cpu_us"},
+    Work.BULK: {"records_s", "cpu_us"},
+    Work.ONE_BY_ONE: {"records_s", "cpu_us"},
+    Work.MEMORY: {"rss_mib"},
+    Work.LAG: {"lag_ms"},
+    Work.COLD: {"import_ms", "first_ms"},
+    Work.SCALE: {"growth"},
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_who_takes_part_can_do_the_work(row: Row) -> None:
+    assert row.clients[0] == OURS
+    for client in row.clients:
+        if client != JVM:
+            assert row.work in adapter(client).works
+        assert client in TITLES
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_targets_are_of_clients_and_figures_that_the_row_has(row: Row) -> None:
+    for target in row.targets:
+        assert target.ours in row.clients
+        assert not target.against or target.against in row.clients
+        assert target.figure in MEASURED[row.work]
+        assert target.must is not None or target.goal is not None
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_goal_is_never_easier_than_what_must_be(row: Row) -> None:
+    for target in row.targets:
+        if target.must is not None and target.goal is not None:
+            assert (target.goal > target.must) == FIGURES[target.figure].more_is_better
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_only_calls_that_are_awaited_one_by_one_do_not_linger(row: Row) -> None:
+    awaited = row.work in {Work.CLOSED, Work.LONE, Work.COLD}
+    assert row.settings.linger_ms == (0 if awaited else 5)
+
+
+def test_names_are_those_that_rows_are_found_by() -> None:
+    assert all(row.name == name for name, row in ROWS.items())
+    assert not set(ROWS) & (set(Work) - {"closed", "fire", "bulk", "lone", "memory", "lag", "cold"})
+    assert set(TITLES) == set(CLIENTS)
+
+
+def test_every_kind_of_work_is_in_the_table() -> None:
+    assert {row.work for row in ROWS.values()} == set(Work)
