@@ -18,19 +18,20 @@ class TurnClock:
     sends many records without an await, whoever keeps the clock says `forget` now and then.
     """
 
-    __slots__ = ("_loop", "_read_at_ms")
+    __slots__ = ("_loop", "known_ms")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._read_at_ms = 0
+        self.known_ms = 0
+        """The time of this turn, or 0 if nobody has asked yet."""
 
     def now_ms(self) -> int:
         """Return the time of this turn."""
-        if not self._read_at_ms:
-            self._read_at_ms = wall_ms()
+        if not self.known_ms:
+            self.known_ms = wall_ms()
             self._loop.call_soon(self.forget)
-        return self._read_at_ms
+        return self.known_ms
 
     def forget(self) -> None:
         """Read the clock again, the next time that somebody asks."""
-        self._read_at_ms = 0
+        self.known_ms = 0

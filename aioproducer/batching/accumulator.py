@@ -51,6 +51,8 @@ class Accumulator:
         self.topics: dict[str, TopicQueues] = {}
         self.flushing = 0
         """How many wait for everything to be sent: while there are any, nothing lingers."""
+        self.finishing = False
+        """Whether the sender ends as soon as everything has its outcome."""
         self.callers = 0
         """How many calls are on their way here: waiting for their turn, metadata or memory."""
         self.arriving = 0
@@ -65,8 +67,8 @@ class Accumulator:
 
     @property
     def hurry(self) -> bool:
-        """Whether batches go without lingering: someone waits for them, or for their memory."""
-        return bool(self.flushing or self.memory.waiters)
+        """Whether batches go without lingering: someone waits for them, for their memory, or for the end."""
+        return bool(self.flushing or self.memory.waiters or self.finishing)
 
     @property
     def idle(self) -> bool:
@@ -116,13 +118,13 @@ class Accumulator:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
         This is `append` for the most common records by far, without what those do not need; where more has
-        to be done than to join a batch, it returns None, and nothing has happened.
+        to be done than to join a batch, `append` does it.
         """
+        size = len(value) + RECORD_OVERHEAD
         sticky = topic.sticky
         batch = sticky.open if sticky is not None else None
         if batch is None or batch.futures is None:
-            return None
-        size = len(value) + RECORD_OVERHEAD
+            return self.append(topic, None, value, None, (), self.clock.now_ms(), size)
         filled = batch.size + size
         memory, columns = self.memory, batch.columns
         if (
@@ -132,11 +134,12 @@ class Accumulator:
             or columns.keys is not None
             or columns.headers is not None
         ):
-            return None
+            return self.append(topic, None, value, None, (), self.clock.now_ms(), size)
         memory.free -= size
         batch.size = filled
         columns.values.append(value)
-        columns.timestamps.append(self.clock.now_ms())
+        clock = self.clock
+        columns.timestamps.append(clock.known_ms or clock.now_ms())
         future: RecordFuture = Future(loop=self._loop)
         batch.futures.append(future)
         return future

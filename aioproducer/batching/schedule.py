@@ -73,6 +73,11 @@ class Schedule:
             del self._ready[queue.offered_to][queue]
             queue.offered_to = None
 
+    @property
+    def waiting(self) -> bool:
+        """Whether anything is ready for a node, or only lacks a leader or an identity."""
+        return any(self._ready.values()) or bool(self._leaderless or self._without_identity)
+
     def identity_changed(self, now: float) -> None:
         """Offer the queues that could not be sent for want of a producer id."""
         waiting, self._without_identity = self._without_identity, {}

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 
-class BatchState(Enum):
-    """Where a batch is in its life."""
+class BatchState(IntEnum):
+    """Where a batch is in its life. (Of ints, since those are hashed without a call: a batch moves three times.)"""
 
     OPEN = auto()
     """Taking records."""

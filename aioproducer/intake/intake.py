@@ -80,23 +80,28 @@ class Intake:
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
-        try:
-            if (
-                key is None
-                and partition is None
-                and timestamp_ms is None
-                and headers is _NO_HEADERS
-                and type(value) is bytes
-                and len(value) <= self._joins_up_to
-                and get_running_loop() is self.loop
-            ):
+        if (
+            key is None
+            and type(value) is bytes
+            and partition is None
+            and headers is _NO_HEADERS
+            and timestamp_ms is None
+            and len(value) <= self._joins_up_to
+        ):  # the most common records by far: nothing to check, nothing to convert
+            try:
                 queues = self._topics[topic]
-                if queues.leaders and not queues.line.length:
+                here = get_running_loop()
+            except (
+                KeyError,
+                TypeError,
+                RuntimeError,
+            ):  # not written to yet, or not even a str; another thread
+                pass
+            else:
+                if here is self.loop and queues.leaders and not queues.line.length:
                     future = self._accumulator.join(queues, value)
                     if future is not None:
                         return future
-        except (KeyError, TypeError, RuntimeError):  # an unknown topic, or not even a str; another thread
-            pass
         self.check_loop()
         return self._append_pending(self.pend(topic, value, key, partition, headers, timestamp_ms))
 

@@ -84,6 +84,37 @@ def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0, *, all_
     return cast("M", value)
 
 
+_hand_written: dict[type[Message], tuple[int, Callable[[Writer], Writer]]] = {}
+_hand_read: dict[type[Message], tuple[int, Callable[[Reader], Reader]]] = {}
+
+
+def written_by_hand(
+    cls: type[Message], *, since: int
+) -> Callable[[Callable[[Writer], Writer]], Callable[[Writer], Writer]]:
+    """Let *cls* be written, from version *since* on, by what the function below makes of the compiled writer.
+
+    It is for the few messages that every batch takes. What it does not want to write, it leaves to the compiled one.
+    """
+
+    def register(make: Callable[[Writer], Writer]) -> Callable[[Writer], Writer]:
+        _hand_written[cls] = since, make
+        return make
+
+    return register
+
+
+def read_by_hand(
+    cls: type[Message], *, since: int
+) -> Callable[[Callable[[Reader], Reader]], Callable[[Reader], Reader]]:
+    """Let *cls* be read, from version *since* on, by what the function below makes of the compiled reader."""
+
+    def register(make: Callable[[Reader], Reader]) -> Callable[[Reader], Reader]:
+        _hand_read[cls] = since, make
+        return make
+
+    return register
+
+
 _writers: dict[tuple[type[Message], int], Writer] = {}
 _readers: dict[tuple[type[Message], int], Reader] = {}
 """Compiled at the first use of a version, since most are never used."""
@@ -92,14 +123,18 @@ _readers: dict[tuple[type[Message], int], Reader] = {}
 def _writer(cls: type[Message], version: int) -> Writer:
     writer = _writers.get((cls, version))
     if writer is None:
-        writer = _writers[cls, version] = struct_writer(cls, version, flexible=_is_flexible(cls, version))
+        writer = struct_writer(cls, version, flexible=_is_flexible(cls, version))
+        since, make = _hand_written.get(cls, (version, lambda compiled: compiled))
+        writer = _writers[cls, version] = make(writer) if version >= since else writer
     return writer
 
 
 def _reader(cls: type[Message], version: int) -> Reader:
     reader = _readers.get((cls, version))
     if reader is None:
-        reader = _readers[cls, version] = struct_reader(cls, version, flexible=_is_flexible(cls, version))
+        reader = struct_reader(cls, version, flexible=_is_flexible(cls, version))
+        since, make = _hand_read.get(cls, (version, lambda compiled: compiled))
+        reader = _readers[cls, version] = make(reader) if version >= since else reader
     return reader
 
 

@@ -43,20 +43,20 @@ class AnswerHandler:
             return
         if answer.throttle_time_ms:
             connection.mute_until(self._loop.time() + answer.throttle_time_ms / 1000)
-        answers = {
-            (topic.name, partition.index): partition
-            for topic in answer.responses
-            for partition in topic.partition_responses
-        }
-        self._follow_leaders(answer)
+        answers: dict[tuple[str, int], PartitionProduceResponse] = {}
+        for topic in answer.responses:
+            for partition in topic.partition_responses:
+                answers[topic.name, partition.index] = partition
+        if any(partition.error_code for partition in answers.values()):
+            self._follow_leaders(answer)
         missing = []
         for batch in batches:
-            partition = answers.pop((batch.queue.topic, batch.queue.partition), None)
-            if partition is None:
+            of_batch = answers.pop((batch.queue.topic, batch.queue.partition), None)
+            if of_batch is None:
                 missing.append(batch)
             else:
                 batch.unanswered = False
-                self._settle(connection, batch, partition)
+                self._settle(connection, batch, of_batch)
         if missing or answers:
             unasked = ", ".join(f"{topic}-{index}" for topic, index in answers)
             error = ProtocolError(

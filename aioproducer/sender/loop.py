@@ -52,7 +52,6 @@ class Sender:
         self._encoder = Encoder(settings)
         self._answers = AnswerHandler(settings, settler, refresher)
         self._loop = asyncio.get_running_loop()
-        self._closing = False
         self._bug: BaseException | None = None
         """What went wrong beside `run`: in a task or a callback of ours."""
         self._preparing: dict[int, asyncio.Task[None]] = {}
@@ -68,7 +67,7 @@ class Sender:
 
     def finish(self) -> None:
         """Let `run` end once everything has its outcome that was appended, or is on its way."""
-        self._closing = True
+        self._accumulator.finishing = True
         self._wakeup.ring()
 
     async def run(self) -> None:
@@ -79,11 +78,12 @@ class Sender:
         Raises: whatever bug of ours came up, here or where answers are handled and batches encoded off the loop.
         """
         try:
-            while not (self._closing and self._accumulator.idle):
+            while not (self._accumulator.finishing and self._accumulator.idle):
                 await self._wakeup.wait(self._turn())
                 if self._bug is not None:
                     raise self._bug
         finally:
+            self._wakeup.forget()
             for task in self._preparing.values():
                 task.cancel()
             await asyncio.gather(*self._preparing.values(), return_exceptions=True)
@@ -93,7 +93,7 @@ class Sender:
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
         self._settler.expire(now, self._expired)
-        schedule.collect(now, hurry=accumulator.hurry or self._closing)
+        schedule.collect(now, hurry=accumulator.hurry)
         leaderless = schedule.leaderless_topics()
         if leaderless:
             self._refresher.request_refresh(leaderless)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from aioproducer.protocol.codec import struct_writer
 from aioproducer.protocol.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -13,7 +16,7 @@ from aioproducer.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioproducer.protocol.schema import decode
+from aioproducer.protocol.schema import Message, append, decode, encode
 from tests.unit.protocol.golden import check
 
 REQUEST = ProduceRequest(
@@ -111,3 +114,47 @@ def test_a_hint_in_a_version_without_hints_is_refused() -> None:
         check(
             ProduceResponse(responses=[], node_endpoints=[NodeEndpoint(node_id=1, host="b", port=1)]), 9, ""
         )
+
+
+class TestByHand:
+    """From v9 on; that it does as the compiled code does, `test_protocol_messages` shows of many messages."""
+
+    def compiled(self, message: Message, version: int) -> bytearray:
+        buf = bytearray()
+        struct_writer(type(message), version, flexible=True)(buf, message)
+        return buf
+
+    @pytest.mark.parametrize("records", [None, b"", b"r" * 126, b"r" * 127, b"r" * 20_000])
+    @pytest.mark.parametrize("count", [0, 1, 3, 200])
+    def test_requests_are_the_same(self, count: int, records: bytes | None) -> None:
+        partitions = [PartitionProduceData(index=index, records=records) for index in range(count)]
+        topics = [TopicProduceData(name="orders", partition_data=partitions)] * 2
+        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+        assert encode(request, 12) == self.compiled(request, 12)
+
+    @pytest.mark.parametrize("changed", [{"transactional_id": "t"}, {"transactional_id": ""}])
+    def test_transactions_are_left_to_the_compiled_writer(self, changed: dict[str, Any]) -> None:
+        request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], **changed)
+        assert encode(request, 12) == self.compiled(request, 12)
+
+    def test_what_does_not_fit_is_refused_by_name(self) -> None:
+        buf = bytearray(b"before")
+        with pytest.raises(ValueError, match=r"acks.*99999"):
+            append(buf, ProduceRequest(acks=99_999, timeout_ms=1, topic_data=[]), 12)
+
+    @pytest.mark.parametrize("count", [1, 126, 127, 300])
+    def test_acknowledgements_are_read(self, count: int) -> None:
+        partitions = [
+            PartitionProduceResponse(index=index, error_code=index % 2, base_offset=index)
+            for index in range(count)
+        ]
+        topics = [TopicProduceResponse(name="orders", partition_responses=partitions)] * count
+        response = ProduceResponse(responses=topics, throttle_time_ms=5)
+        assert decode(ProduceResponse, 12, encode(response, 12)) == response
+
+    def test_each_answer_has_lists_of_its_own(self) -> None:
+        partition = PartitionProduceResponse(index=1, error_code=0, base_offset=1)
+        topic = TopicProduceResponse(name="orders", partition_responses=[partition, partition])
+        response = decode(ProduceResponse, 12, encode(ProduceResponse(responses=[topic]), 12))
+        one, other = response.responses[0].partition_responses
+        assert one.record_errors is not other.record_errors

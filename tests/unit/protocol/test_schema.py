@@ -3,8 +3,17 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.protocol.fields import field
-from aioproducer.protocol.schema import Message, Request, append, decode, encode, message
+from aioproducer.protocol.fields import Reader, Writer, field
+from aioproducer.protocol.schema import (
+    Message,
+    Request,
+    append,
+    decode,
+    encode,
+    message,
+    read_by_hand,
+    written_by_hand,
+)
 from aioproducer.protocol.types import INT16, STRING
 
 
@@ -65,3 +74,25 @@ def test_a_version_that_a_message_does_not_have_is_our_bug(version: int) -> None
         encode(EchoRequest(text="hi"), version)
     with pytest.raises(ValueError, match=f"EchoRequest has versions 1 to 3, not {version}"):
         decode(EchoRequest, version, b"\0\2hi")
+
+
+def test_from_a_version_on_a_message_may_be_written_and_read_by_hand() -> None:
+    @message(api_key=77, versions=(1, 2), flexible_from=9)
+    class Shout(Message):
+        text: str = field(STRING)
+
+    @written_by_hand(Shout, since=2)
+    def _writer(compiled: Writer) -> Writer:
+        def write(buf: bytearray, shout: Shout) -> None:
+            buf += b"!"
+            compiled(buf, shout)
+
+        return write
+
+    @read_by_hand(Shout, since=2)
+    def _reader(compiled: Reader) -> Reader:
+        return lambda data, pos: compiled(data, pos + 1)
+
+    for version, wire in ((1, b"\0\2hi"), (2, b"!\0\2hi")):
+        assert encode(Shout(text="hi"), version) == wire
+        assert decode(Shout, version, wire) == Shout(text="hi")

@@ -52,11 +52,34 @@ async def test_ringing_twice_is_ringing_once() -> None:
 
 
 @in_virtual_time
-async def test_the_timer_of_a_wait_that_rang_does_not_end_the_next() -> None:
+async def test_the_timer_of_a_wait_that_rang_ends_the_next_if_that_has_a_later_one() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     loop.call_later(1, wakeup.ring)
     await wakeup.wait(2)
+    await wakeup.wait(9)
+    assert now() == 2
+    await wakeup.wait(9)
+    assert now() == 9
+
+
+@in_virtual_time
+async def test_a_wait_with_an_earlier_time_ends_then() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(9)
+    await wakeup.wait(2)
+    assert now() == 2
+
+
+@in_virtual_time
+async def test_a_timer_that_is_forgotten_ends_nothing() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(2)
+    wakeup.forget()
     await wakeup.wait(9)
     assert now() == 9
 
@@ -67,8 +90,9 @@ async def test_cancelling_the_wait_leaves_it_ready_for_the_next() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await wakeup.wait(2)
-    await wakeup.wait(4)
-    assert now() == 4
+    assert now() == 1
+    await wakeup.wait(1.5)
+    assert now() == 1.5
 
 
 def test_without_ring_or_time_it_never_ends() -> None:
