@@ -276,7 +276,7 @@ class TopicQueues:
         current = self.sticky.partition if self.sticky is not None else None
         # Without any: the topic went away while a call waited to append. It may come back.
         candidates = self.available or range(len(self.leaders)) or (current or 0,)
-        partition = random.choice(candidates)
+        partition = candidates[int(random.random() * len(candidates))]
         if partition == current and len(candidates) > 1:
             partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
         self.sticky = self[partition]

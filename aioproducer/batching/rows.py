@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from aioproducer.records.header_columns import HeaderColumns
 from aioproducer.types import Headers
 
 
@@ -50,17 +51,20 @@ class Rows:
         return max((partition for partition in self.partitions if partition is not None), default=None)
 
     def _each(self, part: Callable[[Sequence[Any]], Sequence[Any]]) -> Rows:
-        return replace(
-            self,
-            positions=part(self.positions),
-            values=part(self.values),
-            keys=None if self.keys is None else part(self.keys),
-            headers=None if self.headers is None else part(self.headers),
-            timestamps_ms=self.timestamps_ms
-            if isinstance(self.timestamps_ms, int)
-            else part(self.timestamps_ms),
-            partitions=self.partitions
+        values, headers = part(self.values), self.headers
+        if isinstance(headers, HeaderColumns):
+            headers = headers.part(part, len(values))
+        elif headers is not None:
+            headers = part(headers)
+        return Rows(  # not `replace`, which takes a third longer: there is a slice for every batch
+            self.topic,
+            part(self.positions),
+            values,
+            None if self.keys is None else part(self.keys),
+            headers,
+            self.timestamps_ms if isinstance(self.timestamps_ms, int) else part(self.timestamps_ms),
+            self.partitions
             if self.partitions is None or isinstance(self.partitions, int)
             else part(self.partitions),
-            sizes=part(self.sizes) if self.sizes else (),
+            part(self.sizes) if self.sizes else (),
         )

@@ -86,6 +86,8 @@ class Schedule:
 
     def leaderless_topics(self) -> set[str]:
         """Return the topics of which something waits for its partition to have a leader."""
+        if not self._leaderless:
+            return set()
         for queue in tuple(self._leaderless):
             if queue.idle:  # it has expired meanwhile
                 del self._leaderless[queue]
@@ -120,8 +122,10 @@ class Schedule:
         A partition that has more to send goes to the end of the line, one that did not fit stays at
         its head: every partition gets its turn.
         """
-        ready = self._ready.get(node_id, OrderedDict())
         batches: list[Batch] = []
+        ready = self._ready.get(node_id)
+        if not ready:
+            return batches
         total = 0
         for _ in range(len(ready)):
             queue, _none = ready.popitem(last=False)

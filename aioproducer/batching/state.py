@@ -10,7 +10,10 @@ from enum import IntEnum, auto
 
 
 class BatchState(IntEnum):
-    """Where a batch is in its life. (Of ints, since those are hashed without a call: a batch moves three times.)"""
+    """Where a batch is in its life.
+
+    Ints are hashed without a call of Python, and every batch moves three times.
+    """
 
     OPEN = auto()
     """Taking records."""

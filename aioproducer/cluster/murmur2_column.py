@@ -46,8 +46,7 @@ def _hash_equally_long(keys: Sequence[bytes]) -> list[int]:
     if len(keys) < FEW_KEYS or len(keys[0]) > LONG_KEY_BYTES:
         return [murmur2(key) & _POSITIVE for key in keys]
     count, length, data = len(keys), len(keys[0]), b"".join(keys)
-    ones = _ones(count)
-    lane_mask = ones * 0xFFFF_FFFF
+    ones, low_8, low_17, low_19, low_31, low_32 = _lanes(count)
 
     def little_endian(start: int, stop: int) -> int:
         """Return bytes *start* up to *stop* of every key, as a number in its lane."""
@@ -59,20 +58,21 @@ def _hash_equally_long(keys: Sequence[bytes]) -> list[int]:
     h = ones * (SEED ^ length)
     words_end = length & ~3
     for start in range(0, words_end, 4):
-        k = little_endian(start, start + 4) * MULTIPLIER & lane_mask
-        k ^= k >> 24 & ones * 0xFF
-        h = (h * MULTIPLIER ^ k * MULTIPLIER) & lane_mask
+        k = little_endian(start, start + 4) * MULTIPLIER & low_32
+        k ^= k >> 24 & low_8
+        h = (h * MULTIPLIER ^ k * MULTIPLIER) & low_32
     if words_end < length:
-        h = (h ^ little_endian(words_end, length)) * MULTIPLIER & lane_mask
-    h = (h ^ h >> 13 & ones * 0x7_FFFF) * MULTIPLIER & lane_mask
-    h ^= h >> 15 & ones * 0x1_FFFF
-    hashes = array("Q", (h & ones * _POSITIVE).to_bytes(_LANE_BYTES * count, "little"))
+        h = (h ^ little_endian(words_end, length)) * MULTIPLIER & low_32
+    h = (h ^ h >> 13 & low_19) * MULTIPLIER & low_32
+    h ^= h >> 15 & low_17
+    hashes = array("Q", (h & low_31).to_bytes(_LANE_BYTES * count, "little"))
     if sys.byteorder == "big":
         hashes.byteswap()
     return hashes.tolist()
 
 
-@lru_cache(maxsize=16)
-def _ones(count: int) -> int:
-    """Return *count* lanes of 1."""
-    return int.from_bytes(b"\1\0\0\0\0\0\0\0" * count, "little")
+@lru_cache(maxsize=4)
+def _lanes(count: int) -> tuple[int, ...]:
+    """Return *count* lanes of 1, and masks of the lowest 8, 17, 19, 31 and 32 bits of each."""
+    ones = int.from_bytes(b"\1\0\0\0\0\0\0\0" * count, "little")
+    return ones, *(ones * ((1 << bits) - 1) for bits in (8, 17, 19, 31, 32))

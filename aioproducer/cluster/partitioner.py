@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import index
+from itertools import repeat
+from operator import index, mod
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
-
-import mmh3
 
 from aioproducer.cluster.murmur2 import murmur2
 from aioproducer.cluster.murmur2_column import positive_murmur2_column
@@ -60,7 +59,7 @@ class Murmur2Partitioner:
         self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
     ) -> Sequence[int]:
         """Choose for each of *keys* as `partition` does, many at once."""
-        return [hashed % partition_count for hashed in positive_murmur2_column(keys)]
+        return list(map(mod, positive_murmur2_column(keys), repeat(partition_count)))
 
 
 class Murmur3Partitioner:
@@ -68,13 +67,18 @@ class Murmur3Partitioner:
 
     keyless_is_sticky: ClassVar[bool] = True
 
+    def __init__(self) -> None:
+        from mmh3 import hash as murmur3  # noqa: PLC0415 - the default partitioner needs none of it
+
+        self._hash = murmur3
+
     def partition(
         self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
     ) -> int | None:
         """Choose among all partitions, as `Murmur2Partitioner` does."""
         if key is None:
             return None
-        return mmh3.hash(key, signed=False) % partition_count
+        return self._hash(key, signed=False) % partition_count
 
 
 class RoundRobinPartitioner:

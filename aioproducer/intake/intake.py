@@ -318,7 +318,8 @@ class Intake:
         partitioner, count = cast("ColumnPartitioner", self._partitioner), len(queues.leaders)
         try:
             chosen = partitioner.partition_column(queues.name, keys, count, queues.available)
-            valid = len(chosen) == len(keys) and 0 <= min(chosen) <= max(chosen) < count
+            different = set(chosen)
+            valid = len(chosen) == len(keys) and 0 <= min(different) <= max(different) < count
         except Exception as error:
             raise ProducerError(f"the partitioner failed for records of {queues.name!r}: {error}") from error
         if not valid:

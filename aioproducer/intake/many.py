@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import count, repeat
 from typing import Final
 
 from aioproducer.batching.accumulator import Accumulator
@@ -223,8 +223,7 @@ class ManyIntake:
             self._fail(rows, error, call)
             return []
         indices: defaultdict[int, list[int]] = defaultdict(list)
-        for index, partition in enumerate(chosen):
-            indices[partition].append(index)
+        deque(map(list.append, map(indices.__getitem__, chosen), count()), maxlen=0)  # a loop, at C speed
         return [(queues[partition], rows.take(of_partition)) for partition, of_partition in indices.items()]
 
     def _check_time(self, topic: str, deadline: float | None) -> None:

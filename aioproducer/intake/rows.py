@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from aioproducer.batching.rows import Rows
 from aioproducer.clock import wall_ms
 from aioproducer.intake.checks import as_bytes, as_headers, check_partition, check_timestamp, check_topic
+from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
 from aioproducer.types import Headers, HeadersInput
 
 T = TypeVar("T")
 
 _BYTES: Final = {bytes, type(None)}
+_LISTS: Final = {list, tuple}
 
 
 def check_rows(
@@ -71,10 +74,57 @@ def _headers(
     common = as_headers("common_headers", common_headers)
     if headers is None:
         return [common] * count if common else None
-    own = [
-        as_headers(f"headers[{index}]", each) for index, each in enumerate(_column("headers", headers, count))
-    ]
+    column = _column("headers", headers, count)
+    columns = _header_columns(column)
+    if columns is not None:
+        return columns.behind(common)
+    own = [as_headers(f"headers[{index}]", each) for index, each in enumerate(column)]
     return [common + each for each in own] if common else own
+
+
+def _header_columns(headers: Sequence[Any]) -> HeaderColumns | None:
+    """Return *headers* as columns, if they are as most are: lists, tuples or dicts, with the same names in all.
+
+    None says nothing of what is wrong with them, if anything is: that is for `as_headers` to find out.
+    """
+    flat = _names_and_values(headers)
+    widths = set(map(len, headers)) if flat is not None else ()
+    if flat is None or len(widths) != 1:
+        return None
+    names, values = flat
+    if not set(map(type, values)) <= _BYTES:
+        return None
+    count, [width] = len(headers), widths
+    columns = []
+    for place in range(width):
+        name, column = names[place], values[place::width]
+        if not _is_utf_8(name) or names[place::width].count(name) < count:
+            return None
+        is_shared = column[0] == column[-1] and column.count(column[0]) == count
+        columns.append(HeaderColumn(name, column[0]) if is_shared else HeaderColumn(name, None, column))
+    return HeaderColumns(columns, count)
+
+
+def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
+    """Return all names and all values, record after record; None unless all are dicts, or all are lists of pairs."""
+    kinds = set(map(type, headers))
+    if kinds == {dict}:
+        return list(chain.from_iterable(headers)), list(chain.from_iterable(map(dict.values, headers)))
+    if not kinds <= _LISTS:
+        return None
+    pairs = list(chain.from_iterable(headers))
+    if not set(map(type, pairs)) <= _LISTS or not set(map(len, pairs)) <= {2}:
+        return None
+    flat = list(chain.from_iterable(pairs))
+    return flat[0::2], flat[1::2]
+
+
+def _is_utf_8(name: object) -> bool:
+    try:
+        str.encode(name)  # type: ignore[arg-type] # what is no str is refused
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _column(argument: str, column: Iterable[T], count: int | None = None) -> Sequence[T]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
-RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
-"""The headers of one record, in order; names may repeat (KIP-82)."""
+from aioproducer.records.header_columns import HeaderColumns, RecordHeaders
 
 
 class RecordColumns:
@@ -25,8 +23,11 @@ class RecordColumns:
     values: list[bytes | None]
     keys: list[bytes | None] | None
     """None as long as no record has a key."""
-    headers: list[RecordHeaders] | None
-    """None as long as no record has headers; the same tuple again and again is encoded only once."""
+    headers: list[RecordHeaders] | HeaderColumns | None
+    """None as long as no record has headers; as columns as long as they came so, with the same names.
+
+    The same tuple again and again is encoded only once.
+    """
     timestamps: list[int]
     """Milliseconds since the epoch, of each record."""
 
@@ -48,11 +49,8 @@ class RecordColumns:
         elif key is not None:
             self.keys = [None] * len(self.values)
             self.keys.append(key)
-        if self.headers is not None:
-            self.headers.append(headers)
-        elif headers:
-            self.headers = [()] * len(self.values)
-            self.headers.append(headers)
+        if headers or self.headers is not None:
+            self._header_list().append(headers)
         self.values.append(value)
         self.timestamps.append(timestamp_ms)
 
@@ -77,9 +75,7 @@ class RecordColumns:
                 self.keys = [None] * len(self.values)
             self.keys.extend([None] * count if keys is None else keys)
         if headers is not None or self.headers is not None:
-            if self.headers is None:
-                self.headers = [()] * len(self.values)
-            self.headers.extend([()] * count if headers is None else headers)
+            self._extend_headers([()] * count if headers is None else headers)
         self.values.extend(values)
         self.timestamps.extend(stamps)
 
@@ -89,6 +85,26 @@ class RecordColumns:
         part = RecordColumns()
         part.values = [self.values[index] for index in chosen]
         part.keys = None if self.keys is None else [self.keys[index] for index in chosen]
-        part.headers = None if self.headers is None else [self.headers[index] for index in chosen]
+        if isinstance(self.headers, HeaderColumns):
+            part.headers = self.headers.part(lambda values: [values[index] for index in chosen], len(chosen))
+        elif self.headers is not None:
+            part.headers = [self.headers[index] for index in chosen]
         part.timestamps = [self.timestamps[index] for index in chosen]
         return part
+
+    def _extend_headers(self, headers: Sequence[RecordHeaders]) -> None:
+        if isinstance(headers, HeaderColumns):
+            if not self.values:
+                self.headers = headers.owned()
+                return
+            if isinstance(self.headers, HeaderColumns) and self.headers.extend(headers):
+                return
+        self._header_list().extend(headers)
+
+    def _header_list(self) -> list[RecordHeaders]:
+        """Make the headers a list, if they are not, to which those of any record may be added."""
+        if self.headers is None:
+            self.headers = [()] * len(self.values)
+        elif isinstance(self.headers, HeaderColumns):
+            self.headers = list(self.headers)
+        return self.headers

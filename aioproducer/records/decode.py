@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aioproducer.errors import ProtocolError
-from aioproducer.records.columns import RecordHeaders
 from aioproducer.records.compression import Codec, decompress
+from aioproducer.records.header_columns import RecordHeaders
 from aioproducer.records.layout import (
     CHECKED_FROM,
     CODEC_MASK,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aioproducer.records.columns import RecordHeaders
+from aioproducer.records.header_columns import HeaderColumn, HeaderColumns, RecordHeaders
 from aioproducer.records.memo import VARINTS, Memo, varint
 
 
@@ -15,6 +15,11 @@ def _encode_name(name: str) -> bytes:
 
 NAMES = Memo(_encode_name)
 """A header's name with its length: programs use few names, again and again."""
+
+
+def encode_value(value: bytes | None) -> bytes:
+    """Return a header's encoded value."""
+    return VARINTS[-1] if value is None else VARINTS[len(value)] + value
 
 
 def encode_headers(headers: RecordHeaders) -> bytes:
@@ -40,22 +45,20 @@ def encode_each(headers: Sequence[RecordHeaders]) -> list[bytes]:
     return blocks
 
 
-def is_shared(headers: Sequence[RecordHeaders]) -> bool:
-    """Whether all records have the same headers; quick where they do not."""
-    first = headers[0]
-    return first is headers[-1] and headers.count(first) == len(headers)
-
-
-def as_columns(headers: Sequence[RecordHeaders]) -> list[tuple[str, tuple[bytes | None, ...]]]:
-    """Return the headers as (name, a value per record); [] unless all records have the same names in the same order."""
-    count = len(headers)
-    width = len(headers[0])
+def as_columns(headers: Sequence[RecordHeaders]) -> HeaderColumns | None:
+    """Return the headers of at least one record as columns; None if not all have the same names in the same order."""
+    if isinstance(headers, HeaderColumns):
+        return headers
+    first, count = headers[0], len(headers)
+    if first is headers[-1] and headers.count(first) == count:  # the same for all; quick where they are not
+        return HeaderColumns([HeaderColumn(name, value) for name, value in first], count)
+    width = len(first)
     if list(map(len, headers)).count(width) != count:
-        return []
+        return None
     columns = []
     for pairs in zip(*headers, strict=True):
         names, values = zip(*pairs, strict=True)
         if names.count(names[0]) != count:
-            return []
-        columns.append((names[0], values))
-    return columns
+            return None
+        columns.append(HeaderColumn(names[0], None, values))
+    return HeaderColumns(columns, count)

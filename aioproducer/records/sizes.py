@@ -6,13 +6,14 @@ size depends on where in the batch it ends up; these bounds do not, and are neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import repeat
 from operator import add
 from typing import cast
 
-from aioproducer.records.columns import RecordHeaders
-from aioproducer.records.headers import NAMES, as_columns, is_shared
+from aioproducer.records.header_columns import HeaderColumns, RecordHeaders
+from aioproducer.records.headers import NAMES, as_columns
 
 BATCH_OVERHEAD = 61
 """The header of a batch."""
@@ -63,14 +64,32 @@ def sizes(
     headers: Sequence[RecordHeaders] | None,
 ) -> list[int]:
     """Return the `record_size_bound` of each record; the columns are of equal length."""
-    payloads = _lengths(values)
-    if keys is not None:
-        payloads = list(map(add, payloads, _lengths(keys)))
-    if headers:
-        payloads = _add_headers(payloads, headers)
-    if max(payloads, default=0) < SMALL_PAYLOAD:
-        return [payload + RECORD_OVERHEAD for payload in payloads]
-    return list(map(_bound, payloads, repeat(0) if headers is None else map(len, headers)))
+    if not values:
+        return []
+    fields = [values] if keys is None else [values, keys]
+    share = 0  # of the payload, what all records have: most often that is all there is of some fields ...
+    varying: list[list[int]] = []  # ... and what each has besides
+    header_counts: Iterable[int] = repeat(0)
+    columns = as_columns(headers) if headers else None
+    if columns is not None:
+        fields += [header.values for header in columns.columns if header.values is not None]
+        share = _shared_payload(columns)
+        header_counts = repeat(len(columns.columns))
+    elif headers:
+        varying.append(list(map(_headers_payload, headers)))
+        header_counts = map(len, headers)
+    for lengths in map(_lengths, fields):
+        if lengths[0] == lengths[-1] and lengths.count(lengths[0]) == len(lengths):
+            share += lengths[0]
+        else:
+            varying.append(lengths)
+    if not varying:
+        return [_bound(share, next(iter(header_counts)))] * len(values)
+    payloads = reduce(lambda left, right: list(map(add, left, right)), varying)
+    if max(payloads) + share < SMALL_PAYLOAD:
+        overhead = share + RECORD_OVERHEAD
+        return [payload + overhead for payload in payloads]
+    return [_bound(payload + share, count) for payload, count in zip(payloads, header_counts)]  # noqa: B905 - endless counts
 
 
 def _bound(payload: int, header_count: int) -> int:
@@ -93,14 +112,6 @@ def _headers_payload(headers: RecordHeaders) -> int:
     return payload
 
 
-def _add_headers(payloads: list[int], headers: Sequence[RecordHeaders]) -> list[int]:
-    if is_shared(headers):
-        share = _headers_payload(headers[0])
-        return [payload + share for payload in payloads]
-    columns = as_columns(headers)
-    if not columns:
-        return list(map(add, payloads, map(_headers_payload, headers)))
-    share = sum([len(NAMES[name]) + HEADER_OVERHEAD for name, _ in columns])
-    for _, values in columns:
-        payloads = list(map(add, payloads, _lengths(values)))
-    return [payload + share for payload in payloads]
+def _shared_payload(columns: HeaderColumns) -> int:
+    """Return what the headers take in every record, besides the values in which they differ."""
+    return sum([len(NAMES[name]) + len(value or b"") + HEADER_OVERHEAD for name, value, _ in columns.columns])

@@ -31,8 +31,9 @@ from functools import lru_cache, reduce
 from operator import add
 from typing import TypeAlias, cast
 
-from aioproducer.records.columns import RecordColumns, RecordHeaders
-from aioproducer.records.headers import NAMES, as_columns, encode_each, encode_headers, is_shared
+from aioproducer.records.columns import RecordColumns
+from aioproducer.records.header_columns import RecordHeaders
+from aioproducer.records.headers import NAMES, as_columns, encode_each, encode_value
 from aioproducer.records.memo import FIELD_SIZES, VARINTS, Memo, field_size, varint, varints_after
 
 _NULL = varint(-1)
@@ -112,16 +113,16 @@ class _Loom:
         self._add_strand(data)
 
     def add_headers(self, headers: Sequence[RecordHeaders]) -> None:
-        """Add the headers: once if they are shared, as columns if their names agree, else block by block."""
-        if is_shared(headers):
-            block = encode_headers(headers[0])
-            self._add_strand([block] * self._count)
-            self._fixed_size += len(block)
-        elif columns := as_columns(headers):
-            self.add_glue(VARINTS[len(columns)])
-            for name, values in columns:
+        """Add the headers: as columns if their names agree, those that all records share as glue; else block by block."""
+        columns = as_columns(headers)
+        if columns is not None:
+            self.add_glue(VARINTS[len(columns.columns)])
+            for name, value, values in columns.columns:
                 self.add_glue(NAMES[name])
-                self.add_field(values)
+                if values is None:
+                    self.add_glue(encode_value(value))
+                else:
+                    self.add_field(values)
         else:
             blocks = encode_each(headers)
             self._add_strand(blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -144,6 +145,35 @@ class TestColumns:
             assert (first.value, first.key, first.headers) == (b"a", None, (("all", b"0"), ("own", b"1")))
             assert (second.value, second.key, second.headers) == (None, b"k", (("all", b"0"),))
             assert first.timestamp_ms == 5 < second.timestamp_ms
+
+    @story
+    async def test_headers_of_one_kind_share_batches_with_those_of_another(self) -> None:
+        """What each record has arrives with it, over many batches and calls."""
+
+        def headers(number: int, trace: str) -> dict[str, bytes | None]:
+            return {trace: b"%d" % number if number % 3 else None, "type": b"json"}
+
+        async with producing(partitions=3, batch_size=2_000) as (producer, cluster):
+            numbers = range(1_000)
+            keys = [b"%d" % (number % 50) for number in numbers]
+            sent = [
+                producer.send_many(
+                    TOPIC, keys, keys=keys, headers=[headers(number, trace) for number in numbers]
+                )
+                for trace in ("trace", "trace", "span")
+            ]
+            await asyncio.gather(*sent, producer.send(TOPIC, b"7", headers=[("alone", b"7")]))
+            arrived = [
+                (record.key, record.headers)
+                for partition in range(3)
+                for record in cluster.records(TOPIC, partition)
+            ]
+            expected = [
+                (keys[number], tuple(headers(number, trace).items()))
+                for trace in ("trace", "trace", "span")
+                for number in numbers
+            ]
+            assert Counter(arrived) == Counter([*expected, (None, (("alone", b"7"),))])
 
     @pytest.mark.parametrize(
         ("columns", "error", "named"),

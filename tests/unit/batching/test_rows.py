@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from aioproducer.batching.rows import Rows
+from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
 
 ROWS = Rows(
     "orders",
@@ -61,6 +62,14 @@ def test_rows_are_taken_by_index() -> None:
 def test_a_single_row_and_none_are_taken_as_columns_too() -> None:
     assert list(ROWS.take([1]).values) == [b"b"]
     assert list(ROWS.take([]).values) == []
+
+
+def test_headers_that_are_columns_stay_columns() -> None:
+    headers = HeaderColumns([HeaderColumn("trace", None, [b"1", b"2", b"3"]), HeaderColumn("type", b"x")], 3)
+    rows = replace(BARE, headers=headers)
+    for part, indices in (rows.slice(1, 3), [1, 2]), (rows.take([2, 0]), [2, 0]), (rows.take([1]), [1]):
+        assert isinstance(part.headers, HeaderColumns)
+        assert list(part.headers) == [headers[index] for index in indices]
 
 
 def test_what_holds_for_all_rows_holds_for_any_of_them() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,9 +8,41 @@ import pytest
 
 from aioproducer.batching.rows import Rows
 from aioproducer.intake import rows as rows_module
+from aioproducer.intake.checks import as_headers
 from aioproducer.intake.rows import check_rows
+from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
 
 NOW_MS = 1_700_000_000_000
+UNLIKE: list[Any] = [
+    (),
+    {},
+    None,
+    5,
+    "ab",
+    b"ab",
+    ["ab", "cd"],
+    [b"ab", b"cd"],
+    [("a", b"1")],
+    [("b", b"1"), ("a", b"2")],
+    [("a", b"1"), ("b", b"2"), ("c", b"3")],
+    [("a", b"1", b"b"), (b"2",)],
+    [("a", "1"), ("b", b"2")],
+    [("a", 1), ("b", None)],
+    [(b"a", b"1"), ("b", b"2")],
+    [("a", bytearray(b"1")), ("b", memoryview(b"2"))],
+    [("a", None), ("\ud800", b"2")],
+    [("\ud800", None), ("b", b"2")],
+    [5, 6],
+    [None, None],
+    [{"a": 1, b"1": 2}, ("b", b"2")],
+    {"a": b"1", "b": "2"},
+    {"a": b"1", "c": b"2"},
+    {"a": b"1", "b": bytearray(b"2")},
+    {("a", b"1"): None, ("b", b"2"): None},
+    {"\ud800": b"1", "b": b"2"},
+    {1: b"1", "b": b"2"},
+]
+"""Headers that are not as `("a", …), ("b", …)` with bytes or None; some are right all the same."""
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +149,48 @@ class TestHeaders:
         assert headers is not None
         assert headers[0] == (("all", b"0"),)
         assert headers[0] is headers[1]
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            [[("a", b"1"), ("b", None)], [("a", b"2"), ("b", b"3")]],
+            [(("a", b"1"), ("b", b"3")), [["a", b"2"], ("b", b"3")]],
+            [{"a": b"1", "b": b"3"}, {"a": b"2", "b": b"3"}],
+            [[("a", b"1"), ("a", None)]] * 2,
+            [{}, {}],
+        ],
+    )
+    def test_those_with_the_same_names_become_columns(self, headers: Any) -> None:
+        common = {"all": b"0"}
+        columns = check([b"v", b"w"], headers=headers, common_headers=common).headers
+        assert isinstance(columns, HeaderColumns)
+        assert list(columns) == [as_headers("", common) + as_headers("", each) for each in headers]
+
+    def test_what_all_have_is_no_column(self) -> None:
+        headers = check([b"v"] * 3, headers=[{"a": each, "b": b"x"} for each in (b"1", b"2", b"1")]).headers
+        assert isinstance(headers, HeaderColumns)
+        assert headers.columns == [HeaderColumn("a", None, [b"1", b"2", b"1"]), HeaderColumn("b", b"x")]
+
+    def test_they_are_a_snapshot(self) -> None:
+        pairs, by_name = [("a", b"1")], {"a": b"1"}
+        of_lists = check([b"v", b"w"], headers=[pairs, [*pairs]]).headers
+        of_dicts = check([b"v", b"w"], headers=[by_name, {**by_name}]).headers
+        pairs[0] = ("b", b"2")
+        by_name["a"] = b"2"
+        assert list(of_lists or ()) == list(of_dicts or ()) == [(("a", b"1"),)] * 2
+
+    @pytest.mark.parametrize("unlike", UNLIKE)
+    def test_one_that_is_not_like_the_others_is_taken_or_refused_as_if_alone(self, unlike: Any) -> None:
+        alike: list[Any] = [("a", b"1"), ("b", b"2")]
+        for headers in [[alike, unlike, alike], [unlike, alike], [dict(alike), unlike], [unlike]]:
+            try:
+                expected = [as_headers(f"headers[{index}]", each) for index, each in enumerate(headers)]
+            except (TypeError, ValueError) as refusal:
+                with pytest.raises(type(refusal), match=f"^{re.escape(str(refusal))}$"):
+                    check([b"v"] * len(headers), headers=headers)
+            else:
+                taken = check([b"v"] * len(headers), headers=headers).headers
+                assert list(taken or ()) == expected
 
     def test_wrong_ones_are_refused_by_position(self) -> None:
         with pytest.raises(TypeError, match=r"headers\[1\]: the value of 'h'"):

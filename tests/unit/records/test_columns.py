@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.records.columns import RecordColumns
+from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
 
 TRACE = (("trace", b"1f"),)
 
@@ -95,3 +96,53 @@ def test_parts_have_no_columns_that_the_whole_has_not() -> None:
     columns.extend([b"a", b"b"], None, None, 1)
     assert contents(columns.take(range(1))) == ([b"a"], None, None, [1])
     assert contents(columns.take([1])) == ([b"b"], None, None, [1])
+
+
+class TestHeadersAsColumns:
+    @staticmethod
+    def traces(*values: bytes, name: str = "trace") -> HeaderColumns:
+        return HeaderColumns([HeaderColumn(name, None, values)], len(values))
+
+    def two(self) -> RecordColumns:
+        columns = RecordColumns()
+        columns.extend([b"a", b"b"], None, self.traces(b"1", b"2"), 7)
+        return columns
+
+    def test_they_stay_columns_while_the_names_are_the_same(self) -> None:
+        columns = self.two()
+        columns.extend([b"c"], None, self.traces(b"3"), 8)
+        assert isinstance(columns.headers, HeaderColumns)
+        assert list(columns.headers) == [(("trace", b"1"),), (("trace", b"2"),), (("trace", b"3"),)]
+
+    def test_other_names_make_them_a_list(self) -> None:
+        columns = self.two()
+        columns.extend([b"c"], None, self.traces(b"3", name="source"), 8)
+        assert columns.headers == [(("trace", b"1"),), (("trace", b"2"),), (("source", b"3"),)]
+
+    def test_a_record_that_comes_alone_makes_them_a_list(self) -> None:
+        columns = self.two()
+        columns.append(b"c", None, TRACE, 8)
+        assert columns.headers == [(("trace", b"1"),), (("trace", b"2"),), TRACE]
+
+    def test_behind_records_without_headers_they_are_a_list(self) -> None:
+        columns = RecordColumns()
+        columns.append(b"a", None, (), 7)
+        columns.extend([b"b"], None, self.traces(b"1"), 8)
+        assert columns.headers == [(), (("trace", b"1"),)]
+
+    def test_records_without_headers_behind_them_make_them_a_list(self) -> None:
+        columns = self.two()
+        columns.extend([b"c"], None, None, 8)
+        assert columns.headers == [(("trace", b"1"),), (("trace", b"2"),), ()]
+
+    def test_some_of_them_are_columns_again(self) -> None:
+        part = self.two().take([1])
+        assert isinstance(part.headers, HeaderColumns)
+        assert list(part.headers) == [(("trace", b"2"),)]
+
+    def test_what_is_added_does_not_show_where_they_came_from(self) -> None:
+        values: list[bytes | None] = [b"1"]
+        columns = RecordColumns()
+        columns.extend([b"a"], None, HeaderColumns([HeaderColumn("trace", None, values)], 1), 7)
+        columns.extend([b"b"], None, self.traces(b"2"), 8)
+        assert values == [b"1"]

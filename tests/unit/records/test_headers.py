@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.records.headers import as_columns, encode_each, encode_headers, is_shared
+from aioproducer.records.header_columns import HeaderColumn, RecordHeaders
+from aioproducer.records.headers import as_columns, encode_each, encode_headers, encode_value
+
+
+def columns_of(headers: list[RecordHeaders]) -> list[HeaderColumn] | None:
+    columns = as_columns(headers)
+    return None if columns is None else columns.columns
 
 
 def test_headers_are_a_count_then_names_and_nullable_values() -> None:
@@ -10,6 +16,11 @@ def test_headers_are_a_count_then_names_and_nullable_values() -> None:
     assert encode_headers((("trace", b"1f"), ("é", None), ("", b""))) == (
         b"\x06" + b"\x0atrace" + b"\x041f" + b"\x04\xc3\xa9" + b"\x01" + b"\x00" + b"\x00"
     )
+
+
+@pytest.mark.parametrize("value", [b"1f", b"", None])
+def test_a_value_is_encoded_as_in_its_record(value: bytes | None) -> None:
+    assert encode_headers((("", value),)) == b"\x02\x00" + encode_value(value)
 
 
 def test_a_name_with_lone_surrogates_cannot_be_encoded() -> None:
@@ -24,19 +35,27 @@ def test_the_same_headers_object_again_is_not_encoded_again() -> None:
     assert blocks[0] is blocks[1]
 
 
-def test_headers_are_shared_when_all_records_have_the_same() -> None:
-    headers, other = (("a", b"1"),), (("a", b"2"),)
-    assert is_shared([headers])
-    assert is_shared([headers, (("a", b"1"),), headers])
-    assert not is_shared([headers, other])
-    assert not is_shared([headers, other, headers])
+def test_headers_that_all_records_have_are_columns_without_values() -> None:
+    headers = (("a", b"1"), ("b", None))
+    shared = [HeaderColumn("a", b"1"), HeaderColumn("b", None)]
+    assert columns_of([headers]) == shared
+    assert columns_of([headers, (("a", b"1"), ("b", None)), headers]) == shared
+    assert columns_of([(), ()]) == []
 
 
 def test_headers_of_the_same_names_are_columns() -> None:
-    assert as_columns([(("a", b"1"), ("b", None)), (("a", b"2"), ("b", b"3"))]) == [
-        ("a", (b"1", b"2")),
-        ("b", (None, b"3")),
+    assert columns_of([(("a", b"1"), ("b", None)), (("a", b"2"), ("b", b"3"))]) == [
+        HeaderColumn("a", None, (b"1", b"2")),
+        HeaderColumn("b", None, (None, b"3")),
     ]
+    first = (("a", b"1"),)
+    assert columns_of([first, (("a", b"2"),), first]) == [HeaderColumn("a", None, (b"1", b"2", b"1"))]
+
+
+def test_columns_are_columns_already() -> None:
+    columns = as_columns([(("a", b"1"),)])
+    assert columns is not None
+    assert as_columns(columns) is columns
 
 
 @pytest.mark.parametrize(
@@ -45,4 +64,4 @@ def test_headers_of_the_same_names_are_columns() -> None:
 def test_headers_of_other_names_order_or_number_are_not_columns(
     second: tuple[tuple[str, bytes], ...],
 ) -> None:
-    assert as_columns([(("a", b"1"), ("b", b"1")), second]) == []
+    assert as_columns([(("a", b"1"), ("b", b"1")), second]) is None

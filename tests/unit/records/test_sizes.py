@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.records.columns import RecordColumns, RecordHeaders
+from aioproducer.records.columns import RecordColumns
 from aioproducer.records.encode import encode_batch, encode_records
+from aioproducer.records.header_columns import HeaderColumn, HeaderColumns, RecordHeaders
 from aioproducer.records.sizes import (
     BATCH_OVERHEAD,
     HEADER_OVERHEAD,
@@ -106,6 +107,18 @@ def test_the_column_form_gives_the_bound_of_each_record(
     assert sizes(values, keys, headers) == [
         record_size_bound(value, keys[index] if keys else None, headers[index] if headers else ())
         for index, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize("big", [b"", b"v" * SMALL_PAYLOAD], ids=["small", "with a large one"])
+def test_headers_that_came_as_columns_count_as_those_of_each_record(big: bytes) -> None:
+    traces: list[bytes | None] = [b"1f", None, b"longer", b"1f"]
+    headers = HeaderColumns(
+        [HeaderColumn("trace", None, traces), HeaderColumn("é", b"json"), HeaderColumn("null", None)], 4
+    )
+    values = [b"v", b"", b"value", big]
+    assert sizes(values, None, headers) == [
+        record_size_bound(value, None, headers[index]) for index, value in enumerate(values)
     ]
 
 

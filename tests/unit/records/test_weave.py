@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from aioproducer.records.columns import RecordColumns, RecordHeaders
+from aioproducer.records.columns import RecordColumns
+from aioproducer.records.header_columns import HeaderColumn, HeaderColumns, RecordHeaders
 from aioproducer.records.weave import weave
 from aioproducer.wire.varint import append_varint, append_varlong
 
@@ -96,6 +97,20 @@ def test_the_section_is_what_a_plain_encoder_makes(
 ) -> None:
     for count in COUNTS:
         columns = columns_of(count, values, keys, headers, timestamps)
+        assert b"".join(weave(columns)) == plain(columns), f"{count} records"
+
+
+@pytest.mark.parametrize("trace", [None, [b"1", b"2"], [b"1", None, b"long" * 50]])
+@pytest.mark.parametrize("value", [None, b"", b"json", b"h" * 300])
+@pytest.mark.parametrize("order", [1, -1], ids=["the shared one last", "the shared one first"])
+def test_headers_that_came_as_columns_are_encoded_as_those_of_each_record(
+    trace: list[bytes | None] | None, value: bytes | None, order: int
+) -> None:
+    for count in COUNTS:
+        columns = columns_of(count, [b"abc", b"x" * 70], [b"kk", b"ll"])
+        traces = None if trace is None else [trace[index % len(trace)] for index in range(count)]
+        headers = [HeaderColumn("trace", None, traces), HeaderColumn("type", value)][::order]
+        columns.headers = HeaderColumns(headers, count)
         assert b"".join(weave(columns)) == plain(columns), f"{count} records"
 
 
