@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class UniformSource(Protocol):
@@ -14,8 +13,7 @@ class UniformSource(Protocol):
         """Return a float between *a* and *b*."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(NamedTuple):
     """Waits of *initial_s*, then *multiplier* times more each, up to *max_s*; seconds.
 
     Every wait is spread by *jitter* (0.2: 20 % either way), so that clients that failed together do not

@@ -123,7 +123,7 @@ def quick(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) ->
     )
 
 
-@program.command(short_help="CPU per record over partitions and topics (a minute or two).")
+@program.command(short_help="CPU per record over partitions and topics (a few minutes).")
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results."
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioproducer.errors import ProducerError
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """One reason for many records: each gets an exception instance of its own, they share the cause.
 
     A shared instance would collect the tracebacks of all who await it.

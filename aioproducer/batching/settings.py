@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchingSettings:
+class BatchingSettings(NamedTuple):
     """Sizes in bytes, durations in seconds."""
 
     batch_bytes: int

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Protocol
 
@@ -179,7 +178,7 @@ class Settler:
         if not indices:
             return
         if batch.attempts:
-            batch.detach(waiter, replace(failure, possibly_persisted=True))
+            batch.detach(waiter, failure._replace(possibly_persisted=True))
             return  # the observer will hear what becomes of the record itself
         size = batch.size
         for run in batch.drop(indices):
@@ -193,7 +192,7 @@ class Settler:
         """Fail every record that has no outcome yet; return how many there were."""
         batches = tuple(self._accumulator.unresolved)
         for batch in batches:
-            self.give_up(batch, replace(failure, possibly_persisted=batch.possibly_persisted))
+            self.give_up(batch, failure._replace(possibly_persisted=batch.possibly_persisted))
         return sum(len(batch) for batch in batches)
 
     def _halfway(self, batch: Batch) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
@@ -28,14 +27,16 @@ Delay: TypeAlias = Callable[[int], float]
 """`Backoff.delay_s`: seconds to pause after failure number …, counted from 0."""
 
 
-@dataclass(slots=True, eq=False)
 class Pace:
     """When something may be asked for again; the first time that is at once."""
 
-    fruitless: int = 0
-    """How many requests in a row have not helped."""
-    fruitless_since: float = -inf
-    not_before: float = -inf
+    __slots__ = ("fruitless", "fruitless_since", "not_before")
+
+    def __init__(self) -> None:
+        self.fruitless = 0
+        """How many requests in a row have not helped."""
+        self.fruitless_since = -inf
+        self.not_before = -inf
 
     def helped(self, now: float) -> None:
         """Start anew."""
@@ -57,15 +58,17 @@ class Pace:
             self.not_before = max(self.not_before, now + OUTAGE_PAUSE_S)
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
 class Interest(Pace):
     """A topic in use."""
 
-    last_used: float
+    __slots__ = ("last_used",)
+
+    def __init__(self, last_used: float) -> None:
+        super().__init__()
+        self.last_used = last_used
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
+class _Drawn(NamedTuple):
     at: float
 
     def uniform(self, a: float, b: float, /) -> float:

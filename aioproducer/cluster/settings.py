@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioproducer.backoff import Backoff
 from aioproducer.net.dial import Address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataSettings:
+class MetadataSettings(NamedTuple):
     """Durations in seconds."""
 
     bootstrap: tuple[Address, ...]

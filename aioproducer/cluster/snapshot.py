@@ -14,9 +14,9 @@ to follow the right one again would be for ever.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from aioproducer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition, broker_error
@@ -59,8 +59,7 @@ class LeaderHint(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """A topic that was asked for."""
 
     name: str
@@ -70,12 +69,6 @@ class TopicInfo:
     """By number. Empty if the topic does not exist, or nothing is known of it yet."""
     error: type[BrokerError] | None = None
     """Why the last answer said nothing, or not everything, about the topic."""
-    available: tuple[int, ...] = field(init=False, compare=False)
-    """The partitions that have a leader."""
-
-    def __post_init__(self) -> None:
-        available = tuple(each.partition for each in self.partitions if each.leader != NO_LEADER)
-        object.__setattr__(self, "available", available)
 
     @property
     def leaders(self) -> tuple[int, ...]:
@@ -85,19 +78,18 @@ class TopicInfo:
     @property
     def leaderless(self) -> bool:
         """Whether there are partitions without a leader."""
-        return len(self.available) < len(self.partitions)
+        return any(each.leader == NO_LEADER for each in self.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """Brokers and topics at one moment."""
 
     version: int = 0
     """Counts the snapshots that differ from the one before."""
     cluster_id: str | None = None
     controller_id: int = -1
-    brokers: Mapping[int, Broker] = field(default_factory=dict)
-    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    brokers: Mapping[int, Broker] = MappingProxyType({})
+    topics: Mapping[str, TopicInfo] = MappingProxyType({})
     """Those in use, also those of which the last answer said that they do not exist."""
     fetched_at: float = float("-inf")
     """When the last complete answer came, in loop time."""
@@ -160,7 +152,7 @@ class Snapshot:
             fetched_at=now if complete else self.fetched_at,
         )
         if brokers is self.brokers and not after.changed_since(self):
-            return replace(after, version=self.version)
+            return after._replace(version=self.version)
         return after
 
     def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> Snapshot:
@@ -170,7 +162,7 @@ class Snapshot:
         for name, of_topic in groupby(sorted(hints), key=attrgetter("topic")):
             if name in topics:
                 topics[name] = _follow(topics[name], of_topic, brokers)
-        after = replace(self, version=self.version + 1, brokers=brokers, topics=topics)
+        after = self._replace(version=self.version + 1, brokers=brokers, topics=topics)
         return after if after.changed_since(self) else self
 
     def with_doubt(self, topic: str, partition: int, node_id: int) -> Snapshot:
@@ -183,8 +175,8 @@ class Snapshot:
             return self
         partitions = list(info.partitions)
         partitions[partition] = known._replace(leader_epoch=NO_EPOCH)
-        topics = {**self.topics, topic: replace(info, partitions=tuple(partitions))}
-        return replace(self, version=self.version + 1, topics=topics)
+        topics = {**self.topics, topic: info._replace(partitions=tuple(partitions))}
+        return self._replace(version=self.version + 1, topics=topics)
 
 
 def _merge(
@@ -201,7 +193,7 @@ def _merge(
             partitions = _newest(known.partitions, partitions, brokers)
         merged = TopicInfo(name, told.topic_id, partitions, error)
     elif known is not None:  # an error says nothing against what we know
-        merged = replace(_believe_only(known, brokers), error=error or LeaderNotAvailable)
+        merged = _believe_only(known, brokers)._replace(error=error or LeaderNotAvailable)
     else:
         merged = TopicInfo(name, told.topic_id, (), error or LeaderNotAvailable)
     return known if known is not None and merged == known else merged
@@ -244,7 +236,7 @@ def _believe_only(info: TopicInfo, brokers: Mapping[int, Broker]) -> TopicInfo:
     """Return *info* without leaders that are not among *brokers*; itself if there are none."""
     if all(each.leader in brokers or each.leader == NO_LEADER for each in info.partitions):
         return info
-    return replace(info, partitions=tuple(_led_by(each, brokers) for each in info.partitions))
+    return info._replace(partitions=tuple(_led_by(each, brokers) for each in info.partitions))
 
 
 def _led_by(partition: PartitionInfo, brokers: Mapping[int, Broker]) -> PartitionInfo:
@@ -262,5 +254,5 @@ def _follow(info: TopicInfo, hints: Iterable[LeaderHint], brokers: Mapping[int, 
         found = hint.leader_epoch == known.leader_epoch and known.leader == NO_LEADER
         if newer or found:
             partitions[hint.partition] = PartitionInfo(hint.partition, hint.leader, hint.leader_epoch)
-    merged = replace(info, partitions=tuple(partitions))
+    merged = info._replace(partitions=tuple(partitions))
     return info if merged == info else merged

@@ -6,14 +6,13 @@ from __future__ import annotations
 import itertools
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 _BOUNDS = {INT32_MAX: "2^31 - 1", INT64_MAX: "2^63 - 1"}
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?[0-9]{1,19}\.[0-9]{1,19}", re.ASCII)
+_INTEGER = r"[+-]?[0-9]{1,19}"
+_DECIMAL = r"[+-]?[0-9]{1,19}\.[0-9]{1,19}"
 _client_numbers = itertools.count(1)
 
 
@@ -45,15 +44,17 @@ class Kind(ABC):
         return ValueError(reason or f"expected {self.expected}")
 
 
-@dataclass(frozen=True)
 class Integer(Kind):
     """A whole number within Kafka's bounds for it."""
 
-    low: int
-    high: int = INT32_MAX
-    besides: int | None = None
-    """One more value, outside of the bounds, that Kafka gives a meaning of its own."""
-    unit: str = ""
+    def __init__(
+        self, low: int, high: int = INT32_MAX, *, besides: int | None = None, unit: str = ""
+    ) -> None:
+        """*besides* is one more value, outside of the bounds, that Kafka gives a meaning of its own."""
+        self.low = low
+        self.high = high
+        self.besides = besides
+        self.unit = unit
 
     @property
     def expected(self) -> str:
@@ -68,7 +69,7 @@ class Integer(Kind):
         return value
 
     def parse(self, text: str) -> object:
-        return int(text) if _INTEGER.fullmatch(text) else text
+        return int(text) if re.fullmatch(_INTEGER, text) else text
 
 
 def int_ms(low: int = 0) -> Integer:
@@ -81,12 +82,12 @@ def long_ms(low: int = 0) -> Integer:
     return Integer(low, INT64_MAX, unit="ms")
 
 
-@dataclass(frozen=True)
 class Number(Kind):
     """A number that need not be whole."""
 
-    low: int
-    unit: str = ""
+    def __init__(self, low: int, *, unit: str = "") -> None:
+        self.low = low
+        self.unit = unit
 
     @property
     def expected(self) -> str:
@@ -100,17 +101,17 @@ class Number(Kind):
         return value
 
     def parse(self, text: str) -> object:
-        if _INTEGER.fullmatch(text):
+        if re.fullmatch(_INTEGER, text):
             return int(text)
-        return float(text) if _DECIMAL.fullmatch(text) else text
+        return float(text) if re.fullmatch(_DECIMAL, text) else text
 
 
-@dataclass(frozen=True)
 class Flag(Kind):
     """Yes or no."""
 
-    optional: bool = False
-    """Whether None, "decide for me", is a third value."""
+    def __init__(self, *, optional: bool = False) -> None:
+        """With *optional*, None is a third value: "decide for me"."""
+        self.optional = optional
 
     @property
     def expected(self) -> str:
@@ -125,13 +126,13 @@ class Flag(Kind):
         return {"true": True, "false": False}.get(text.lower(), text)
 
 
-@dataclass(frozen=True)
 class Choice(Kind):
     """One of a few words, in any case."""
 
-    words: tuple[str, ...]
-    absent: str | None = None
-    """The word that None stands for, if it stands for any."""
+    def __init__(self, words: tuple[str, ...], *, absent: str | None = None) -> None:
+        """None stands for the word *absent*, if for any."""
+        self.words = words
+        self.absent = absent
 
     @property
     def expected(self) -> str:

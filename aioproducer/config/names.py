@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -116,7 +115,9 @@ def _unknown(name: str, dotted: str, known: Collection[str]) -> str:
         )
     if dotted.startswith(("sasl.", "ssl.")):
         return f"unknown option {name!r}; TLS and SASL are not supported yet by this version"
+    from difflib import get_close_matches  # noqa: PLC0415 - a start without mistakes needs none of it
+
     candidates = {each.replace("_", ".") for each in known} | WITHOUT_EFFECT | REFUSED.keys()
-    nearest = difflib.get_close_matches(dotted, sorted(candidates), n=1, cutoff=0.4)
+    nearest = get_close_matches(dotted, sorted(candidates), n=1, cutoff=0.4)
     hint = f"; did you mean {nearest[0].replace('.', separator)!r}?" if nearest else ""
     return f"unknown option {name!r}{hint}"

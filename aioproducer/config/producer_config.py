@@ -15,7 +15,6 @@ from aioproducer.cluster.settings import MetadataSettings
 from aioproducer.config.kinds import INT32_MAX
 from aioproducer.config.names import applied_options
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
-from aioproducer.config.properties import read_properties
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
@@ -85,6 +84,8 @@ class ProducerConfig(Options):
             ConfigError: as `from_mapping`; an escape in the text is malformed.
             OSError: the file cannot be read.
         """
+        from aioproducer.config.properties import read_properties  # noqa: PLC0415 - few have such files
+
         return cls.from_mapping(read_properties(source))
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from aioproducer.errors import ConfigError
 
@@ -31,7 +30,8 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
     if isinstance(source, str) and ("=" in source or _LINE.search(source)):
         text = source
     else:
-        content = Path(source).read_bytes()
+        with open(source, "rb") as file:  # noqa: PTH123 - pathlib would be imported for this alone
+            content = file.read()
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:

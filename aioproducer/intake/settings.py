@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioproducer.cluster.partitioner import Partitioner
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.serializers import Serializer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeSettings:
+class IntakeSettings(NamedTuple):
     """What happens to a record before it is appended. Durations in seconds."""
 
     key_serializer: Serializer | None

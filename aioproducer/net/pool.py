@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aioproducer.backoff import Backoff
@@ -24,15 +23,15 @@ STEADY_S: Final = 1.0
 """A connection that lasted so long was well: to lose it is news."""
 
 
-@dataclass(slots=True, eq=False)
 class _Node:
-    address: Address
-    connection: Connection | None = None
-    connecting: asyncio.Task[None] | None = None
-    failures: int = 0  # attempts in a row
-    next_attempt_at: float | None = None
-    last_error: ProducerError | None = None
-    trouble: Trouble = field(default_factory=Trouble)
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.connection: Connection | None = None
+        self.connecting: asyncio.Task[None] | None = None
+        self.failures = 0  # attempts in a row
+        self.next_attempt_at: float | None = None
+        self.last_error: ProducerError | None = None
+        self.trouble = Trouble()
 
     @property
     def is_connecting(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from aioproducer.backoff import Backoff
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings:
+class ConnectionSettings(NamedTuple):
     """Durations in seconds, sizes in bytes."""
 
     client_id: str | None
@@ -30,5 +30,5 @@ class ConnectionSettings:
     """SO_RCVBUF; -1 leaves it to the operating system."""
     max_response_bytes: int = 100 * 1024 * 1024
     """A frame that announces more than this is garbage, not an answer."""
-    version_caps: Mapping[int, int] = field(default_factory=dict)
+    version_caps: Mapping[int, int] = MappingProxyType({})
     """Per API key, the highest version to use although we know higher ones."""

@@ -7,7 +7,6 @@ anything bytes-like. Arrays of structs or strings are lists; arrays of fixed wid
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
 from typing import Any, Final, TypeVar, cast, overload
 
@@ -41,11 +40,14 @@ _USUAL_COUNTS = 8
 """Up to here arrays take a short cut: few partitions have as many replicas, and there are many partitions."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Fixed(WireType[T]):
     """Numbers, booleans, UUIDs: whatever one format of `struct` packs."""
 
-    zero: T
+    __slots__ = ("zero",)
+
+    def __init__(self, name: str, code: str, zero: T) -> None:
+        super().__init__(name, code=code)
+        self.zero = zero
 
     def default(self) -> T:
         return self.zero
@@ -70,14 +72,25 @@ class _Fixed(WireType[T]):
         return read
 
 
-@dataclass(frozen=True, slots=True)
 class _Sized(WireType[T]):
     """Strings and bytes: a classic and a compact form, either of which can say null."""
 
-    empty: T
-    writers: Mapping[tuple[bool, bool], Writer]
-    """By whether flexible and whether nullable."""
-    readers: Mapping[tuple[bool, bool], Reader]
+    __slots__ = ("empty", "readers", "writers")
+
+    def __init__(
+        self,
+        name: str,
+        empty: T,
+        writers: Mapping[tuple[bool, bool], Writer],
+        readers: Mapping[tuple[bool, bool], Reader],
+        *,
+        nullable: bool,
+    ) -> None:
+        """Writers and readers are those by whether flexible and whether nullable."""
+        super().__init__(name, nullable=nullable)
+        self.empty = empty
+        self.writers = writers
+        self.readers = readers
 
     def default(self) -> T:
         return self.empty
@@ -89,11 +102,14 @@ class _Sized(WireType[T]):
         return self.readers[flexible, nullable]
 
 
-@dataclass(frozen=True, slots=True)
 class _Array(WireType[T]):
     """An array of structs or strings, which may be null; Kafka has no arrays of arrays."""
 
-    item: WireType[Any]
+    __slots__ = ("item",)
+
+    def __init__(self, item: WireType[Any], *, nullable: bool = False) -> None:
+        super().__init__(f"[]{item.name}", nullable=nullable)
+        self.item = item
 
     def default(self) -> T:
         """Return an empty array: Kafka's default for nullable ones, too."""
@@ -132,11 +148,14 @@ class _Array(WireType[T]):
         return read
 
 
-@dataclass(frozen=True, slots=True)
 class _FixedArray(WireType[Sequence[T]]):
     """An array of items of fixed width, read and written at once."""
 
-    item: _Fixed[T]
+    __slots__ = ("item",)
+
+    def __init__(self, item: _Fixed[T]) -> None:
+        super().__init__(f"[]{item.name}")
+        self.item = item
 
     def default(self) -> Sequence[T]:
         return ()
@@ -182,11 +201,14 @@ def _null(name: str, pos: int) -> ProtocolError:
     return ProtocolError(f"a null {name} before byte {pos}, where the protocol has none")
 
 
-@dataclass(frozen=True, slots=True)
 class _Struct(WireType[T]):
     """A struct as an array's item or a tagged field. No API of ours has a nullable one."""
 
-    cls: type[T]
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type[T]) -> None:
+        super().__init__(cls.__name__)
+        self.cls = cls
 
     def default(self) -> T:
         return self.cls()
@@ -198,12 +220,12 @@ class _Struct(WireType[T]):
         return struct_reader(self.cls, version, flexible=flexible)
 
 
-BOOL: Final[_Fixed[bool]] = _Fixed("bool", nullable=False, code="?", zero=False)
-INT8: Final[_Fixed[int]] = _Fixed("int8", nullable=False, code="b", zero=0)
-INT16: Final[_Fixed[int]] = _Fixed("int16", nullable=False, code="h", zero=0)
-INT32: Final[_Fixed[int]] = _Fixed("int32", nullable=False, code="i", zero=0)
-INT64: Final[_Fixed[int]] = _Fixed("int64", nullable=False, code="q", zero=0)
-UUID: Final[_Fixed[bytes]] = _Fixed("uuid", nullable=False, code="16s", zero=bytes(16))
+BOOL: Final[_Fixed[bool]] = _Fixed("bool", "?", zero=False)
+INT8: Final[_Fixed[int]] = _Fixed("int8", "b", zero=0)
+INT16: Final[_Fixed[int]] = _Fixed("int16", "h", zero=0)
+INT32: Final[_Fixed[int]] = _Fixed("int32", "i", zero=0)
+INT64: Final[_Fixed[int]] = _Fixed("int64", "q", zero=0)
+UUID: Final[_Fixed[bytes]] = _Fixed("uuid", "16s", zero=bytes(16))
 
 _STRING_WRITERS: Final[Mapping[tuple[bool, bool], Writer]] = {
     (False, False): append_string,
@@ -217,15 +239,16 @@ _STRING_READERS: Final[Mapping[tuple[bool, bool], Reader]] = {
     (True, False): read_compact_string,
     (True, True): read_compact_nullable_string,
 }
-STRING: Final[_Sized[str]] = _Sized("string", False, "", "", _STRING_WRITERS, _STRING_READERS)
-NULLABLE_STRING: Final[_Sized[str | None]] = _Sized("string", True, "", "", _STRING_WRITERS, _STRING_READERS)
+STRING: Final[_Sized[str]] = _Sized("string", "", _STRING_WRITERS, _STRING_READERS, nullable=False)
+NULLABLE_STRING: Final[_Sized[str | None]] = _Sized(
+    "string", "", _STRING_WRITERS, _STRING_READERS, nullable=True
+)
 RECORDS: Final[_Sized[BytesLike | None]] = _Sized(
     "records",
-    nullable=True,
-    code="",
-    empty=None,
+    None,
     writers={(False, True): append_nullable_bytes, (True, True): append_compact_nullable_bytes},
     readers={(False, True): read_nullable_bytes, (True, True): read_compact_nullable_bytes},
+    nullable=True,
 )
 
 
@@ -236,16 +259,15 @@ def array_of(item: _Sized[T] | type[T]) -> WireType[list[T]]: ...
 def array_of(item: WireType[Any] | type[Any]) -> WireType[Any]:
     """Return the type of arrays of *item*, a struct or one of the types here."""
     if isinstance(item, _Fixed):
-        return _FixedArray(f"[]{item.name}", nullable=False, code="", item=item)
-    inner = item if isinstance(item, WireType) else struct_of(item)
-    return _Array(f"[]{inner.name}", nullable=False, code="", item=inner)
+        return _FixedArray(item)
+    return _Array(item if isinstance(item, WireType) else struct_of(item))
 
 
 def nullable_array_of(cls: type[T]) -> WireType[list[T] | None]:
     """Return the type of arrays of a struct that may be null."""
-    return _Array(f"[]{cls.__name__}", nullable=True, code="", item=struct_of(cls))
+    return _Array(struct_of(cls), nullable=True)
 
 
 def struct_of(cls: type[T]) -> WireType[T]:
     """Return the type of a single struct."""
-    return _Struct(cls.__name__, nullable=False, code="", cls=cls)
+    return _Struct(cls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioproducer.errors import (
     BrokerError,
@@ -17,45 +17,39 @@ from aioproducer.errors import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(NamedTuple):
     """It is in the log; -1 where the broker did not say."""
 
     base_offset: int
     log_append_time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(NamedTuple):
     """Send it again, in order, under the sequence it has."""
 
     error: BrokerError
 
 
-@dataclass(frozen=True, slots=True)
-class Restamp:
+class Restamp(NamedTuple):
     """Refused for its sequence: send it again under a new identity."""
 
     error: BrokerError
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """Refused for its size: send it again in parts."""
 
     error: BrokerError
 
 
-@dataclass(frozen=True, slots=True)
-class FailRecords:
+class FailRecords(NamedTuple):
     """Refused because of these records: fail them, send the others again."""
 
     error: BrokerError
     messages: Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(NamedTuple):
     """Failed for good."""
 
     error: BrokerError
@@ -64,8 +58,7 @@ class Fail:
 Verdict = Deliver | Retry | Restamp | Split | FailRecords | Fail
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What a verdict depends on besides the answer."""
 
     records: int

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import anyio
-import anyio.to_thread
+from typing import TYPE_CHECKING
 
 from aioproducer.batching.batch import Batch
 from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.encode import encode_batch, restamp
 from aioproducer.sender.settings import SenderSettings
+
+if TYPE_CHECKING:
+    from anyio import CapacityLimiter
 
 COMPRESS_OFF_LOOP_BYTES = 64 * 1024
 """From this many bytes on, compressing a request's batches is worth a trip to a worker thread: zstd
@@ -28,7 +29,7 @@ class Encoder:
 
     def __init__(self, settings: SenderSettings) -> None:
         self._codec = settings.codec
-        self._limiter = anyio.CapacityLimiter(COMPRESSION_THREADS)
+        self._limiter: CapacityLimiter | None = None
         self._compress = (
             None if settings.codec is Codec.NONE else compressor(settings.codec, settings.compression_level)
         )
@@ -45,6 +46,11 @@ class Encoder:
         Cancelled, it does not wait for the thread, which ends what it has begun.
         """
         if self.leaves_loop(batches):
+            # Imported when it is needed: that takes longer than all else between the start and the first record.
+            import anyio.to_thread  # noqa: PLC0415
+
+            if self._limiter is None:
+                self._limiter = anyio.CapacityLimiter(COMPRESSION_THREADS)
             return await anyio.to_thread.run_sync(self.encode_all, batches, limiter=self._limiter)
         return self.encode_all(batches)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioproducer.backoff import Backoff
 from aioproducer.records.compression import Codec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenderSettings:
+class SenderSettings(NamedTuple):
     """Durations in seconds."""
 
     acks: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 PATIENCE_S: Final = 180.0
@@ -17,8 +18,13 @@ class ChildFailedError(RuntimeError):
     """A run ended with no answer; the message is the last line of what it said."""
 
 
-def answer_of(module: str, arguments: Sequence[str]) -> str:
-    """Run `python -m MODULE ARGUMENTS`, and return the last line that it prints. Raises: ChildFailedError."""
+def answer_of(
+    module: str, arguments: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Run `python -m MODULE ARGUMENTS`, and return the last line that it prints. Raises: ChildFailedError.
+
+    Its environment is ours, but for what would slow it down, and with *variables*.
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-m", module, *arguments],
@@ -26,7 +32,7 @@ def answer_of(module: str, arguments: Sequence[str]) -> str:
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
-            env={name: value for name, value in os.environ.items() if name not in SLOWING},
+            env={name: value for name, value in os.environ.items() if name not in SLOWING} | dict(variables),
         )
     except subprocess.TimeoutExpired:
         raise ChildFailedError(f"no answer after {PATIENCE_S:.0f} s") from None

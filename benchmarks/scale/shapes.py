@@ -12,7 +12,7 @@ QUICK_SIZES: Final = {"partitions": (10, 1_000), "topics": (1, 500)}
 
 FEW: Final = 10
 RECORDS_A_BATCH: Final = 100
-LEAST_RECORDS: Final = 200_000
+LEAST_RECORDS: Final = 100_000
 """Of which the cost is taken at each size; every active partition has a batch of them, however many those are."""
 LEAST_BATCHES: Final = 20_000
 """The same, where a batch is one record."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
@@ -42,7 +41,7 @@ def cap(monkeypatch: pytest.MonkeyPatch) -> Cap:
 
     def cap(request_type: RequestType, version: int) -> None:
         def connection_settings(config: ProducerConfig) -> ConnectionSettings:
-            return replace(uncapped(config), version_caps={request_type.API_KEY: version})
+            return uncapped(config)._replace(version_caps={request_type.API_KEY: version})
 
         monkeypatch.setattr(ProducerConfig, "connection_settings", connection_settings)
 

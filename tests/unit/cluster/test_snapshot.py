@@ -75,12 +75,11 @@ class TestLeader:
     def test_that_is_not_among_the_brokers_is_none(self, leader: int) -> None:
         known = after(NOTHING, topic("orders", leader, 2))
         assert leaders(known, "orders") == [NO_LEADER, 2]
-        assert known.topics["orders"].available == (1,)
         assert known.topics["orders"].leaderless
 
     def test_there_is_for_each_partition(self) -> None:
         info = after(NOTHING, topic("orders", 1, 2)).topics["orders"]
-        assert info.available == (0, 1)
+        assert info.leaders == (1, 2)
         assert not info.leaderless
 
     def test_whose_broker_is_gone_is_gone_from_topics_that_were_not_asked_for_too(self) -> None:
@@ -168,7 +167,7 @@ class TestTopicError:
     def test_does_not_hide_the_partitions_told_with_it(self) -> None:
         info = after(NOTHING, topic("orders", 1, error=ReplicaNotAvailable)).topics["orders"]
         assert info.error is ReplicaNotAvailable
-        assert info.available == (0,)
+        assert info.leaders == (1,)
 
     def test_that_the_topic_does_not_exist_removes_its_partitions(self) -> None:
         known = after(NOTHING, topic("orders", (1, 5)))

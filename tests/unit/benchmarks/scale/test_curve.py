@@ -28,4 +28,4 @@ def test_a_curve_has_a_point_for_each_size() -> None:
     assert [size for size, _ in run.series] == [10, 20]
     assert all(cost > 0 for _, cost in run.series)
     assert run.figures["growth"] >= 1
-    assert run.sent == 2 * 1_100
+    assert run.sent == curve.TURNS * 2 * 1_100

@@ -23,8 +23,8 @@ def test_how_many_partitions_are_active(what: str, shape: Shape, size: int, acti
 
 
 def test_every_size_gets_as_many_records_and_each_partition_a_batch_at_least() -> None:
-    assert Point("partitions", Shape.ALL, 10).rounds() == 200
+    assert Point("partitions", Shape.ALL, 10).rounds() == 100
     assert Point("partitions", Shape.ALL, 10_000).rounds() == 1
-    assert Point("partitions", Shape.TEN, 10_000).rounds() == 200
+    assert Point("partitions", Shape.TEN, 10_000).rounds() == 100
     assert Point("partitions", Shape.SINGLE, 10).rounds() == 2_000
     assert Point("partitions", Shape.ALL, 10).rounds(1_001) == 2
