@@ -27,9 +27,13 @@ class TurnClock:
 
     def now_ms(self) -> int:
         """Return the time of this turn."""
+        return self.known_ms or self.read()
+
+    def read(self) -> int:
+        """Return the time of now, which is that of this turn from here on."""
         if not self.known_ms:
-            self.known_ms = wall_ms()
             self._loop.call_soon(self.forget)
+        self.known_ms = wall_ms()
         return self.known_ms
 
     def forget(self) -> None:

@@ -174,17 +174,17 @@ class Engine:
         if task is self._sending and task.cancelled():  # the event loop is going down without a close
             cause: BaseException = asyncio.CancelledError()
             failure = Failure(ProducerClosed, "the event loop of the producer is going down")
-            self.pool.abort(ConnectionFailed("the event loop of the producer is going down"))
+            going_down = ConnectionFailed("the event loop of the producer is going down")
+            self.pool.abort(going_down)
+            self.refresher.abort(going_down)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s.crashed", which, exc_info=error)
             cause = error
             failure = Failure(ProducerError, f"the {which} task has died of a bug: {error!r}", cause=error)
         else:
             return
-        try:
-            self.fail_everything(failure)
-        finally:
-            self._on_crash(cause)
+        self._on_crash(cause)  # first: an interceptor that hears of failures may want to send
+        self.fail_everything(failure)
         if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()
             self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
 

@@ -75,6 +75,7 @@ class Settler:
         self._accumulator.unresolved.pop(batch, None)
         self._accumulator.deadlines.discard(batch, batch.deadline)
         self._reject(batch, failure)
+        self._accumulator.wake()  # it may have been the last that a sender waits for which is to end
 
     def retry(self, batch: Batch, at: float) -> None:
         """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
@@ -181,10 +182,11 @@ class Settler:
             batch.detach(waiter, failure._replace(possibly_persisted=True))
             return  # the observer will hear what becomes of the record itself
         size = batch.size
-        for run in batch.drop(indices):
-            run.fail(failure)
-        self._observer.failed(batch, len(indices), failure)
+        dropped = batch.drop(indices)
         self._accumulator.memory.give_back(size - batch.size)
+        for run in dropped:
+            run.fail(failure)
+        self._observer.failed(batch, len(indices), failure)  # an interceptor may append to this very batch
         if not len(batch):
             self.fail(batch, failure)
 

@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 from aioproducer.cluster.settings import MetadataSettings
-from aioproducer.cluster.snapshot import Snapshot
+from aioproducer.cluster.snapshot import NO_EPOCH, Snapshot
 
 SHORTEST_PAUSE_S: Final = 0.01
 """Not even a retry backoff of 0 makes this a busy loop."""
@@ -152,7 +152,7 @@ class Agenda:
         self, plan: Plan, before: Snapshot, after: Snapshot, waiting: Collection[str], now: float
     ) -> None:
         """Note what the answer to *plan* made of *before*; somebody still waits for the topics *waiting*."""
-        changed = after.changed_since(before)
+        changed = {each for each in after.changed_since(before) if _is_news(each, before, after)}
         delay_s = self._draw_delay()
         for topic in plan.topics:
             interest = self._interests[topic]
@@ -171,7 +171,7 @@ class Agenda:
                 interest.did_not_help(now, delay_s)
         if plan.complete:
             self._expires_at = now + self._settings.max_age_s
-            if after.version != before.version:
+            if changed or after.brokers is not before.brokers:
                 self._all.helped(now)
             else:
                 self._all.did_not_help(now, delay_s)
@@ -208,3 +208,15 @@ class Agenda:
     def _begin_anew_after_calm(self, pace: Pace, now: float) -> None:
         if now > pace.not_before + self._settings.backoff.max_s:
             pace.fruitless = 0
+
+
+def _is_news(topic: str, before: Snapshot, after: Snapshot) -> bool:
+    """Whether an answer changed what was known of *topic* by more than the epoch of a leader that was in doubt."""
+    one, other = before.topics.get(topic), after.topics.get(topic)
+    if one is None or other is None or len(one.partitions) != len(other.partitions):
+        return True
+    confirmed = tuple(
+        new if old == new._replace(leader_epoch=NO_EPOCH) else old
+        for old, new in zip(one.partitions, other.partitions, strict=True)
+    )
+    return one._replace(partitions=confirmed) != other

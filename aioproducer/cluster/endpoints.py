@@ -35,5 +35,11 @@ async def open_to_any(address: Address, open_connection: OpenConnection, *, dead
         )
         opened.remove(winner)
     finally:
-        await close_all(*opened)
+        for each in opened:
+            each.close()  # before anything is waited for: cancelled meanwhile, nobody gets the winner either
+        try:
+            await close_all(*opened)
+        except BaseException:
+            await close_all(winner)
+            raise
     return winner

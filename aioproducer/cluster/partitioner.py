@@ -42,6 +42,16 @@ class ColumnPartitioner(Partitioner, Protocol):
         """Return what `partition` would return for each of *keys*."""
 
 
+def chooses_columns(partitioner: Partitioner) -> bool:
+    """Whether `partition_column` speaks for *partitioner*: not if a subclass has a `partition` of its own."""
+    for each in type(partitioner).__mro__:
+        if "partition_column" in vars(each):
+            return True
+        if "partition" in vars(each):
+            return False
+    return False
+
+
 class Murmur2Partitioner:
     """Kafka's default: by murmur2 of the key, where the JVM client would put it; without a key, sticky."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from math import isinf
 from typing import TypeAlias
@@ -72,6 +72,10 @@ class Refresher:
         """Keep the snapshot up to date from now on, in a task that `close` ends."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioproducer metadata")
         return self._task
+
+    def abort(self, cause: ProducerError) -> None:
+        """Close what it opened, without waiting for anything: the event loop is going down."""
+        self._source.abort(cause)
 
     async def close(self) -> None:
         """End the task, close what it opened, and fail whoever still waits with ProducerClosed."""
@@ -137,10 +141,11 @@ class Refresher:
         """Follow what an answer to a produce request says about new leaders, and where they are (KIP-951)."""
         self._install(self.snapshot.with_leader_hints(hints, endpoints))
 
-    def doubt_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Note that a node refused a partition as if it did not lead it: the next answer is believed, whatever it is."""
-        self._install(self.snapshot.with_doubt(topic, partition, node_id))
-        self.request_refresh([topic])
+    def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
+        """Note that a node *refused* partitions, by topic, as if it did not lead them: the next answer is believed."""
+        for topic, partitions in refused.items():
+            self.snapshot = self.snapshot.with_doubts(topic, partitions, node_id)
+        self.request_refresh(refused)
 
     def connected(self, node_id: int) -> None:
         """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""

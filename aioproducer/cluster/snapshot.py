@@ -165,18 +165,22 @@ class Snapshot(NamedTuple):
         after = self._replace(version=self.version + 1, brokers=brokers, topics=topics)
         return after if after.changed_since(self) else self
 
-    def with_doubt(self, topic: str, partition: int, node_id: int) -> Snapshot:
-        """Return what is known after *node_id* has said that it does not lead the partition."""
+    def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> Snapshot:
+        """Return what is known after *node_id* has said that it does not lead the partitions *doubted*.
+
+        The version stays: who leads what is the same, but for what will be believed.
+        """
         info = self.topics.get(topic)
-        if info is None or not partition < len(info.partitions):
-            return self
-        known = info.partitions[partition]
-        if known.leader != node_id or known.leader_epoch == NO_EPOCH:
+        if info is None:
             return self
         partitions = list(info.partitions)
-        partitions[partition] = known._replace(leader_epoch=NO_EPOCH)
+        for partition in doubted:
+            if 0 <= partition < len(partitions) and partitions[partition].leader == node_id:
+                partitions[partition] = partitions[partition]._replace(leader_epoch=NO_EPOCH)
+        if tuple(partitions) == info.partitions:
+            return self
         topics = {**self.topics, topic: info._replace(partitions=tuple(partitions))}
-        return self._replace(version=self.version + 1, topics=topics)
+        return self._replace(topics=topics)
 
 
 def _merge(

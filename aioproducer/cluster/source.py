@@ -130,6 +130,11 @@ class MetadataSource:
         """Note that the pool has a connection less, or an attempt has failed."""
         self._wake()
 
+    def abort(self, cause: ProducerError) -> None:
+        """Close what was opened here without waiting for anything."""
+        if self._spare is not None:
+            self._spare.close(cause)
+
     async def close(self) -> None:
         """Close what was opened here."""
         spare, self._spare = self._spare, None

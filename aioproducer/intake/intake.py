@@ -184,7 +184,7 @@ class Intake:
             key=key if self.settings.key_serializer is not None else as_bytes("key", key),
             partition=None if partition is None else check_partition("partition", partition),
             headers=as_headers("headers", headers),
-            timestamp_ms=self._accumulator.clock.now_ms()
+            timestamp_ms=self._accumulator.clock.read()
             if timestamp_ms is None
             else check_timestamp("timestamp_ms", timestamp_ms),
             ready=None,
@@ -318,7 +318,7 @@ class Intake:
         partitioner, count = cast("ColumnPartitioner", self._partitioner), len(queues.leaders)
         try:
             chosen = partitioner.partition_column(queues.name, keys, count, queues.available)
-            different = set(chosen)
+            different = set(map(index, set(chosen)))
             valid = len(chosen) == len(keys) and 0 <= min(different) <= max(different) < count
         except Exception as error:
             raise ProducerError(f"the partitioner failed for records of {queues.name!r}: {error}") from error

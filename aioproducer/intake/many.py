@@ -14,7 +14,7 @@ from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.rows import Rows
 from aioproducer.batching.runs import SendManyCall
 from aioproducer.batching.settler import Settler
-from aioproducer.cluster.partitioner import ColumnPartitioner
+from aioproducer.cluster.partitioner import chooses_columns
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.pending import Pending
@@ -38,7 +38,7 @@ class ManyIntake:
         self._accumulator = accumulator
         self._settler = settler
         self._partitioner = intake.settings.partitioner
-        self._chooses_columns = isinstance(self._partitioner, ColumnPartitioner)
+        self._chooses_columns = chooses_columns(self._partitioner)
 
     async def send(self, rows: Rows, timeout_s: float | None) -> SendManyResult:
         """Append all of *rows* and wait for their outcomes.

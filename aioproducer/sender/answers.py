@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 
 from aioproducer.batching.batch import Batch
@@ -49,6 +50,7 @@ class AnswerHandler:
                 answers[topic.name, partition.index] = partition
         if any(partition.error_code for partition in answers.values()):
             self._follow_leaders(answer)
+            self._doubt_leader(connection, answer)
         missing = []
         for batch in batches:
             of_batch = answers.pop((batch.queue.topic, batch.queue.partition), None)
@@ -82,6 +84,16 @@ class AnswerHandler:
             ]
             self._refresher.take_leader_hints(hints, endpoints)
 
+    def _doubt_leader(self, connection: Connection, answer: ProduceResponse) -> None:
+        """Pass on which partitions the broker refused as one does that does not lead them."""
+        refused: defaultdict[str, list[int]] = defaultdict(list)
+        for topic in answer.responses:
+            for each in topic.partition_responses:
+                if each.error_code and broker_error(each.error_code).stale_metadata:
+                    refused[topic.name].append(each.index)
+        if refused:
+            self._refresher.doubt_leader(connection.node_id, refused)
+
     def _settle(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
         if not answer.error_code:
             self._settler.deliver(batch, answer.base_offset, answer.log_append_time_ms)
@@ -114,8 +126,6 @@ class AnswerHandler:
             case outcomes.Deliver(base_offset, log_append_time_ms):
                 settler.deliver(batch, base_offset, log_append_time_ms)
             case outcomes.Retry(error):
-                if error.stale_metadata:
-                    self._refresher.doubt_leader(batch.queue.topic, batch.queue.partition, connection.node_id)
                 self._retry(batch, error)
             case outcomes.Restamp(error):
                 log.warning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -54,6 +55,9 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
         """What went wrong beside `run`: in a task or a callback of ours."""
+        self._in_flight: Counter[Connection] = Counter()
+        """Our requests without an answer. Others use the connections, too: theirs hold up nothing, since the end
+        of those would ring nobody."""
         self._preparing: dict[int, asyncio.Task[None]] = {}
         """Nodes whose next request is being encoded off the loop, or taken by the socket: until it is
         written they get no other, so that requests leave in the order of the drain."""
@@ -154,7 +158,7 @@ class Sender:
     def _may_send(self, node_id: int, connection: Connection) -> bool:
         return (
             node_id not in self._preparing
-            and connection.in_flight < self._settings.max_in_flight
+            and self._in_flight[connection] < self._settings.max_in_flight
             and not connection.closed  # the write before may have shown that it is
         )
 
@@ -194,6 +198,7 @@ class Sender:
                 connection.write_only(request)
             else:
                 connection.call(request, partial(self._answered, connection, batches))
+                self._in_flight[connection] += 1
         except UnsupportedVersion as error:
             for batch in batches:
                 batch.unanswered = False
@@ -209,6 +214,9 @@ class Sender:
         self, connection: Connection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
     ) -> None:
         """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
+        self._in_flight[connection] -= 1
+        if not self._in_flight[connection]:
+            del self._in_flight[connection]
         try:
             self._answers.take(connection, batches, answer)
         except Exception as bug:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, cast
 
@@ -111,7 +111,7 @@ class FakeRefresher:
     def request_refresh(self, topics: Collection[str]) -> None:
         pass
 
-    def doubt_leader(self, topic: str, partition: int, node_id: int) -> None:
+    def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
         pass
 
 

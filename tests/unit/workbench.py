@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -171,8 +171,8 @@ class FakeRefresher:
     snapshot: Snapshot = field(default_factory=Snapshot)
     refreshes: list[frozenset[str] | None] = field(default_factory=list)
     """The topics of each `request_refresh`; None: all."""
-    doubted: list[tuple[str, int, int]] = field(default_factory=list)
-    """The topic, the partition and the node of each `doubt_leader`."""
+    doubted: list[tuple[int, dict[str, list[int]]]] = field(default_factory=list)
+    """The node of each `doubt_leader`, and what it refused."""
     touched: list[str] = field(default_factory=list)
     hints: list[tuple[list[LeaderHint], list[Broker]]] = field(default_factory=list)
     asked: list[tuple[str, bool, asyncio.Future[TopicInfo]]] = field(default_factory=list)
@@ -192,8 +192,8 @@ class FakeRefresher:
     def request_refresh(self, topics: Iterable[str] | None = None) -> None:
         self.refreshes.append(None if topics is None else frozenset(topics))
 
-    def doubt_leader(self, topic: str, partition: int, node_id: int) -> None:
-        self.doubted.append((topic, partition, node_id))
+    def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
+        self.doubted.append((node_id, {topic: list(each) for topic, each in refused.items()}))
 
     def touch(self, topic: str) -> None:
         self.touched.append(topic)

@@ -594,7 +594,7 @@ class TestLeaderHint:
             setup.cluster.has(topic("orders", (1, 1)))
             await setup.knowing("orders")
             setup.refresher.take_leader_hints([LeaderHint("orders", 0, 2, 1_000)])
-            setup.refresher.doubt_leader("orders", 0, 2)
+            setup.refresher.doubt_leader(2, {"orders": [0]})
             await asyncio.sleep(1.0)
             assert setup.snapshot.topics["orders"].leaders == (1,)
 

@@ -267,23 +267,24 @@ class TestLeaderHint:
 
     def test_that_was_wrong_is_forgotten_once_its_node_says_so(self) -> None:
         """Its epoch may never come: nothing else would ever be believed."""
-        known = after(NOTHING, topic("orders", (1, 5))).with_leader_hints([hint(0, 2, 1_000)], ())
-        doubted = known.with_doubt("orders", 0, 2)
-        assert leaders(doubted, "orders") == [2]
-        assert doubted.changed_since(known) == {"orders"}
-        assert leaders(after(doubted, topic("orders", (1, 5))), "orders") == [1]
-        assert leaders(doubted.with_leader_hints([hint(0, 1, 5)], ()), "orders") == [1]
+        known = after(NOTHING, topic("orders", (1, 5), (1, 5))).with_leader_hints([hint(0, 2, 1_000)], ())
+        doubted = known.with_doubts("orders", [0], 2)
+        assert leaders(doubted, "orders") == [2, 1]
+        assert doubted.version == known.version
+        assert leaders(after(doubted, topic("orders", (1, 5), (1, 4))), "orders") == [1, 1]
+        assert leaders(doubted.with_leader_hints([hint(0, 1, 5)], ()), "orders") == [1, 1]
 
     @pytest.mark.parametrize(
-        ("name", "partition", "node_id"), [("orders", 0, 2), ("orders", 1, 1), ("no", 0, 1)]
+        ("name", "partitions", "node_id"),
+        [("orders", [0], 2), ("orders", [1], 1), ("orders", [-1], 1), ("orders", [], 1), ("no", [0], 1)],
     )
-    def test_is_not_doubted_for_what_others_say(self, name: str, partition: int, node_id: int) -> None:
+    def test_is_not_doubted_for_what_others_say(self, name: str, partitions: list[int], node_id: int) -> None:
         known = after(NOTHING, topic("orders", (1, 5)))
-        assert known.with_doubt(name, partition, node_id) is known
+        assert known.with_doubts(name, partitions, node_id) is known
 
     def test_is_doubted_once(self) -> None:
-        doubted = after(NOTHING, topic("orders", (1, 5))).with_doubt("orders", 0, 1)
-        assert doubted.with_doubt("orders", 0, 1) is doubted
+        doubted = after(NOTHING, topic("orders", (1, 5))).with_doubts("orders", [0], 1)
+        assert doubted.with_doubts("orders", [0], 1) is doubted
 
     def test_outlives_an_answer_from_a_broker_that_lags(self) -> None:
         hinted = after(NOTHING, topic("orders", (1, 5))).with_leader_hints([hint(0, 2, 6)], ())

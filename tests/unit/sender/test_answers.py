@@ -143,10 +143,12 @@ class TestRetried:
     @pytest.mark.parametrize("kind", [NotLeaderOrFollower, KafkaStorageError])
     @in_virtual_time
     async def test_a_leader_that_is_none_is_doubted(self, kind: type[BrokerError]) -> None:
-        bench = Bench()
-        batch, _ = bench.sent()
-        bench.refuse(batch, kind)
-        assert bench.refresher.doubted == [(TOPIC, 0, NODE)]
+        bench = Bench(partitions=3)
+        bench.recognise(3)
+        batches = [bench.fill(b"x", partition=partition) for partition in range(3)]
+        assert bench.drain() == batches
+        bench.take(batches, refused(kind), accepted(0, 1), refused(kind, 2))
+        assert bench.refresher.doubted == [(NODE, {TOPIC: [0, 2]})]
 
     @pytest.mark.parametrize(
         ("kind", "uncertain"), [(NotEnoughReplicas, False), (CorruptMessage, False), (RequestTimedOut, True)]
