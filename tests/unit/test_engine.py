@@ -222,6 +222,8 @@ class TestCrash:
             await asyncio.wait([running.engine._sending])
             await settle()
             assert [type(error) for error in running.crashes] == [asyncio.CancelledError]
+            await asyncio.sleep(1)
+            assert not any(broker._connections for broker in running.cluster._brokers.values())
 
 
 class TestDegraded:

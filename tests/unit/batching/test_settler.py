@@ -147,7 +147,9 @@ async def test_a_batch_that_fails_before_it_was_sent_breaks_no_sequence() -> Non
 async def test_abandoned_records_fail_but_hold_memory_and_sequence_until_the_answer() -> None:
     bench = Workbench()
     batch, futures = bench.sent()
+    wakes = bench.wakes
     bench.settler.abandon(batch, LATE)
+    assert bench.wakes == wakes + 1  # a sender that is to end may wait for nothing else
     assert errors(futures) == [DeliveryTimeout]
     assert bench.witness.failures == [(batch, 1, LATE)]
     assert bench.accumulator.idle

@@ -10,6 +10,7 @@ from aioproducer.cluster import endpoints as endpoints_module
 from aioproducer.cluster.endpoints import open_to_any
 from aioproducer.cluster.source import CONNECT_STAGGER_S
 from aioproducer.errors import ConnectionFailed
+from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.cluster.fakes import LATENCY_S, FakeCluster, FakeConnection, address_of, now
@@ -105,3 +106,29 @@ async def test_cancelling_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     await asyncio.wait([opening])
     assert cluster.open_connections == []
     assert len(asyncio.all_tasks()) == 1
+
+
+@in_virtual_time
+async def test_cancelled_while_it_closes_who_lost_it_closes_the_winner_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stands_for(monkeypatch, 1, 2)
+    cluster = FakeCluster()
+    cluster.closing_s = 5.0
+    opened: list[FakeConnection] = []
+    together = asyncio.Event()
+
+    async def open_connection(address: Address) -> Connection:
+        connection = await cluster.open(address)
+        opened.append(cast("FakeConnection", connection))
+        await together.wait()
+        return connection
+
+    opening = asyncio.create_task(open_to_any(NAME, open_connection, deadline=60.0))
+    await asyncio.sleep(1.0)
+    together.set()
+    await asyncio.sleep(1.0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert [each.closed for each in opened] == [True, True]

@@ -14,6 +14,7 @@ from aioproducer.cluster.partitioner import (
     Partitioner,
     RoundRobinPartitioner,
     as_partitioner,
+    chooses_columns,
 )
 
 ALL = (0, 1, 2, 3, 4, 5)
@@ -55,9 +56,28 @@ def test_a_column_of_keys_goes_where_each_of_them_goes() -> None:
     ]
 
 
-@pytest.mark.parametrize("partitioner", [Murmur3Partitioner(), RoundRobinPartitioner()])
-def test_others_are_asked_key_by_key(partitioner: Partitioner) -> None:
-    assert not isinstance(partitioner, ColumnPartitioner)
+class OfItsOwn(Murmur2Partitioner):
+    def partition(self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]) -> int:
+        return 0
+
+
+class OfItsOwnInColumnsToo(OfItsOwn):
+    def partition_column(self, topic: str, keys: Sequence[bytes], *_: object) -> Sequence[int]:
+        return [0] * len(keys)
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "in_columns"),
+    [
+        (Murmur2Partitioner(), True),
+        (OfItsOwn(), False),
+        (OfItsOwnInColumnsToo(), True),
+        (Murmur3Partitioner(), False),
+        (RoundRobinPartitioner(), False),
+    ],
+)
+def test_columns_are_for_who_says_what_each_key_would_get(partitioner: Partitioner, in_columns: bool) -> None:
+    assert chooses_columns(partitioner) is in_columns
 
 
 def test_murmur3_is_unsigned_and_not_kafkas() -> None:

@@ -306,11 +306,11 @@ class TestRecordsThatFail:
 
     @pytest.mark.parametrize(
         "chosen",
-        [[0, 2], [0, -1], [0], [0, 0, 0], LookupError("no")],
-        ids=["high", "low", "few", "many", "error"],
+        [[0, 2], [0, -1], [0], [0, 0, 0], [0, 0.5], LookupError("no")],
+        ids=["high", "low", "few", "many", "no integer", "error"],
     )
     @in_virtual_time
-    async def test_all_fail_if_a_partitioner_of_columns_does(self, chosen: list[int] | Exception) -> None:
+    async def test_all_fail_if_a_partitioner_of_columns_does(self, chosen: list[Any] | Exception) -> None:
         class Odd(Murmur2Partitioner):
             def partition_column(self, *_: object) -> Sequence[int]:
                 if isinstance(chosen, Exception):

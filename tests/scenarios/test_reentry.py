@@ -1,0 +1,118 @@
+"""User code that is called by the producer and calls it; and what nobody but the sender may hold up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer import (
+    DeliveryTimeout,
+    Interceptor,
+    Murmur2Partitioner,
+    NotLeaderOrFollower,
+    Producer,
+    ProducerClosed,
+    ProducerError,
+    RecordMetadata,
+    TopicPartition,
+)
+from aioproducer.sender.loop import Sender
+from tests.scenarios.story import TOPIC, now, producing, story
+
+
+class SendsAgain(Interceptor):
+    """Sends another record for each that failed, from within the call that tells of the failure."""
+
+    producer: Producer
+    refused: ProducerClosed | None = None
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+    ) -> None:
+        if error is not None:
+            try:
+                _ = self.producer.send_nowait(TOPIC, b"again")
+            except ProducerClosed as closed:
+                self.refused = closed
+
+
+@story
+async def test_a_record_sent_for_one_that_is_taken_out_of_its_batch_costs_its_memory_once() -> None:
+    again = SendsAgain()
+    async with producing(linger_ms=2_000, interceptors=[again]) as (producer, _):
+        again.producer = producer
+        await producer.send(TOPIC, b"known")
+        staying = await producer.enqueue(TOPIC, b"keeps the batch")
+        with pytest.raises(DeliveryTimeout):
+            await producer.send(TOPIC, b"too late", timeout_s=0.5)
+        await producer.flush()
+        assert (await staying).offset >= 0
+        assert producer.metrics()["producer"]["buffer_used_bytes"] == 0
+
+
+@story
+async def test_a_crashed_producer_takes_nothing_from_who_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = SendsAgain()
+    async with producing(linger_ms=1_000, interceptors=[again]) as (producer, _):
+        again.producer = producer
+        await producer.send(TOPIC, b"known")
+        failing = producer.send_nowait(TOPIC, b"fails")
+
+        def bug(_: Sender) -> None:
+            raise LookupError("a bug")
+
+        monkeypatch.setattr(Sender, "_turn", bug)
+        with pytest.raises(ProducerError, match="a bug"):
+            await failing
+        assert again.refused is not None
+
+
+@story
+async def test_a_question_for_metadata_does_not_use_up_the_one_request_in_flight() -> None:
+    options: dict[str, Any] = {"max_in_flight_requests_per_connection": 1, "metadata_max_age_ms": 5_000}
+    async with producing(linger_ms=0, **options) as (producer, cluster):
+        await producer.send(TOPIC, b"first")
+        rule = cluster.on("metadata", times=1).delay(0.5)
+        await rule.happened()
+        asked_at = now()
+        await producer.send(TOPIC, b"second")
+        assert now() - asked_at < 1.0
+
+
+@story
+async def test_many_partitions_that_are_refused_ask_for_metadata_no_more_often_than_one() -> None:
+    async with producing(linger_ms=0, partitions=20) as (producer, cluster):
+        await producer.send(TOPIC, b"first")
+        asked = cluster.request_count("metadata")
+        rule = cluster.on("produce", times=None).answer(NotLeaderOrFollower)
+        futures = [await producer.enqueue(TOPIC, b"v", partition=each) for each in range(20)]
+        await asyncio.sleep(20)
+        assert cluster.request_count("metadata") - asked <= 60
+        rule.remove()
+        await asyncio.gather(*futures)
+
+
+@story
+async def test_closing_ends_with_the_last_outcome_and_not_with_the_last_answer() -> None:
+    async with producing(linger_ms=0, delivery_timeout_ms=31_000) as (producer, cluster):
+        await producer.send(TOPIC, b"first")
+        cluster.on("produce", times=None).drop()
+        future = producer.send_nowait(TOPIC, b"never answered")
+        began_at = now()
+        await producer.close(600)
+        assert now() - began_at < 31.2
+        assert isinstance(future.exception(), DeliveryTimeout)
+
+
+@story
+async def test_a_partitioner_derived_from_ours_is_asked_by_every_way_to_send() -> None:
+    class Last(Murmur2Partitioner):
+        def partition(self, topic: str, key: bytes | None, count: int, available: object) -> int:
+            return count - 1
+
+    async with producing(partitioner=Last(), partitions=4) as (producer, _):
+        one = await producer.send(TOPIC, b"v", key=b"k")
+        many = await producer.send_many(TOPIC, [b"v"], keys=[b"k"])
+        assert (one.partition, many.partition(0)) == (3, 3)
