@@ -170,14 +170,14 @@ class PartitionQueue:
         """Let those of `retrying` that are surely not in the log get new sequences: the ones they have lead nowhere.
 
         Sent again under those, a broker that knows nothing of the identity would take them before what has
-        to come first.
+        to come first. A sequence that is given up here is a hole as well, for what was sent behind it.
         """
-        hole = self.sequences.hole
         retrying, self.retrying = self.retrying, []
         for batch in retrying:
-            if batch.uncertain and (hole is None or batch.order < hole):
+            if batch.uncertain and not self.sequences.behind_hole(batch.order):
                 self.retrying.append(batch)
                 continue
+            self.sequences.break_off(batch.order)
             batch.move(BatchState.SEALED)
             batch.stamp = None
             batch.uncertain = False

@@ -62,6 +62,10 @@ class PartitionSequences:
         if hole is not None and (self.hole is None or hole < self.hole):
             self.hole = hole
 
+    def behind_hole(self, order: tuple[int, ...]) -> bool:
+        """Whether a batch in place *order* is surely not in the log, because one before it is not."""
+        return self.hole is not None and self.hole < order
+
     def acknowledge(self, stamp: Stamp) -> None:
         """The leader has appended the batch that carries *stamp*."""
         self.recognised |= stamp.identity == self._identity

@@ -152,6 +152,8 @@ class World:
         self.calls: dict[SendManyCall, Sequence[bytes]] = {}
         self.unsure: set[bytes] = set()
         """Was in a request of which the producer cannot know what became."""
+        self.doubtful: set[PartitionQueue] = set()
+        """Those where a record has failed that may be in the log: nobody can know whether that left a gap."""
         self.told: Counter[str] = Counter()
         """How many outcomes the observer heard of."""
         # The sender.
@@ -174,6 +176,7 @@ class World:
     def failed(self, batch: Batch, count: int, failure: Failure) -> None:
         self.told["failed"] += count
         if failure.possibly_persisted:
+            self.doubtful.add(batch.queue)
             assert batch.unanswered or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
         if self.heals:
             assert not issubclass(failure.kind, FATAL_ONLY_BY_MISTAKE), f"{failure} of {batch}"

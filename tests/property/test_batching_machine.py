@@ -261,21 +261,24 @@ class BatchingMachine(RuleBasedStateMachine):
             assert checks.is_delivered(batch), f"{batch!r} was not delivered"
 
     def certain_batches(self) -> list[Batch]:
-        """Return the batches that have time left, and nothing uncertain before or behind them.
-
-        One that is too large and with a broker may be told first that this one is not the leader: after
-        that it may be in the log, and must not be split.
-        """
+        """Return the batches that have time left, in partitions where no failure leaves a doubt, now or later."""
         soon = self.loop.time() + DELIVERY_TIMEOUT_S / 3
         return [
             batch
             for queue in self.world.queues
-            if not any(each.uncertain for each in checks.everywhere(queue))
+            if queue not in self.world.doubtful
+            and not any(self.may_be_told_so_too_late(each) for each in checks.everywhere(queue))
             for batch in checks.everywhere(queue)
-            if batch.deadline > soon
-            and batch.state is not BatchState.ABANDONED
-            and not (batch.state is BatchState.IN_FLIGHT and len(batch) > MAX_RECORDS[queue.partition])
+            if batch.deadline > soon and batch.state is not BatchState.ABANDONED
         ]
+
+    def may_be_told_so_too_late(self, batch: Batch) -> bool:
+        """Whether *batch* is too large, and may be told first that this broker is not the leader.
+
+        After that it may be in the log and must not be split: it fails, and leaves a doubt.
+        """
+        too_large = len(batch) > MAX_RECORDS[batch.queue.partition]
+        return too_large and (batch.uncertain or batch.state is BatchState.IN_FLIGHT)
 
     def take_a_step(self) -> None:
         world = self.world

@@ -161,9 +161,10 @@ def test_a_partition_that_was_written_to_takes_its_identity_with_it_when_it_reti
 def test_the_first_hole_counts_until_the_identity_is_left(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    assert sequences.hole is None
+    assert not sequences.behind_hole((4,))
     for place in ((3,), None, (2, 1), (2, 2)):
         sequences.break_off(place)
     assert sequences.hole == (2, 1)
+    assert [sequences.behind_hole(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
     assert settled(sequences, keeper)
     assert sequences.hole is None
