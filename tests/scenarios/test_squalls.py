@@ -1,0 +1,101 @@
+"""A pipelined stream while brokers answer one thing after the other: once that is over, everything is delivered."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from aioproducer import Producer, RecordMetadata
+from aioproducer.errors import (
+    BrokerError,
+    CorruptMessage,
+    InvalidProducerEpoch,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    RequestTimedOut,
+    UnknownProducerId,
+    UnknownTopicOrPartition,
+)
+from aioproducer.testing import Cluster
+from aioproducer.testing.faults import Rule
+from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values
+
+PARTITIONS = 2
+SQUALL_S = 2.0
+AT_ONCE = 4
+RECOVERY_S = 1.0
+REFUSALS: list[type[BrokerError]] = [
+    CorruptMessage,
+    UnknownTopicOrPartition,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    KafkaStorageError,
+    OutOfOrderSequenceNumber,
+    InvalidProducerEpoch,
+    UnknownProducerId,
+]
+AFTER_THE_APPEND: list[type[BrokerError]] = [
+    RequestTimedOut,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+]
+
+
+async def send_steadily(producer: Producer, until: float) -> int:
+    """Send a record to each partition every few milliseconds; return how many each got, all acknowledged."""
+    sent: list[asyncio.Future[RecordMetadata]] = []
+    while now() < until:
+        for partition in range(PARTITIONS):
+            value = b"%06d" % (len(sent) // PARTITIONS)
+            sent.append(producer.send_nowait(TOPIC, value, partition=partition))
+        await asyncio.sleep(0.003)
+    ended = now()
+    await asyncio.gather(*sent)
+    assert now() - ended < RECOVERY_S
+    return len(sent) // PARTITIONS
+
+
+async def blow(cluster: Cluster, chance: random.Random, until: float) -> None:
+    """Let some answers be refusals, before or after the append; now and then a leader moves, a connection breaks."""
+    rules: list[Rule] = []
+    while now() < until:
+        rules = [rule for rule in rules if not rule.is_spent()]
+        if len(rules) < AT_ONCE and chance.random() < 0.5:
+            after = chance.random() < 0.2
+            refusal = chance.choice(AFTER_THE_APPEND if after else REFUSALS)
+            rule = cluster.on("produce", topic=TOPIC, after=chance.randrange(4))
+            rules.append(rule.answer(refusal, before_append=not after))
+        if chance.random() < 0.01:
+            cluster.move_leader(TOPIC, chance.randrange(PARTITIONS), to_broker=chance.randint(1, 3))
+        if chance.random() < 0.01:
+            cluster.disconnect(chance.randint(1, 3))
+        await asyncio.sleep(0.002)
+    for rule in rules:
+        rule.remove()
+
+
+@pytest.mark.parametrize("seed", [*range(15), 41, 87, 96])
+@story
+async def test_after_a_squall_everything_is_delivered_once_and_in_order(seed: int) -> None:
+    random.seed(seed)
+    chance = random.Random(seed)
+    async with (
+        open_cluster(brokers=3, partitions=PARTITIONS, latency_s=0.01) as cluster,
+        Producer(
+            cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=50, retry_backoff_max_ms=100
+        ) as producer,
+    ):
+        await producer.send_many(TOPIC, [b""] * PARTITIONS, partitions=range(PARTITIONS))
+        end = now() + SQUALL_S
+        squall = asyncio.create_task(blow(cluster, chance, end))
+        count = await send_steadily(producer, end + 0.001)
+        await squall
+        for partition in range(PARTITIONS):
+            assert values(cluster, partition) == [b"", *(b"%06d" % number for number in range(count))]
