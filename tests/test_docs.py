@@ -17,6 +17,7 @@ from aioproducer.errors import (
     BrokerError,
     ConfigError,
     DuplicateSequenceNumber,
+    SendManyError,
 )
 from aioproducer.sender import outcomes
 from aioproducer.testing import ThreadedCluster
@@ -84,8 +85,8 @@ def error_class(name: str) -> type[Exception]:
 
 
 ERRORS = {
-    error_class(name): (retried, persisted, advice)
-    for named, _, retried, persisted, advice in cells_of_errors()
+    error_class(name): (retried, persisted, retriable, advice)
+    for named, _, retried, persisted, retriable, advice in cells_of_errors()
     for name in re.findall(r"`(\w+)`", named)
 }
 BROKER_ERRORS = [kind for kind in ERRORS if issubclass(kind, BrokerError) and kind is not BrokerError]
@@ -116,16 +117,23 @@ def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[Bro
         uncertain=False,
         last_attempt=False,
     )
-    retried, persisted, _ = ERRORS[kind]
+    retried, persisted, _, _ = ERRORS[kind]
     assert retried == SAID_OF[type(outcomes.judge(kind("no"), standing, {0: "bad"}))]
     if kind is not DuplicateSequenceNumber:
         assert persisted == ("no" if kind.definitely_refused else "maybe")
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_the_table_of_errors_advises_to_send_again_what_is_retriable(kind: type[Exception]) -> None:
-    *_, advice = ERRORS[kind]
-    assert advice.startswith("send it again") == getattr(kind, "retriable", False)
+def test_the_table_of_errors_tells_what_is_retriable_and_advises_to_send_it_again(
+    kind: type[Exception],
+) -> None:
+    *_, said, advice = ERRORS[kind]
+    retriable = getattr(kind, "retriable", False)
+    assert advice.startswith("send it again") == retriable
+    if kind is SendManyError:
+        assert said == "if any of them is"
+    else:
+        assert said == ("yes" if retriable else "no")
 
 
 def test_promises_are_shown_by_tests_that_exist() -> None:

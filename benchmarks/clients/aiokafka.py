@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable
-from itertools import repeat
 from typing import Any, ClassVar
 
-from benchmarks.clients.base import Client
+from benchmarks.clients.base import Client, rows
+from benchmarks.clients.options import options
 from benchmarks.payload import Window
 from benchmarks.settings import Work
 
@@ -22,18 +22,8 @@ class Aiokafka(Client):
         """Connect."""
         from aiokafka import AIOKafkaProducer
 
-        settings = self.settings
-        options: dict[str, Any] = {}
-        if settings.compression != "none":
-            options["compression_type"] = settings.compression
-        if not settings.own_defaults:
-            options |= {
-                "acks": "all",
-                "enable_idempotence": True,
-                "max_batch_size": settings.batch_bytes,
-                "linger_ms": settings.linger_ms,
-            }
-        self._producer = AIOKafkaProducer(bootstrap_servers=self.servers, **options)
+        given = options(self.settings, batch_size="max_batch_size")
+        self._producer = AIOKafkaProducer(bootstrap_servers=self.servers, **given)
         await self._producer.start()
 
     async def close(self) -> None:
@@ -56,10 +46,7 @@ class Aiokafka(Client):
         if window.keys is None and window.headers is None:
             futures = [await send(topic, value) for value in window.values]
         else:
-            rows = zip(
-                window.values, window.keys or repeat(None), window.headers or repeat(None), strict=False
-            )
-            futures = [await send(topic, value, key, headers=headers) for value, key, headers in rows]
+            futures = [await send(topic, value, key, headers=headers) for value, key, headers in rows(window)]
         for future in futures:
             await future
 

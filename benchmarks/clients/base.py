@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import Future
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, ClassVar
 
-from benchmarks.payload import Window
+from benchmarks.payload import Header, Window
 from benchmarks.settings import Settings, Work
 
 
@@ -53,3 +54,8 @@ class Client(ABC):
 
     async def settle(self) -> None:  # noqa: B027 - for many there is nothing to do
         """Wait for what `bulk` has left open."""
+
+
+def rows(window: Window) -> Iterable[tuple[bytes, bytes | None, Sequence[Header] | None]]:
+    """Return the value, key and headers of each record."""
+    return zip(window.values, window.keys or repeat(None), window.headers or repeat(None), strict=False)

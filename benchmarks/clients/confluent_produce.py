@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any, ClassVar
 
-from benchmarks.clients.base import Client
+from benchmarks.clients.base import Client, rows
 from benchmarks.clients.confluent import FULL_POLL_S, configuration, flush
 from benchmarks.payload import Window
 from benchmarks.settings import Work
@@ -42,10 +41,7 @@ class ConfluentProduce(Client):
                 except BufferError:
                     self._insist(value)
         else:
-            rows = zip(
-                window.values, window.keys or repeat(None), window.headers or repeat(None), strict=False
-            )
-            for value, key, headers in rows:
+            for value, key, headers in rows(window):
                 try:
                     produce(topic, value, key, headers=headers)  # type: ignore[arg-type] # a list, to mypy any sequence
                 except BufferError:

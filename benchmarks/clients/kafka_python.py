@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from benchmarks.clients.base import Client
+from benchmarks.clients.options import options
 from benchmarks.payload import Window
 from benchmarks.settings import Work
 
@@ -21,18 +22,7 @@ class KafkaPython(Client):
         """Connect."""
         from kafka import KafkaProducer
 
-        settings = self.settings
-        options: dict[str, Any] = {}
-        if settings.compression != "none":
-            options["compression_type"] = settings.compression
-        if not settings.own_defaults:
-            options |= {
-                "acks": "all",
-                "enable_idempotence": True,
-                "batch_size": settings.batch_bytes,
-                "linger_ms": settings.linger_ms,
-            }
-        self._producer = KafkaProducer(bootstrap_servers=self.servers, **options)
+        self._producer = KafkaProducer(bootstrap_servers=self.servers, **options(self.settings))
 
     async def close(self) -> None:
         """End it."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Any, ClassVar
 
 from benchmarks.clients.base import Client
+from benchmarks.clients.options import options
 from benchmarks.payload import Window
 from benchmarks.settings import Work
 
@@ -22,16 +23,8 @@ class Aioproducer(Client):
         from aioproducer import Producer
         from aioproducer.config import ProducerConfig
 
-        settings = self.settings
-        options: dict[str, Any] = {"compression_type": settings.compression}
-        if not settings.own_defaults:
-            options |= {
-                "acks": "all",
-                "enable_idempotence": True,
-                "batch_size": settings.batch_bytes,
-                "linger_ms": settings.linger_ms,
-            }
-        self._producer = Producer.from_config(ProducerConfig(bootstrap_servers=self.servers, **options))
+        config = ProducerConfig(bootstrap_servers=self.servers, **options(self.settings))
+        self._producer = Producer.from_config(config)
         await self._producer.start()
 
     async def close(self) -> None:

@@ -26,9 +26,8 @@ def value_of(task: int, number: int) -> bytes:
 
 async def enqueue_all(producer: Producer, topic: str, task: int) -> Written:
     """Keys on every other record: sticky and keyed records share partitions."""
-    asyncio.get_running_loop().set_debug(
-        False
-    )  # it notes for every Future where it was made, at ten times the cost
+    # Debug mode notes for every Future where it was made, at ten times the cost.
+    asyncio.get_running_loop().set_debug(False)
     values = [value_of(task, number) for number in range(RECORDS_PER_TASK)]
     futures = [
         await producer.enqueue(topic, value, b"key-%d" % (number % 97) if number % 2 else None)

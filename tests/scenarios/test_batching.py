@@ -93,10 +93,12 @@ class TestRequests:
 
     @story
     async def test_a_batch_that_is_larger_goes_alone(self) -> None:
-        async with producing(partitions=3, max_request_size=1_000, batch_size=3_000, linger_ms=500) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            partitions=3,
+            max_request_size=1_000,
+            batch_size=3_000,
+            linger_ms=500,
+        ) as (producer, cluster):
             requests = cluster.on("produce", topic=TOPIC, times=None)
             for _ in range(6):
                 _ = producer.send_nowait(TOPIC, b"x" * 300, partition=1)
@@ -108,10 +110,12 @@ class TestRequests:
 
     @story
     async def test_every_partition_has_its_turn(self) -> None:
-        async with producing(partitions=3, batch_size=0, linger_ms=500, max_request_size=250) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            partitions=3,
+            batch_size=0,
+            linger_ms=500,
+            max_request_size=250,
+        ) as (producer, cluster):
             for partition in range(3):
                 for _ in range(20):
                     _ = producer.send_nowait(TOPIC, b"x" * 100, partition=partition)
@@ -175,10 +179,12 @@ class TestStickiness:
 
     @story
     async def test_partitions_without_a_leader_are_passed_over(self) -> None:
-        async with producing(brokers=2, partitions=2, linger_ms=0, metadata_max_age_ms=1_000) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            brokers=2,
+            partitions=2,
+            linger_ms=0,
+            metadata_max_age_ms=1_000,
+        ) as (producer, cluster):
             await cluster.stop_broker(2)
             await asyncio.sleep(3)
             sent = [await producer.send(TOPIC, b"v") for _ in range(10)]
@@ -186,10 +192,12 @@ class TestStickiness:
 
     @story
     async def test_keys_stay_where_they_are_meanwhile(self) -> None:
-        async with producing(brokers=2, partitions=2, linger_ms=0, metadata_max_age_ms=1_000) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            brokers=2,
+            partitions=2,
+            linger_ms=0,
+            metadata_max_age_ms=1_000,
+        ) as (producer, cluster):
             before = {key: (await producer.send(TOPIC, b"v", b"%d" % key)).partition for key in range(10)}
             await cluster.stop_broker(2)
             await asyncio.sleep(3)

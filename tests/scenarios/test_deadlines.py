@@ -67,10 +67,11 @@ async def test_a_record_in_flight_expires_and_may_be_in_the_log() -> None:
 
 @story
 async def test_a_record_in_backoff_expires_and_tells_the_last_error() -> None:
-    async with producing(**OPTIONS, retry_backoff_ms=2_000, retry_backoff_max_ms=5_000) as (
-        producer,
-        cluster,
-    ):
+    async with producing(
+        **OPTIONS,
+        retry_backoff_ms=2_000,
+        retry_backoff_max_ms=5_000,
+    ) as (producer, cluster):
         cluster.on("produce", topic=TOPIC, times=None).answer(NotEnoughReplicas)
         began_at = now()
         error = await expires(producer.send_nowait(TOPIC, b"v"), began_at)
@@ -152,10 +153,11 @@ async def test_an_abandoned_batch_does_not_desynchronise_the_sequences() -> None
 
 @story
 async def test_the_request_timeout_is_the_connections_and_the_record_goes_on() -> None:
-    async with producing(request_timeout_ms=1_000, delivery_timeout_ms=60_000, linger_ms=0) as (
-        producer,
-        cluster,
-    ):
+    async with producing(
+        request_timeout_ms=1_000,
+        delivery_timeout_ms=60_000,
+        linger_ms=0,
+    ) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).drop()
         began_at = now()
         sent = await producer.send(TOPIC, b"v")
@@ -165,10 +167,13 @@ async def test_the_request_timeout_is_the_connections_and_the_record_goes_on() -
 
 @story
 async def test_everything_is_settled_in_time_while_a_broker_is_away_for_good() -> None:
-    async with producing(brokers=2, partitions=2, **OPTIONS, buffer_memory=3_000, max_block_ms=10_000) as (
-        producer,
-        cluster,
-    ):
+    async with producing(
+        brokers=2,
+        partitions=2,
+        **OPTIONS,
+        buffer_memory=3_000,
+        max_block_ms=10_000,
+    ) as (producer, cluster):
         await cluster.stop_broker(2)
         sending = []
         for number in range(60):

@@ -133,7 +133,7 @@ class TestABug:
                 flushing = asyncio.create_task(producer.flush())
                 outcomes = await asyncio.gather(*waiting, flushing, return_exceptions=True)
             assert now() == began_at
-            assert "sender.crashed" in caplog.text
+            assert "task.crashed task=sender" in caplog.text
             errors = [each for each in outcomes[:4] if isinstance(each, ProducerError)]
             assert len(errors) == 4
             for error in errors[:3]:

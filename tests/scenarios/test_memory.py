@@ -79,10 +79,12 @@ async def test_a_waiter_that_is_cancelled_leaves_no_hole() -> None:
 
 @story
 async def test_metadata_and_memory_together_take_max_block_at_most() -> None:
-    async with producing(brokers=2, buffer_memory=1_000, max_block_ms=2_000, linger_ms=0) as (
-        producer,
-        cluster,
-    ):
+    async with producing(
+        brokers=2,
+        buffer_memory=1_000,
+        max_block_ms=2_000,
+        linger_ms=0,
+    ) as (producer, cluster):
         _ = await fill(producer, cluster, for_s=10.0)
         cluster.on("metadata", topic="slow").delay(0.9)
         began_at = now()
@@ -105,10 +107,12 @@ async def test_metadata_that_does_not_come_in_time_is_a_metadata_timeout() -> No
 
 @story
 async def test_with_max_block_zero_nothing_is_waited_for() -> None:
-    async with producing(acquainted=False, max_block_ms=0, buffer_memory=1_000, linger_ms=0) as (
-        producer,
-        cluster,
-    ):
+    async with producing(
+        acquainted=False,
+        max_block_ms=0,
+        buffer_memory=1_000,
+        linger_ms=0,
+    ) as (producer, cluster):
         with pytest.raises(MetadataTimeout):
             await producer.send(TOPIC, b"not known yet")
         await asyncio.sleep(0.1)
@@ -133,10 +137,11 @@ async def test_what_waits_for_memory_makes_the_others_go_without_lingering() -> 
 
 @story
 async def test_memory_comes_back_whatever_becomes_of_the_records() -> None:
-    async with producing(buffer_memory=10_000, delivery_timeout_ms=2_000, request_timeout_ms=1_000) as (
-        producer,
-        cluster,
-    ):
+    async with producing(
+        buffer_memory=10_000,
+        delivery_timeout_ms=2_000,
+        request_timeout_ms=1_000,
+    ) as (producer, cluster):
         await producer.send(TOPIC, b"delivered")
         cluster.on("produce").answer(87)
         with pytest.raises(ProducerError):

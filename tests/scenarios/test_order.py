@@ -16,10 +16,11 @@ class TestWhileACallWaits:
     async def test_later_calls_for_the_topic_queue_behind_it(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC).delay(0.5)
-            sending = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(10)]
-            sending.append(asyncio.create_task(producer.send_many(TOPIC, [b"many"])))  # type: ignore[arg-type]
-            sending.append(asyncio.create_task(producer.send(TOPIC, b"last")))
-            await asyncio.gather(*sending)
+            await asyncio.gather(
+                *(producer.send(TOPIC, b"%d" % number) for number in range(10)),
+                producer.send_many(TOPIC, [b"many"]),
+                producer.send(TOPIC, b"last"),
+            )
             assert values(cluster) == [*(b"%d" % number for number in range(10)), b"many", b"last"]
 
     @story
@@ -29,7 +30,7 @@ class TestWhileACallWaits:
             first = producer.send_nowait(TOPIC, b"1" * 700)
             waiting = asyncio.create_task(producer.send(TOPIC, b"2" * 700))
             await settle()
-            with pytest.raises(BufferFull, match="1 earlier calls for 'orders' are waiting"):
+            with pytest.raises(BufferFull, match="behind 1 earlier call for 'orders'"):
                 _ = producer.send_nowait(TOPIC, b"3")
             await first
             await waiting
@@ -161,10 +162,12 @@ class TestWithoutIdempotence:
 
     @story
     async def test_other_partitions_are_in_flight_beside_it(self) -> None:
-        async with producing(brokers=2, partitions=2, enable_idempotence=False, linger_ms=0) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            brokers=2,
+            partitions=2,
+            enable_idempotence=False,
+            linger_ms=0,
+        ) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, partition=0).delay(1.0)
             slow = producer.send_nowait(TOPIC, b"slow", partition=0)
             await producer.send(TOPIC, b"quick", partition=1)

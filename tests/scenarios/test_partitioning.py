@@ -83,10 +83,11 @@ class TestPartitioners:
     @pytest.mark.parametrize("chosen", [-1, 3, None, "0"])
     @story
     async def test_one_that_fails_or_chooses_nonsense_fails_the_call(self, chosen: Any) -> None:
-        async with producing(acquainted=False, partitions=3, partitioner=lambda *_: chosen) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            acquainted=False,
+            partitions=3,
+            partitioner=lambda *_: chosen,
+        ) as (producer, cluster):
             for _ in range(2):
                 with pytest.raises(
                     ProducerError, match="the partitioner failed for a record of 'orders'"

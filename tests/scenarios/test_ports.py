@@ -119,13 +119,12 @@ async def test_one_such_port_among_the_bootstrap_servers_is_no_hindrance() -> No
 
 
 @story
-async def test_a_broker_that_becomes_one_is_tried_again_until_the_deadline_and_then_called_by_its_name() -> (
-    None
-):
-    async with producing(delivery_timeout_ms=5_000, request_timeout_ms=1_000, linger_ms=0) as (
-        producer,
-        cluster,
-    ):
+async def test_a_broker_that_becomes_one_is_tried_until_the_deadline_and_then_called_by_its_name() -> None:
+    async with producing(
+        delivery_timeout_ms=5_000,
+        request_timeout_ms=1_000,
+        linger_ms=0,
+    ) as (producer, cluster):
         await producer.send(TOPIC, b"before")
         page = b"HTTP/1.1 400 Bad Request\r\n\r\n"
         rule = cluster.on("api_versions", times=None).rewrite(lambda _: page)

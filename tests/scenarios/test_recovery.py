@@ -6,9 +6,21 @@ import asyncio
 
 import pytest
 
-from aioproducer import DeliveryTimeout, TopicAuthorizationFailed
+from aioproducer import DeliveryTimeout, Producer, RecordMetadata, TopicAuthorizationFailed
+from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber
 from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+
+IMPATIENT: ProducerOptions = {"retry_backoff_max_ms": 100, "reconnect_backoff_max_ms": 100}
+
+
+async def one_by_one(producer: Producer, count: int) -> list[asyncio.Future[RecordMetadata]]:
+    """Send numbers, each in a batch and a request of its own."""
+    futures = []
+    for number in range(count):
+        futures.append(producer.send_nowait(TOPIC, b"%d" % number))
+        await settle()
+    return futures
 
 
 class TestIdleTopics:
@@ -62,10 +74,7 @@ class TestSequences:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"first")
             cluster.on("produce", topic=TOPIC, after=1).answer(TopicAuthorizationFailed)
-            futures = []
-            for number in range(5):
-                futures.append(producer.send_nowait(TOPIC, b"%d" % number))
-                await settle()
+            futures = await one_by_one(producer, 5)
             await producer.flush()
             assert [type(future.exception()) for future in futures].count(TopicAuthorizationFailed) == 1
             assert values(cluster) == [b"first", b"0", b"2", b"3", b"4"]
@@ -94,10 +103,7 @@ class TestSequences:
         async with producing(linger_ms=0) as (producer, cluster):
             await producer.send(TOPIC, b"a")
             cluster.on("produce", topic=TOPIC, times=5).answer(OutOfOrderSequenceNumber)
-            futures = []
-            for number in range(5):
-                futures.append(producer.send_nowait(TOPIC, b"%d" % number))
-                await settle()
+            futures = await one_by_one(producer, 5)
             assert [(await future).offset for future in futures] == [1, 2, 3, 4, 5]
             assert values(cluster)[1:] == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -125,8 +131,7 @@ class TestBrokers:
     async def test_a_broker_that_is_away_for_a_while_costs_time_and_no_records(
         self, *, failover: bool
     ) -> None:
-        options = {"retry_backoff_max_ms": 100, "reconnect_backoff_max_ms": 100}
-        async with producing(brokers=3, partitions=3, linger_ms=0, **options) as (producer, cluster):  # type: ignore[arg-type]
+        async with producing(brokers=3, partitions=3, linger_ms=0, **IMPATIENT) as (producer, cluster):
             sending = []
             for number in range(60):
                 if number == 10:
@@ -146,8 +151,7 @@ class TestBrokers:
 
     @story
     async def test_all_brokers_away_for_a_while_cost_time_and_no_records(self) -> None:
-        options = {"retry_backoff_max_ms": 100, "reconnect_backoff_max_ms": 100}
-        async with producing(brokers=2, partitions=2, linger_ms=0, **options) as (producer, cluster):  # type: ignore[arg-type]
+        async with producing(brokers=2, partitions=2, linger_ms=0, **IMPATIENT) as (producer, cluster):
             for node_id in (1, 2):
                 await cluster.stop_broker(node_id)
             sending = [
@@ -165,11 +169,11 @@ class TestBrokers:
     @story
     async def test_a_frozen_broker_holds_up_its_own_partitions_only(self) -> None:
         async with producing(
-            brokers=2, partitions=2, delivery_timeout_ms=5_000, request_timeout_ms=2_000
-        ) as (
-            producer,
-            cluster,
-        ):
+            brokers=2,
+            partitions=2,
+            delivery_timeout_ms=5_000,
+            request_timeout_ms=2_000,
+        ) as (producer, cluster):
             cluster.freeze_broker(1)
             stuck = asyncio.create_task(producer.send(TOPIC, b"v", partition=0))
             for _ in range(20):

@@ -102,10 +102,12 @@ class TestResult:
 class TestOrder:
     @story
     async def test_it_is_that_of_the_values_within_each_partition(self) -> None:
-        async with producing(brokers=3, partitions=3, batch_size=500, buffer_memory=20_000) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            brokers=3,
+            partitions=3,
+            batch_size=500,
+            buffer_memory=20_000,
+        ) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=3).answer(NotEnoughReplicas)
             sent = [b"%05d" % number for number in range(5_000)]
             keys = [b"k%d" % (number % 7) if number % 3 else None for number in range(5_000)]
@@ -237,10 +239,11 @@ class TestUserCode:
 
     @story
     async def test_an_unserializable_or_oversized_record_fails_alone(self) -> None:
-        async with producing(acquainted=False, value_serializer=str.encode, max_request_size=1_000) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            acquainted=False,
+            value_serializer=str.encode,
+            max_request_size=1_000,
+        ) as (producer, cluster):
             error = await fails(producer, ["a", 5, "x" * 1_000, "d"])
             failures = {position: type(each) for position, each in error.result.failures.items()}
             assert failures == {1: SerializationError, 2: RecordTooLarge}

@@ -11,6 +11,7 @@ import pytest
 import uvloop
 
 from aioproducer import ConnectionFailed, Producer, ProducerClosed
+from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower
 from aioproducer.testing import Cluster
 
@@ -68,8 +69,8 @@ async def test_many_tasks_at_once(cluster: Cluster) -> None:
 
 @on_each_loop
 async def test_large_batches_compressed_in_threads_stay_in_order(cluster: Cluster) -> None:
-    options = {"compression_type": "gzip", "batch_size": 300_000, "linger_ms": 0}
-    async with Producer(cluster.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
+    options: ProducerOptions = {"compression_type": "gzip", "batch_size": 300_000, "linger_ms": 0}
+    async with Producer(cluster.bootstrap_servers, **options) as producer:
         futures = [
             await producer.enqueue(TOPIC, b"%03d" % number * 3_000, partition=1) for number in range(100)
         ]

@@ -253,9 +253,8 @@ async def test_what_must_hold_whatever_happens(seed: int) -> None:
         async with storm.producer:
             await storm.rage()
             if seed % 4 == 0:
-                await asyncio.sleep(
-                    0.000_1
-                )  # off the beat: what times out in that very moment would be counted
+                # off the beat: what times out in that very moment would be counted
+                await asyncio.sleep(0.000_1)
                 storm.failed_by_close = await storm.producer.close(storm.one_of(0, 0.05, 1))
             await storm.calm_down()
             if seed % 4:

@@ -73,10 +73,10 @@ class TestInterceptors:
     @story
     async def test_they_are_called_in_order_and_hear_how_each_record_ended(self) -> None:
         witness = Witness()
-        async with producing(interceptors=[Stamp("a"), witness, Stamp("b")], linger_ms=100) as (
-            producer,
-            cluster,
-        ):
+        async with producing(
+            interceptors=[Stamp("a"), witness, Stamp("b")],
+            linger_ms=100,
+        ) as (producer, cluster):
             cluster.on("produce", topic=TOPIC, after=1).answer(TopicAuthorizationFailed)
             sent = await producer.send(TOPIC, b"good")
             with pytest.raises(TopicAuthorizationFailed) as raised:

@@ -17,6 +17,7 @@ from aioproducer.interceptors import InterceptorChain
 from aioproducer.net.dial import Address
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time
+from tests.unit.workbench import settle
 
 CLOSED = Failure(ProducerClosed, "closed")
 
@@ -60,11 +61,6 @@ async def started(**options: Any) -> AsyncIterator[Bench]:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
-
-
-async def settle() -> None:
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 class TestStart:

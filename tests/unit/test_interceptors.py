@@ -47,9 +47,12 @@ class Listening:
         self.heard: list[object] = []
 
     def on_acknowledgement(
-        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
     ) -> None:
-        self.heard.append((metadata, error, record))
+        self.heard.append((metadata, error, topic_partition))
 
     def close(self) -> None:
         self.heard.append("closed")

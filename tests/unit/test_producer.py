@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,23 +12,18 @@ from aioproducer import (
     BufferFull,
     ConfigError,
     ConnectionFailed,
-    Interceptor,
     MetadataTimeout,
     MetadataUnavailable,
     Producer,
     ProducerClosed,
     ProducerConfig,
-    ProducerError,
     SendManyError,
     State,
     TopicAuthorizationFailed,
     WrongLoop,
 )
-from aioproducer.sender.loop import Sender
-from aioproducer.testing import Cluster, in_virtual_time
-
-TOPIC = "orders"
-SERVERS = "localhost:9092"
+from aioproducer.testing import in_virtual_time
+from tests.unit.producer_bench import SERVERS, TOPIC, cluster, now, started
 
 CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
     lambda producer: producer.send(TOPIC, b"v"),
@@ -41,35 +35,6 @@ CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
     lambda producer: producer.partitions_for(TOPIC),
 ]
 """The calls that wait, but for close()."""
-
-
-class Spy(Interceptor):
-    def __init__(self) -> None:
-        self.closed = 0
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-@asynccontextmanager
-async def cluster(**options: Any) -> AsyncIterator[Cluster]:
-    async with Cluster(topics={TOPIC: 2}, transport="memory", **options) as cluster:
-        yield cluster
-
-
-@asynccontextmanager
-async def started(**options: Any) -> AsyncIterator[tuple[Producer, Cluster]]:
-    async with cluster() as broker, Producer(broker.bootstrap_servers, **options) as producer:
-        yield producer, broker
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-async def settle() -> None:
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 class TestConstruction:
@@ -279,157 +244,6 @@ class TestSending:
         assert metrics["topics"][TOPIC]["records_delivered"] == 1
         assert set(metrics["nodes"]) == {1}
         assert producer.metrics()["producer"]["records_delivered"] == 1, "they survive the end"
-
-
-class TestClose:
-    @in_virtual_time
-    async def test_of_one_that_was_never_started(self) -> None:
-        producer = Producer(SERVERS)
-        assert await producer.close() == 0
-        assert await producer.close() == 0
-        assert producer.state == "closed"
-
-    @in_virtual_time
-    async def test_it_sends_what_was_appended(self) -> None:
-        async with started(linger_ms=1_000) as (producer, _):
-            future = await producer.enqueue(TOPIC, b"v")
-            assert await producer.close() == 0
-            assert future.result().offset == 0
-            assert await producer.close() == 0
-
-    @pytest.mark.parametrize("timeout_s", [0, 2])
-    @in_virtual_time
-    async def test_what_has_no_outcome_in_time_fails(self, timeout_s: float) -> None:
-        async with started() as (producer, broker):
-            await producer.send(TOPIC, b"v")
-            broker.freeze_broker(1)
-            futures = [await producer.enqueue(TOPIC, b"v") for _ in range(3)]
-            began_at = now()
-            assert await producer.close(timeout_s) == 3
-            assert now() - began_at == timeout_s
-            assert [type(future.exception()) for future in futures] == [ProducerClosed] * 3
-            broker.thaw_broker(1)
-
-    @in_virtual_time
-    async def test_cancelled_it_fails_everything_first(self) -> None:
-        async with started() as (producer, broker):
-            await producer.send(TOPIC, b"v")
-            broker.freeze_broker(1)
-            future = await producer.enqueue(TOPIC, b"v")
-            closing = asyncio.create_task(producer.close())
-            await settle()
-            assert producer.state == "closing"
-            closing.cancel()
-            await asyncio.wait([closing])
-            assert closing.cancelled()
-            assert isinstance(future.exception(), ProducerClosed)
-            assert producer.state == "closed"
-            broker.thaw_broker(1)
-
-    @in_virtual_time
-    async def test_while_it_starts(self) -> None:
-        async with cluster() as broker:
-            broker.freeze_broker(1)
-            producer = Producer(broker.bootstrap_servers)
-            starting = asyncio.create_task(producer.start())
-            await settle()
-            assert await producer.close() == 0
-            with pytest.raises(ProducerClosed):
-                await starting
-            assert producer.state == "closed"
-            broker.thaw_broker(1)
-
-    @in_virtual_time
-    async def test_by_several_at_once_tells_interceptors_once(self) -> None:
-        spy = Spy()
-        async with started(interceptors=[spy]) as (producer, _):
-            future = await producer.enqueue(TOPIC, b"v")
-            assert list(await asyncio.gather(producer.close(), producer.close(), producer.close(5))) == [
-                0,
-                0,
-                0,
-            ]
-            assert future.result().offset == 0
-        assert spy.closed == 1
-
-    @in_virtual_time
-    async def test_a_timeout_has_to_be_one(self) -> None:
-        async with started() as (producer, _):
-            with pytest.raises(ValueError, match="timeout_s must be 0 or more"):
-                await producer.close(-1)
-            assert producer.state == "ready"
-
-    def test_after_its_loop_is_gone(self) -> None:
-        spy = Spy()
-        producers: list[Producer] = []
-
-        async def forget_to_close() -> None:
-            async with cluster() as broker:
-                producer = Producer(broker.bootstrap_servers, interceptors=[spy])
-                producers.append(producer)
-                await producer.start()
-                await producer.send(TOPIC, b"v")
-
-        asyncio.run(forget_to_close())
-        assert asyncio.run(producers[0].close()) == 0
-        assert producers[0].state == "closed"
-        assert spy.closed == 1
-
-
-class TestCrash:
-    @in_virtual_time
-    async def test_whoever_calls_later_hears_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        bug = LookupError("a bug")
-
-        def fail(_: Sender) -> None:
-            raise bug
-
-        async with started() as (producer, _):
-            await producer.send(TOPIC, b"v")
-            monkeypatch.setattr(Sender, "_turn", fail)
-            with pytest.raises(ProducerError, match="the sender task has died of a bug"):
-                await producer.send(TOPIC, b"v")
-            await settle()
-            assert producer.state == "closed"
-            with pytest.raises(ProducerClosed) as refused:
-                await producer.send(TOPIC, b"v")
-            assert refused.value.__cause__ is bug
-            assert await producer.close() == 0
-            assert await producer.close() == 0
-        assert producer.state == "closed"
-
-    @in_virtual_time
-    async def test_interceptors_are_closed_with_it_and_not_by_the_bug(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(_: Sender) -> None:
-            raise LookupError("a bug")
-
-        spy = Spy()
-        async with started(interceptors=[spy]) as (producer, _):
-            monkeypatch.setattr(Sender, "_turn", fail)
-            with pytest.raises(ProducerError):
-                await producer.send(TOPIC, b"v")
-            await settle()
-            assert spy.closed == 0
-            _ = await producer.close(0)
-            assert spy.closed == 1
-        assert spy.closed == 1
-
-    @in_virtual_time
-    async def test_one_that_is_closing_already_goes_on_closing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(_: Sender) -> None:
-            raise LookupError("a bug")
-
-        async with started() as (producer, broker):
-            await producer.send(TOPIC, b"v")
-            broker.freeze_broker(1)
-            future = await producer.enqueue(TOPIC, b"v")
-            monkeypatch.setattr(Sender, "_turn", fail)
-            assert await producer.close() == 0
-            assert isinstance(future.exception(), ProducerError)
-            broker.thaw_broker(1)
-        assert producer.state == "closed"
 
 
 class TestDegraded:

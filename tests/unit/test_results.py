@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 
-from aioproducer.errors import MessageTooLarge, RecordTooLarge, SendManyError
+from aioproducer.errors import DeliveryTimeout, MessageTooLarge, RecordTooLarge, SendManyError
 from aioproducer.results import DeliveredRun, SendManyResult
 from aioproducer.types import RecordMetadata
 
@@ -83,6 +85,7 @@ def test_failures_are_raised_with_the_result_and_the_first_one_as_the_cause() ->
     assert raised.value.result is result
     assert raised.value.__cause__ is result.failures[2]
     assert not raised.value.possibly_persisted
+    assert not raised.value.retriable
 
 
 def test_one_record_that_may_be_in_the_log_is_enough_to_say_so() -> None:
@@ -91,6 +94,16 @@ def test_one_record_that_may_be_in_the_log_is_enough_to_say_so() -> None:
     with pytest.raises(SendManyError) as raised:
         result.raise_failures()
     assert raised.value.possibly_persisted
+
+
+def test_one_record_that_may_be_sent_again_is_enough_to_say_so() -> None:
+    result = result_of_four()
+    result.add_failed(3, DeliveryTimeout("too late"))
+    with pytest.raises(SendManyError) as raised:
+        result.raise_failures()
+    assert raised.value.retriable
+    assert copy.copy(raised.value).retriable
+    assert not SendManyError.retriable
 
 
 def test_its_repr_counts() -> None:

@@ -2,11 +2,35 @@ from __future__ import annotations
 
 import copy
 
+import pytest
+
 from aioproducer.types import ProducerRecord, TopicPartition
 
 
 def test_a_partition_is_written_as_kafka_writes_it() -> None:
     assert str(TopicPartition("orders", 3)) == "orders-3"
+
+
+def test_a_record_is_shown_with_all_it_has() -> None:
+    record = ProducerRecord("orders", b"v", "key", 3, [("trace", b"1")], 17)
+    assert repr(record) == (
+        "ProducerRecord(topic='orders', value=b'v', key='key', partition=3, headers=[('trace', b'1')], "
+        "timestamp_ms=17)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b"a" * 64, repr(b"a" * 64)),
+        (b"a" * 1_000_000, f"{b'a' * 64!r}… (1,000,000 bytes)"),
+        (bytearray(b"a" * 65), f"{bytearray(b'a' * 64)!r}… (65 bytes)"),
+        ("ä" * 65, f"{'ä' * 64!r}… (65 characters)"),
+        (list(range(1_000)), f"{str(list(range(1_000)))[:256]}…"),
+    ],
+)
+def test_what_is_long_is_shown_by_its_beginning(value: object, shown: str) -> None:
+    assert f"value={shown}, key={shown}, partition=None" in repr(ProducerRecord("orders", value, value))
 
 
 def test_a_copied_record_can_be_changed_alone() -> None:

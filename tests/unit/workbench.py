@@ -17,7 +17,7 @@ from aioproducer.batching.settler import Settler
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import Broker, LeaderHint, PartitionInfo, Snapshot, TopicInfo
 from aioproducer.errors import ConnectionFailed, ProducerError
-from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
@@ -28,6 +28,8 @@ from aioproducer.types import Headers
 
 TOPIC = "orders"
 NODE = 1
+FIRST = ProducerIdentity(7, 0)
+"""The identity that brokers give out first."""
 
 
 def batching_settings(**changes: Any) -> BatchingSettings:
@@ -222,7 +224,7 @@ class Workbench:
         self.loop = asyncio.get_running_loop()
         self.identities = IdentityKeeper()
         if identified:
-            self.identities.assign(7, 0)
+            self.identities.assign(*FIRST)
         self.wakes = 0
         self.refresher = FakeRefresher()
         self.accumulator = Accumulator(
@@ -293,6 +295,12 @@ class Workbench:
 
     def _wake(self) -> None:
         self.wakes += 1
+
+
+async def settle() -> None:
+    """Let everything happen that can happen now; no time passes."""
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 def lost(*, written: bool = True) -> ConnectionFailed:

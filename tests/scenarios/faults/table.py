@@ -30,18 +30,19 @@ from tests.scenarios.faults.world import (
     ACKNOWLEDGED,
     DELIVERY_TIMEOUT_S,
     IDEMPOTENT,
+    MODES,
     PLAIN,
     RECOVERY_S,
     REQUEST_TIMEOUT_S,
     UNACKNOWLEDGED,
     Fault,
+    Mode,
     Scenario,
 )
 
 AFTER_TIMEOUT_S = REQUEST_TIMEOUT_S + RECOVERY_S
 """How soon all is well again where nothing but the request timeout shows that an answer will not come."""
 TOO_LONG_S = DELIVERY_TIMEOUT_S + 2
-TOO_LATE = (DeliveryTimeout,)
 LIGHT_S = 0.05
 """The pause between two bursts where a fault is long: the load is to be steady, not large."""
 KAFKA_S_DEFAULTS = {
@@ -59,6 +60,14 @@ KAFKA_S_DEFAULTS = {
     )
 }
 BURST = 8
+
+
+def _too_long(name: str, fault: Fault, *, modes: tuple[Mode, ...] = MODES) -> Scenario:
+    """Return a scenario of a fault that outlasts the delivery timeout."""
+    return Scenario(
+        name=f"{name}-too-long", fault=fault, may_fail=(DeliveryTimeout,), pause_s=LIGHT_S, modes=modes
+    )
+
 
 # --- error codes ------------------------------------------------------------------------------------------------------
 
@@ -95,47 +104,21 @@ def _codes() -> Iterator[Scenario]:
         yield Scenario(name=f"code-{code}-closes", fault=fault, modes=(UNACKNOWLEDGED,))
 
 
-def _outage(kind: type[BrokerError], *, before_append: bool = True) -> Fault:
+def _refusing(kind: type[BrokerError], *, before_append: bool = True) -> Fault:
     return for_a_while(TOO_LONG_S, answer(kind, before_append=before_append))
 
 
 CODES = [
     *_codes(),
-    Scenario(
-        name="timed-out-for-too-long",
-        fault=_outage(RequestTimedOut),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
+    _too_long("timed-out-for", _refusing(RequestTimedOut), modes=ACKNOWLEDGED),
+    _too_long(
+        "timed-out-after-append-for",
+        _refusing(RequestTimedOut, before_append=False),
         modes=ACKNOWLEDGED,
     ),
-    Scenario(
-        name="timed-out-after-append-for-too-long",
-        fault=_outage(RequestTimedOut, before_append=False),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
-        modes=ACKNOWLEDGED,
-    ),
-    Scenario(
-        name="out-of-order-for-too-long",
-        fault=_outage(OutOfOrderSequenceNumber),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
-        modes=(IDEMPOTENT,),
-    ),
-    Scenario(
-        name="producer-id-unknown-for-too-long",
-        fault=_outage(UnknownProducerId),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
-        modes=(IDEMPOTENT,),
-    ),
-    Scenario(
-        name="epoch-invalid-for-too-long",
-        fault=_outage(InvalidProducerEpoch),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
-        modes=(IDEMPOTENT,),
-    ),
+    _too_long("out-of-order-for", _refusing(OutOfOrderSequenceNumber), modes=(IDEMPOTENT,)),
+    _too_long("producer-id-unknown-for", _refusing(UnknownProducerId), modes=(IDEMPOTENT,)),
+    _too_long("epoch-invalid-for", _refusing(InvalidProducerEpoch), modes=(IDEMPOTENT,)),
     *(
         Scenario(
             name=f"uncertain-then-code-{code}",
@@ -250,12 +233,7 @@ BROKERS = [
     Scenario(name="leaders-come-and-go", fault=f.leaders_come_and_go),
     Scenario(name="metadata-stale", fault=f.metadata_stale),
     Scenario(name="broker-away-3-s", fault=f.brokers_away(1, s=3)),
-    Scenario(
-        name="broker-away-too-long",
-        fault=f.brokers_away(1, s=TOO_LONG_S),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
-    ),
+    _too_long("broker-away", f.brokers_away(1, s=TOO_LONG_S)),
     Scenario(name="broker-away-5-s", fault=f.brokers_away(1, s=5.4), pause_s=LIGHT_S),
     Scenario(
         name="broker-away-20-s",
@@ -282,33 +260,17 @@ BROKERS = [
     Scenario(name="broker-replaced", fault=f.brokers_away(1, s=3, failover=True)),
     Scenario(name="rolling-restart", fault=f.rolling_restart),
     Scenario(name="all-away-5-s", fault=f.brokers_away(1, 2, 3, s=5)),
-    Scenario(
-        name="all-away-too-long",
-        fault=f.brokers_away(1, 2, 3, s=TOO_LONG_S),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
-    ),
+    _too_long("all-away", f.brokers_away(1, 2, 3, s=TOO_LONG_S)),
     Scenario(name="broker-frozen-3-s", fault=f.brokers_frozen(1, s=3)),
-    Scenario(
-        name="broker-frozen-too-long",
-        fault=f.brokers_frozen(1, s=TOO_LONG_S),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
-    ),
+    _too_long("broker-frozen", f.brokers_frozen(1, s=TOO_LONG_S)),
     Scenario(name="all-frozen-3-s", fault=f.brokers_frozen(1, 2, 3, s=3)),
-    Scenario(
-        name="all-frozen-too-long",
-        fault=f.brokers_frozen(1, 2, 3, s=TOO_LONG_S),
-        may_fail=TOO_LATE,
-        pause_s=LIGHT_S,
-    ),
+    _too_long("all-frozen", f.brokers_frozen(1, 2, 3, s=TOO_LONG_S)),
     Scenario(name="frozen-leader-replaced", fault=f.frozen_leader_is_replaced),
     Scenario(name="reset-storm", fault=f.reset_storm, most_metadata_requests=150),
     Scenario(name="first-bootstrap-frozen", before=_first_bootstrap_frozen, fault=f.thawed_after(0.5, 1)),
 ]
 
 # --- topics, authorization, sizes -------------------------------------------------------------------------------------
-
 
 TOPICS = [
     Scenario(name="topic-created-late", fault=f.topic_created_late, topics={}, first_ack_s=2.0),

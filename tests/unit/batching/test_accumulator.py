@@ -1,46 +1,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
-from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.failure import Failure
-from aioproducer.batching.rows import Rows
-from aioproducer.batching.runs import SendManyCall
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.errors import ProducerClosed, RecordTooLarge
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import Headers
+from tests.unit.batching.accumulator_bench import BATCH, RECORD, VALUE, counts, put, room_for, unresolved
 from tests.unit.workbench import NODE, TOPIC, Workbench
-
-BATCH = 61
-"""What a batch takes besides its records."""
-RECORD = 14 + 100
-"""What `VALUE` takes."""
-VALUE = bytes(100)
-
-
-def put(bench: Workbench, partition: int | None = 0, *, reserved: int = 0) -> RecordFuture | None:
-    """Append `VALUE` to *partition*, or to the sticky one."""
-    queue = None if partition is None else bench.queue(partition)
-    topic = bench.accumulator.topics[TOPIC]
-    return bench.accumulator.append(topic, queue, VALUE, None, (), 1_000, RECORD, reserved)
-
-
-def unresolved(bench: Workbench) -> list[Batch]:
-    return list(bench.accumulator.unresolved)
-
-
-def counts(batches: Sequence[Batch]) -> list[int]:
-    return [len(batch) for batch in batches]
-
-
-def room_for(batches: int, records: int) -> int:
-    return batches * BATCH + records * RECORD
 
 
 @in_virtual_time
@@ -236,108 +208,6 @@ async def test_who_has_deadlines_to_see_to_is_told_that_there_was_no_memory() ->
     topic = bench.accumulator.topics[TOPIC]
     assert bench.accumulator.append_slowly(topic, bench.queue(), VALUE, None, (), 1, RECORD) is None
     assert bench.accumulator.append_slowly(topic, None, VALUE, None, (), 1, RECORD) is None
-
-
-def rows(count: int) -> Rows:
-    return Rows(TOPIC, range(count), [VALUE] * count, None, None, 5, None, [RECORD] * count)
-
-
-def extend(bench: Workbench, part: Rows, partition: int | None = 0, *, reserved: int = 0) -> int:
-    call = SendManyCall(TOPIC, len(part), bench.loop)
-    queue = None if partition is None else bench.queue(partition)
-    stop = bench.accumulator.extend(bench.accumulator.topics[TOPIC], queue, part, call, reserved)
-    assert call.partitions == {batch.queue.partition for batch in unresolved(bench) if batch.holds(call)}
-    return stop
-
-
-@in_virtual_time
-async def test_rows_fill_one_batch_after_the_other() -> None:
-    bench = Workbench(batch_bytes=room_for(1, 2))
-    assert extend(bench, rows(5)) == 5
-    batches = unresolved(bench)
-    assert counts(batches) == [2, 2, 1]
-    assert [batch.size for batch in batches] == [room_for(1, 2), room_for(1, 2), room_for(1, 1)]
-    assert batches[0].columns.timestamps == [5, 5]
-    assert bench.accumulator.memory.used == room_for(3, 5)
-    assert [batch.state for batch in batches] == [BatchState.SEALED, BatchState.SEALED, BatchState.OPEN]
-
-
-@in_virtual_time
-async def test_rows_join_the_batch_that_is_open() -> None:
-    bench = Workbench()
-    put(bench)
-    assert extend(bench, rows(2)) == 2
-    put(bench)
-    [batch] = unresolved(bench)
-    assert len(batch) == 4
-    assert [len(run) for run in batch.runs] == [1, 2, 1]
-
-
-@in_virtual_time
-async def test_rows_without_a_partition_stick_to_one_per_batch() -> None:
-    bench = Workbench(partitions=2, batch_bytes=room_for(1, 2))
-    assert extend(bench, rows(6), None) == 6
-    one, two, three = unresolved(bench)
-    assert one.queue is three.queue
-    assert one.queue is not two.queue
-
-
-@in_virtual_time
-async def test_no_rows_are_no_work() -> None:
-    bench = Workbench()
-    assert extend(bench, rows(0)) == 0
-    assert unresolved(bench) == []
-
-
-@in_virtual_time
-async def test_rows_larger_than_a_batch_have_one_each() -> None:
-    bench = Workbench(batch_bytes=10)
-    assert extend(bench, rows(2)) == 2
-    assert counts(unresolved(bench)) == [1, 1]
-
-
-@in_virtual_time
-async def test_rows_go_as_far_as_memory_for_the_open_batch_goes() -> None:
-    bench = Workbench(buffer_bytes=room_for(1, 3) + 10)
-    assert extend(bench, rows(5)) == 3
-    assert bench.accumulator.memory.free == 10
-    assert counts(unresolved(bench)) == [3]
-
-
-@in_virtual_time
-async def test_rows_go_as_far_as_memory_for_the_next_batch_goes() -> None:
-    bench = Workbench(batch_bytes=room_for(1, 2), buffer_bytes=room_for(2, 3) - 1)
-    assert extend(bench, rows(5)) == 2
-    assert counts(unresolved(bench)) == [2]
-
-
-@in_virtual_time
-async def test_rows_do_not_overtake_those_who_wait_for_memory() -> None:
-    bench = Workbench()
-    waiting = asyncio.create_task(bench.accumulator.memory.take(10**9, 1.0))
-    await asyncio.sleep(0)
-    assert extend(bench, rows(2)) == 0
-    with pytest.raises(TimeoutError):
-        await waiting
-
-
-@pytest.mark.parametrize("opened", [True, False])
-@in_virtual_time
-async def test_rows_that_have_waited_go_on_with_one_even_if_the_budget_is_overdrawn(opened: bool) -> None:
-    bench = Workbench()
-    if opened:
-        put(bench)
-    bench.accumulator.memory.free = -1_000
-    assert extend(bench, rows(3), reserved=room_for(1, 1)) == 1
-    assert bench.accumulator.memory.free == -1_000 + (BATCH if opened else 0)
-
-
-@in_virtual_time
-async def test_rows_that_have_waited_take_what_else_is_free_now() -> None:
-    bench = Workbench(buffer_bytes=room_for(1, 3))
-    await bench.accumulator.memory.take(room_for(1, 1), 1.0)
-    assert extend(bench, rows(3), reserved=room_for(1, 1)) == 3
-    assert bench.accumulator.memory.free == 0
 
 
 @in_virtual_time

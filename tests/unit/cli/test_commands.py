@@ -27,7 +27,7 @@ def test_an_error_of_ours_is_one_line_and_exit_code_1() -> None:
     done = call("demo", "--compression", "zip")
     assert done.exit_code == 1
     [line] = done.output.splitlines()
-    assert line.startswith("Error: ConfigError: compression_type = 'zip'")
+    assert line.startswith("Error: ConfigError: compression.type = 'zip'")
 
 
 @pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])

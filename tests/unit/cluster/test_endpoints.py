@@ -25,8 +25,15 @@ def stands_for(monkeypatch: pytest.MonkeyPatch, *nodes: int) -> None:
     monkeypatch.setattr(endpoints_module, "endpoints", endpoints)
 
 
-async def open_(cluster: FakeCluster, deadline: float = 60.0) -> FakeConnection:
-    return cast("FakeConnection", await open_to_any(NAME, cluster.open, deadline=deadline))
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Nodes 1 and 2 are what `NAME` stands for."""
+    stands_for(monkeypatch, 1, 2)
+    return FakeCluster()
+
+
+async def open_(cluster: FakeCluster) -> FakeConnection:
+    return cast("FakeConnection", await open_to_any(NAME, cluster.open, deadline=60.0))
 
 
 @in_virtual_time
@@ -40,11 +47,7 @@ async def test_one_address_is_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_virtual_time
-async def test_an_address_that_refuses_is_followed_by_the_next_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stands_for(monkeypatch, 1, 2)
-    cluster = FakeCluster()
+async def test_an_address_that_refuses_is_followed_by_the_next_at_once(cluster: FakeCluster) -> None:
     cluster.away = {1}
     assert (await open_(cluster)).node_id == 2
     assert now() < 5 * LATENCY_S
@@ -52,10 +55,8 @@ async def test_an_address_that_refuses_is_followed_by_the_next_at_once(
 
 @in_virtual_time
 async def test_an_address_that_accepts_and_says_nothing_costs_a_quarter_of_a_second(
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: FakeCluster,
 ) -> None:
-    stands_for(monkeypatch, 1, 2)
-    cluster = FakeCluster()
     cluster.deaf = {1}
     assert (await open_(cluster)).node_id == 2
     assert now() < CONNECT_STAGGER_S + 5 * LATENCY_S
@@ -63,9 +64,9 @@ async def test_an_address_that_accepts_and_says_nothing_costs_a_quarter_of_a_sec
 
 
 @in_virtual_time
-async def test_of_two_that_shake_hands_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    stands_for(monkeypatch, 1, 2)
-    cluster = FakeCluster()
+async def test_of_two_that_shake_hands_one_is_closed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(endpoints_module, "CONNECT_STAGGER_S", 0.0)
     winner = await open_(cluster)
     assert cluster.open_connections == [winner]
@@ -73,9 +74,7 @@ async def test_of_two_that_shake_hands_one_is_closed(monkeypatch: pytest.MonkeyP
 
 
 @in_virtual_time
-async def test_all_addresses_are_told_when_all_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    stands_for(monkeypatch, 1, 2)
-    cluster = FakeCluster()
+async def test_all_addresses_are_told_when_all_have_failed(cluster: FakeCluster) -> None:
     cluster.away = {1, 2}
     with pytest.raises(ConnectionFailed, match=r"^kafka\.example:9092 .*b1:9001: refused; b2:9002: refused$"):
         await open_(cluster)
@@ -96,9 +95,7 @@ async def test_a_name_that_stands_for_nothing_is_told(
 
 
 @in_virtual_time
-async def test_cancelling_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    stands_for(monkeypatch, 1, 2)
-    cluster = FakeCluster()
+async def test_cancelling_it_leaves_nothing(cluster: FakeCluster) -> None:
     cluster.deaf = {1, 2}
     opening = asyncio.create_task(open_(cluster))
     await asyncio.sleep(1.0)
@@ -109,11 +106,7 @@ async def test_cancelling_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @in_virtual_time
-async def test_cancelled_while_it_closes_who_lost_it_closes_the_winner_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stands_for(monkeypatch, 1, 2)
-    cluster = FakeCluster()
+async def test_cancelled_while_it_closes_who_lost_it_closes_the_winner_too(cluster: FakeCluster) -> None:
     cluster.closing_s = 5.0
     opened: list[FakeConnection] = []
     together = asyncio.Event()

@@ -4,7 +4,14 @@ import logging
 
 import pytest
 
-from aioproducer.config.names import KAFKA_NAMES, REFUSED, WITHOUT_EFFECT, applied_options
+from aioproducer.config.names import (
+    KAFKA_NAMES,
+    NO_COUNTERPART,
+    REFUSED,
+    WITHOUT_EFFECT,
+    applied_options,
+)
+from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
 
 KNOWN = {"acks", "batch_size", "linger_ms", "max_request_size", "partitioner", "request_timeout_ms"}
@@ -15,13 +22,15 @@ def test_both_spellings_are_understood() -> None:
 
 
 def test_one_option_in_both_spellings_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'linger_ms' is given twice"):
+    with pytest.raises(
+        ConfigError, match=r"^'linger_ms' is given twice: as 'linger\.ms' and as 'linger_ms'$"
+    ):
         applied_options({"linger.ms": 5, "linger_ms": 5}, KNOWN)
 
 
 def test_kafkas_name_for_the_partitioner_is_ours_too() -> None:
     assert applied_options({"partitioner.class": "x"}, KNOWN) == {"partitioner": "x"}
-    with pytest.raises(ConfigError, match="'partitioner' is given twice"):
+    with pytest.raises(ConfigError, match=r"given twice: as 'partitioner\.class' and as 'partitioner'"):
         applied_options({"partitioner.class": "x", "partitioner": "y"}, KNOWN)
 
 
@@ -65,17 +74,32 @@ def test_switching_nothing_on_is_no_reason_to_refuse(
         ("request.timout.ms", "request.timeout.ms"),
         ("transactionalid", "transactional_id"),
         ("metric_reporter", "metric_reporters"),
+        ("batchsize", "batch_size"),
+        ("bootstrap_server", "bootstrap_servers"),
+        ("compresion", "compression_type"),
+        ("idempotence", "enable_idempotence"),
+        ("max_in_flight_requests", "max_in_flight_requests_per_connection"),
+        ("partioner", "partitioner"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_in_the_same_spelling(name: str, nearest: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        applied_options({name: 1}, KNOWN)
+        applied_options({name: 1}, KINDS)
     assert str(raised.value) == f"unknown option {name!r}; did you mean {nearest!r}?"
 
 
-def test_nothing_is_suggested_where_nothing_is_near() -> None:
-    with pytest.raises(ConfigError, match=r"^unknown option 'qqq'$"):
-        applied_options({"qqq": 1}, KNOWN)
+@pytest.mark.parametrize("name", ["qqq", "api_versions", "log_format", "brokers", "statistics", "timeout"])
+def test_nothing_is_suggested_where_nothing_is_near(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^unknown option '{name}'$"):
+        applied_options({name: 1}, KINDS)
+
+
+@pytest.mark.parametrize("name", sorted(NO_COUNTERPART))
+def test_what_only_other_clients_have_can_be_left_out(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^unknown option '\w+'; it has no counterpart here, leave it out$"
+    ):
+        applied_options({name.replace(".", "_"): 1}, KINDS)
 
 
 @pytest.mark.parametrize("name", sorted(KAFKA_NAMES))
@@ -105,3 +129,5 @@ def test_no_name_is_of_two_kinds() -> None:
     assert not known & WITHOUT_EFFECT
     assert not REFUSED.keys() & WITHOUT_EFFECT
     assert not KAFKA_NAMES.keys() & (WITHOUT_EFFECT | REFUSED.keys())
+    assert not NO_COUNTERPART & (WITHOUT_EFFECT | REFUSED.keys() | KAFKA_NAMES.keys())
+    assert not {name.replace(".", "_") for name in NO_COUNTERPART} & KINDS.keys()

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
 from aioproducer.cluster.partitioner import Murmur2Partitioner, RoundRobinPartitioner
+from aioproducer.config import ProducerConfig
 from aioproducer.config.user_code import AnyPartition, InterceptorsKind, PartitionerKind, SerializerKind
+from aioproducer.errors import ProducerError
 from aioproducer.serializers import bytes_serializer, string_serializer
-from aioproducer.types import ProducerRecord
+from aioproducer.types import ProducerRecord, RecordMetadata, TopicPartition
 
 ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 
@@ -17,6 +20,49 @@ class Passing:
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         return record
+
+
+class Hearing:
+    """An interceptor with another one of them, which calls its arguments what it likes."""
+
+    def on_acknowledgement(
+        self, where: RecordMetadata | None, why: ProducerError | None, which: TopicPartition
+    ) -> None:
+        return
+
+
+class Closing:
+    """An interceptor with the third."""
+
+    def close(self) -> None:
+        return
+
+
+class First:
+    """A partitioner as one writes it down: the attribute is the class's, without a ClassVar."""
+
+    keyless_is_sticky = False
+
+    def partition(self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]) -> int:
+        return 0
+
+
+class OfItsOwn(First):
+    """A partitioner whose objects differ."""
+
+    def __init__(self, *, keyless_is_sticky: bool) -> None:
+        self.keyless_is_sticky = keyless_is_sticky
+
+
+class OfAll:
+    """A partitioner that says ClassVar."""
+
+    keyless_is_sticky: ClassVar[bool] = True
+
+    def partition(
+        self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
+    ) -> int | None:
+        return None
 
 
 class ChoosingLater:
@@ -154,6 +200,21 @@ def test_an_interceptor_may_not_wait() -> None:
 
     with pytest.raises(ValueError, match="is a coroutine function"):
         InterceptorsKind().check([Waiting()])
+
+
+def test_type_checkers_take_interceptors_with_some_of_the_methods() -> None:
+    """These calls are checked by mypy: no `type: ignore` may become necessary."""
+    config = ProducerConfig(bootstrap_servers="a:9092", interceptors=[Passing(), Hearing(), Closing()])
+    assert [type(each) for each in config.interceptors] == [Passing, Hearing, Closing]
+    assert len(ProducerConfig(bootstrap_servers="a:9092", interceptors=[Passing()]).interceptors) == 1
+
+
+def test_type_checkers_take_partitioners_however_they_say_that_they_are_sticky() -> None:
+    """These calls are checked by mypy, too."""
+    first, own, of_all = First(), OfItsOwn(keyless_is_sticky=True), OfAll()
+    assert ProducerConfig(bootstrap_servers="a:9092", partitioner=first).partitioner is first
+    assert ProducerConfig(bootstrap_servers="a:9092", partitioner=own).partitioner is own
+    assert ProducerConfig(bootstrap_servers="a:9092", partitioner=of_all).partitioner is of_all
 
 
 @pytest.mark.parametrize("key", [None, b"key"])

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.rows import Rows
-from aioproducer.intake import rows as rows_module
 from aioproducer.intake.checks import as_headers
-from aioproducer.intake.rows import check_rows
 from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
+from tests.unit.intake.intake_bench import NOW_MS, checked
 
-NOW_MS = 1_700_000_000_000
 UNLIKE: list[Any] = [
     (),
     {},
@@ -45,31 +43,13 @@ UNLIKE: list[Any] = [
 """Headers that are not as `("a", …), ("b", …)` with bytes or None; some are right all the same."""
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "wall_ms", lambda: NOW_MS)
-
-
-def check(values: Any, **arguments: Any) -> Rows:
-    defaults: dict[str, Any] = {
-        "keys": None,
-        "headers": None,
-        "common_headers": (),
-        "timestamps_ms": None,
-        "partition": None,
-        "partitions": None,
-        "serialized_later": (False, False),
-    }
-    return check_rows(arguments.pop("topic", "orders"), values, **(defaults | arguments))
-
-
 def test_values_alone_are_enough() -> None:
-    rows = check([b"a", None])
+    rows = checked([b"a", None])
     assert rows == Rows("orders", range(2), [b"a", None], None, None, NOW_MS, None)
 
 
 def test_all_columns() -> None:
-    rows = check(
+    rows = checked(
         (b"a", b"b"),
         keys=[b"k", None],
         headers=[{"h": b"1"}, ()],
@@ -83,27 +63,27 @@ def test_all_columns() -> None:
 
 
 def test_one_partition_for_all() -> None:
-    assert check([b"a"], partition=3).partitions == 3
+    assert checked([b"a"], partition=3).partitions == 3
 
 
 def test_any_iterable_is_a_column() -> None:
     def numbers() -> Iterator[int]:
         yield from (1, 2)
 
-    rows = check(iter([b"a", b"b"]), keys=(key for key in (b"x", b"y")), timestamps_ms=numbers())
+    rows = checked(iter([b"a", b"b"]), keys=(key for key in (b"x", b"y")), timestamps_ms=numbers())
     assert list(rows.values) == [b"a", b"b"]
     assert rows.keys == [b"x", b"y"]
     assert rows.timestamps_ms == [1, 2]
 
 
 def test_no_values_are_no_records() -> None:
-    assert len(check([])) == 0
+    assert len(checked([])) == 0
 
 
 class TestBytes:
     def test_a_column_of_bytes_is_kept_as_it_is(self) -> None:
         values, keys = [b"a", None], [b"k", b"l"]
-        rows = check(values, keys=keys)
+        rows = checked(values, keys=keys)
         assert (rows.values, rows.keys) == (values, keys)
         assert all(mine is theirs for mine, theirs in zip(rows.values, values, strict=True))
         values.clear()
@@ -111,7 +91,7 @@ class TestBytes:
 
     def test_what_could_change_is_copied(self) -> None:
         value = bytearray(b"before")
-        rows = check([b"a", value, memoryview(b"m")])
+        rows = checked([b"a", value, memoryview(b"m")])
         value[:] = b"after!"
         assert rows.values == [b"a", b"before", b"m"]
 
@@ -125,27 +105,27 @@ class TestBytes:
     def test_other_types_are_refused_by_position(self, column: str, told: str) -> None:
         columns: dict[str, Any] = {"values": [b"a", b"b"], column: [b"a", "text"]}
         with pytest.raises(TypeError, match=told):
-            check(**columns)
+            checked(**columns)
 
     def test_with_serializers_anything_goes(self) -> None:
-        rows = check([{"a": 1}], keys=["text"], serialized_later=(True, True))
+        rows = checked([{"a": 1}], keys=["text"], serialized_later=(True, True))
         assert rows.values == [{"a": 1}]
         assert rows.keys == ["text"]
 
     def test_each_column_has_a_serializer_of_its_own(self) -> None:
         with pytest.raises(TypeError, match=r"keys\[0\]"):
-            check(["text"], keys=["text"], serialized_later=(True, False))
+            checked(["text"], keys=["text"], serialized_later=(True, False))
         with pytest.raises(TypeError, match=r"values\[0\]"):
-            check(["text"], keys=["text"], serialized_later=(False, True))
+            checked(["text"], keys=["text"], serialized_later=(False, True))
 
 
 class TestHeaders:
     def test_common_ones_come_first(self) -> None:
-        rows = check([b"a", b"b"], headers=[{"own": b"1"}, ()], common_headers=[("all", b"0")])
+        rows = checked([b"a", b"b"], headers=[{"own": b"1"}, ()], common_headers=[("all", b"0")])
         assert rows.headers == [(("all", b"0"), ("own", b"1")), (("all", b"0"),)]
 
     def test_common_ones_alone_are_one_tuple_for_all(self) -> None:
-        headers = check([b"a", b"b"], common_headers={"all": b"0"}).headers
+        headers = checked([b"a", b"b"], common_headers={"all": b"0"}).headers
         assert headers is not None
         assert headers[0] == (("all", b"0"),)
         assert headers[0] is headers[1]
@@ -162,19 +142,19 @@ class TestHeaders:
     )
     def test_those_with_the_same_names_become_columns(self, headers: Any) -> None:
         common = {"all": b"0"}
-        columns = check([b"v", b"w"], headers=headers, common_headers=common).headers
+        columns = checked([b"v", b"w"], headers=headers, common_headers=common).headers
         assert isinstance(columns, HeaderColumns)
         assert list(columns) == [as_headers("", common) + as_headers("", each) for each in headers]
 
     def test_what_all_have_is_no_column(self) -> None:
-        headers = check([b"v"] * 3, headers=[{"a": each, "b": b"x"} for each in (b"1", b"2", b"1")]).headers
+        headers = checked([b"v"] * 3, headers=[{"a": each, "b": b"x"} for each in (b"1", b"2", b"1")]).headers
         assert isinstance(headers, HeaderColumns)
         assert headers.columns == [HeaderColumn("a", None, [b"1", b"2", b"1"]), HeaderColumn("b", b"x")]
 
     def test_they_are_a_snapshot(self) -> None:
         pairs, by_name = [("a", b"1")], {"a": b"1"}
-        of_lists = check([b"v", b"w"], headers=[pairs, [*pairs]]).headers
-        of_dicts = check([b"v", b"w"], headers=[by_name, {**by_name}]).headers
+        of_lists = checked([b"v", b"w"], headers=[pairs, [*pairs]]).headers
+        of_dicts = checked([b"v", b"w"], headers=[by_name, {**by_name}]).headers
         pairs[0] = ("b", b"2")
         by_name["a"] = b"2"
         assert list(of_lists or ()) == list(of_dicts or ()) == [(("a", b"1"),)] * 2
@@ -187,16 +167,16 @@ class TestHeaders:
                 expected = [as_headers(f"headers[{index}]", each) for index, each in enumerate(headers)]
             except (TypeError, ValueError) as refusal:
                 with pytest.raises(type(refusal), match=f"^{re.escape(str(refusal))}$"):
-                    check([b"v"] * len(headers), headers=headers)
+                    checked([b"v"] * len(headers), headers=headers)
             else:
-                taken = check([b"v"] * len(headers), headers=headers).headers
+                taken = checked([b"v"] * len(headers), headers=headers).headers
                 assert list(taken or ()) == expected
 
     def test_wrong_ones_are_refused_by_position(self) -> None:
         with pytest.raises(TypeError, match=r"headers\[1\]: the value of 'h'"):
-            check([b"a", b"b"], headers=[(), {"h": 5}])
+            checked([b"a", b"b"], headers=[(), {"h": 5}])
         with pytest.raises(TypeError, match="common_headers must be pairs"):
-            check([b"a"], common_headers="text")
+            checked([b"a"], common_headers="text")
 
 
 class TestColumns:
@@ -206,35 +186,35 @@ class TestColumns:
         told = f"^{column} has {count} items, values has 2: columns must be of equal length"
         item = () if column == "headers" else None
         with pytest.raises(ValueError, match=told):
-            check([b"a", b"b"], **{column: [item] * count})
+            checked([b"a", b"b"], **{column: [item] * count})
 
     @pytest.mark.parametrize("argument", ["values", "keys", "headers", "timestamps_ms", "partitions"])
     @pytest.mark.parametrize("wrong", ["text", b"bytes", bytearray(b"b"), memoryview(b"m"), 5])
     def test_what_is_no_column_is_refused(self, argument: str, wrong: Any) -> None:
         columns: dict[str, Any] = {"values": [b"a"], argument: wrong}
         with pytest.raises(TypeError, match=f"^{argument} must be a column, one item per record, not "):
-            check(**columns)
+            checked(**columns)
 
 
 class TestNumbers:
     def test_wrong_timestamps_are_refused_by_position(self) -> None:
         with pytest.raises(ValueError, match=r"timestamps_ms\[1\] must be milliseconds"):
-            check([b"a", b"b"], timestamps_ms=[0, -1])
+            checked([b"a", b"b"], timestamps_ms=[0, -1])
         with pytest.raises(TypeError, match=r"timestamps_ms\[0\] must be int"):
-            check([b"a"], timestamps_ms=["now"])
+            checked([b"a"], timestamps_ms=["now"])
 
     def test_wrong_partitions_are_refused_by_position(self) -> None:
         with pytest.raises(ValueError, match=r"partitions\[1\] must be 0 to 2"):
-            check([b"a", b"b"], partitions=[0, -1])
+            checked([b"a", b"b"], partitions=[0, -1])
         with pytest.raises(TypeError, match=r"partitions\[0\] must be int"):
-            check([b"a"], partitions=["first"])
+            checked([b"a"], partitions=["first"])
         with pytest.raises(ValueError, match=r"^partition must be 0 to 2"):
-            check([b"a"], partition=-1)
+            checked([b"a"], partition=-1)
 
     def test_partition_and_partitions_exclude_each_other(self) -> None:
         with pytest.raises(ValueError, match=r"partition .* or partitions .* not both"):
-            check([b"a"], partition=0, partitions=[0])
+            checked([b"a"], partition=0, partitions=[0])
 
     def test_the_topic_is_checked_too(self) -> None:
         with pytest.raises(ValueError, match="topic '' is not a legal name"):
-            check([b"a"], topic="")
+            checked([b"a"], topic="")

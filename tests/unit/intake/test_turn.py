@@ -18,7 +18,7 @@ from aioproducer.errors import (
 )
 from aioproducer.intake.turn import Turn, has_partition
 from aioproducer.testing import in_virtual_time
-from tests.unit.workbench import TOPIC, Workbench, topic_info
+from tests.unit.workbench import TOPIC, Workbench, settle, topic_info
 
 FOREVER = 1e9
 CLOSED = Failure(ProducerClosed, "closed")
@@ -61,11 +61,6 @@ class Bench(Workbench):
         assert queues is None or queues.line.length == 0
 
 
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 class TestOrder:
     @in_virtual_time
     async def test_turns_come_in_the_order_of_the_calls(self) -> None:
@@ -91,7 +86,7 @@ class TestOrder:
         with bench.nothing_left_behind():
             async with bench.turn():
                 await asyncio.sleep(1)
-                with pytest.raises(BufferTimeout, match=r"waited 2.000 s for 1 earlier calls for 'orders'"):
+                with pytest.raises(BufferTimeout, match=r"waited 2.000 s for 1 earlier call for 'orders'"):
                     async with bench.turn(deadline=3.0):
                         pytest.fail("it is not its turn")
                 assert bench.loop.time() == 3

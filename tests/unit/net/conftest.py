@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from aioproducer.net.pool import Pool
+from tests.unit.net.connection_bench import Outcomes
+from tests.unit.net.pool_bench import Reports, pool_of
 from tests.unit.net.scripted import ScriptedBroker
 
 
@@ -22,3 +25,19 @@ async def nothing_left_behind() -> AsyncIterator[None]:
 async def broker() -> AsyncIterator[ScriptedBroker]:
     async with ScriptedBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+async def outcomes() -> Outcomes:
+    return Outcomes()
+
+
+@pytest.fixture
+async def reports() -> Reports:
+    return Reports()
+
+
+@pytest.fixture
+async def pool(reports: Reports) -> AsyncIterator[Pool]:
+    async with pool_of(reports) as pool:
+        yield pool

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from aioproducer.errors import (
+    BrokerError,
     InvalidRecord,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    ProducerClosed,
     RequestTimedOut,
 )
 from aioproducer.protocol.metadata import MetadataRequest
@@ -41,6 +44,26 @@ async def test_an_error_may_be_given_as_any_code(cluster: Cluster, client: Clien
     cluster.on("produce").answer(-1)
     cluster.on("produce").answer(999)
     assert await codes(client, 2) == [-1, 999]
+
+
+@pytest.mark.parametrize(
+    "error", ["NOT_LEADER", ProducerClosed, BrokerError, NotEnoughReplicas("no"), None, True]
+)
+async def test_what_no_broker_answers_is_refused_where_it_is_said(cluster: Cluster, error: Any) -> None:
+    rule = cluster.on("produce")
+    with pytest.raises(
+        TypeError, match=r"expected a class of aioproducer\.errors that stands for an error code"
+    ):
+        rule.answer(error)
+    assert rule.only_watches()
+
+
+@pytest.mark.parametrize("code", [0, 2**15, -(2**15) - 1])
+async def test_a_code_that_no_answer_can_have_is_refused_where_it_is_said(
+    cluster: Cluster, code: int
+) -> None:
+    with pytest.raises(ValueError, match=f"not {code}$"):
+        cluster.on("produce").answer(code)
 
 
 async def test_rules_for_the_same_requests_come_one_after_the_other(cluster: Cluster, client: Client) -> None:

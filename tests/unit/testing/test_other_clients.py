@@ -105,9 +105,8 @@ def test_librdkafka_produces(kafka_cluster: ThreadedCluster, codec: str, idempot
     assert all((batch.producer_id >= 0) == idempotent for batch in kafka_cluster.batches("orders", 1))
 
 
-@pytest.mark.parametrize(
-    "codec", [codec for codec in CODECS if codec != "snappy"]
-)  # aiokafka's needs a package
+# aiokafka's snappy needs a package that is not ours
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "snappy"])
 async def test_aiokafka_produces(kafka_cluster: ThreadedCluster, codec: str) -> None:
     compression = None if codec == "none" else codec
     await produce_with_aiokafka(kafka_cluster, compression_type=compression, enable_idempotence=True)

@@ -95,7 +95,7 @@ async def test_a_thread_is_seen_through_every_kind_of_await() -> None:
         yield
 
     class Awaitable:
-        def __await__(self):  # type: ignore[no-untyped-def] # noqa: ANN204
+        def __await__(self):  # type: ignore[no-untyped-def] # noqa: ANN204 - a generator of nobody's business
             return anyio.to_thread.run_sync(work_in_a_thread).__await__()
 
     async with asyncio.timeout(0.001):

@@ -30,9 +30,8 @@ def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore:(open|read)_text is deprecated"
-)  # kafka-python 3.0 reads its definitions so
+# kafka-python 3.0 reads its definitions so
+@pytest.mark.filterwarnings("ignore:(open|read)_text is deprecated")
 @pytest.mark.parametrize(("client", "work"), PARTICIPANTS)
 async def test_a_run_sends_what_it_says_and_has_figures(
     kafka_cluster: ThreadedCluster, client: str, work: Work

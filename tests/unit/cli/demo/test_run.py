@@ -75,5 +75,5 @@ async def test_a_cluster_that_is_not_there_is_an_error() -> None:
 
 
 async def test_a_codec_that_there_is_not_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="compression_type"):
+    with pytest.raises(ConfigError, match=r"compression\.type"):
         await demo(compression="zip")

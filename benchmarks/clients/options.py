@@ -1,0 +1,22 @@
+"""What the clients that are written in Python are configured with: they agree on nearly all names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.settings import Settings
+
+
+def options(settings: Settings, *, batch_size: str = "batch_size") -> dict[str, Any]:
+    """Return keyword arguments; *batch_size* is what the client calls the size of its batches."""
+    given: dict[str, Any] = {}
+    if settings.compression != "none":
+        given["compression_type"] = settings.compression
+    if not settings.own_defaults:
+        given |= {
+            "acks": "all",
+            "enable_idempotence": True,
+            batch_size: settings.batch_bytes,
+            "linger_ms": settings.linger_ms,
+        }
+    return given

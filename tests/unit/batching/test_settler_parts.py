@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.batching.state import BatchState
+from aioproducer.errors import DeliveryTimeout, InvalidRecord
+from aioproducer.idempotence.sequences import Stamp
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.batching.settler_bench import (
+    BUMPED,
+    LATE,
+    SPOILT,
+    errors,
+    next_stamp,
+    nothing_is_left,
+    offsets,
+)
+from tests.unit.workbench import FIRST, NODE, TOPIC, Workbench
+
+
+@in_virtual_time
+async def test_behind_a_gap_the_halves_of_a_split_batch_get_new_sequences() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    batch, _ = bench.sent(b"first")
+    large, _ = bench.sent(b"a", b"b")
+    bench.settler.fail(batch, SPOILT)
+    bench.settler.split(large)
+    assert list(bench.queue().batches) == list(large.successors)
+    assert [part.stamp for part in large.successors] == [None, None]
+    assert bench.drain() == [large.successors[0]]
+    assert large.successors[0].stamp == BUMPED
+
+
+@in_virtual_time
+async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    batch, futures = bench.sent(b"a", b"b", b"c", b"d")
+    batch.uncertain = True
+    batch.last_error = SPOILT.error()
+    bench.settler.split(batch)
+    assert batch.state is BatchState.SPLIT
+    left, right = batch.successors
+    assert [part.columns.values for part in (left, right)] == [[b"a", b"b"], [b"c", b"d"]]
+    assert [part.stamp for part in (left, right)] == [Stamp(FIRST, 0), Stamp(FIRST, 2)]
+    assert [part.order for part in (left, right)] == [(1, 0), (1, 1)]
+    assert {part.stamped_before for part in (left, right)} == {batch.stamped_before}
+    for part in (left, right):
+        assert part.deadline == batch.deadline
+        assert (part.attempts, part.uncertain, part.last_error) == (1, True, batch.last_error)
+    assert list(bench.accumulator.unresolved) == [left, right]
+    assert bench.accumulator.memory.used == left.size + right.size == batch.size + 61
+    assert bench.accumulator.topics[TOPIC].batch_bytes == left.size
+    for part, base in ((left, 10), (right, 12)):
+        assert bench.drain() == [part]
+        bench.settler.deliver(part, base)
+    assert offsets(futures) == [10, 11, 12, 13]
+    assert nothing_is_left(bench)
+    assert next_stamp(bench) == Stamp(FIRST, 4)
+
+
+@in_virtual_time
+async def test_halves_follow_each_other_as_any_batches_do_until_the_leader_knows_the_producer() -> None:
+    """It would take the second half also if the first one had failed."""
+    bench = Workbench()
+    batch, _ = bench.sent(b"a", b"b", b"c", b"d")
+    bench.settler.split(batch)
+    left, right = batch.successors
+    assert [part.stamp for part in (left, right)] == [None, None]
+    assert bench.drain() == [left]
+    assert left.stamp == Stamp(FIRST, 0)
+    assert bench.drain() == []
+    bench.settler.deliver(left, 10)
+    assert bench.drain() == [right]
+    assert right.stamp == Stamp(FIRST, 2)
+
+
+@in_virtual_time
+async def test_halves_keep_their_sequences_if_something_behind_them_has_its_own() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    batch, _ = bench.sent(b"a", b"b")
+    bench.sent(b"c")
+    bench.learn(TOPIC, NODE + 1)  # who knows nothing of us yet
+    bench.settler.split(batch)
+    assert [part.stamp for part in batch.successors] == [Stamp(FIRST, 0), Stamp(FIRST, 1)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "left"), [([1_000, 1, 1], 1), ([1, 1, 1_000], 2), ([100, 100, 100, 100, 400], 3)]
+)
+@in_virtual_time
+async def test_halves_are_of_bytes_and_never_empty(lengths: list[int], left: int) -> None:
+    bench = Workbench()
+    batch, _ = bench.sent(*(bytes(length) for length in lengths))
+    bench.settler.split(batch)
+    assert [len(part) for part in batch.successors] == [left, len(lengths) - left]
+
+
+@in_virtual_time
+async def test_without_idempotence_the_halves_have_no_stamps() -> None:
+    bench = Workbench(idempotent=False)
+    batch, _ = bench.sent(b"a", b"b")
+    bench.settler.split(batch)
+    assert [part.stamp for part in batch.successors] == [None, None]
+    assert bench.drain() == [batch.successors[0]]
+    assert bench.queue().retrying == [batch.successors[1]]
+
+
+@in_virtual_time
+async def test_of_refused_records_the_others_go_again_under_new_sequences() -> None:
+    bench = Workbench()
+    batch, futures = bench.sent(b"a", b"bad", b"c", b"worse")
+    bench.settler.reject_records(batch, {3: LATE, 1: SPOILT})
+    assert bench.witness.failures == [(batch, 1, SPOILT), (batch, 1, LATE)]
+    assert errors([futures[1], futures[3]]) == [InvalidRecord, DeliveryTimeout]
+    assert batch.state is BatchState.SPLIT
+    [rest] = batch.successors
+    assert rest.columns.values == [b"a", b"c"]
+    assert bench.accumulator.memory.used == rest.size
+    assert bench.drain() == [rest]
+    assert rest.stamp == BUMPED
+    bench.settler.deliver(rest, 5)
+    assert offsets([futures[0], futures[2]]) == [5, 6]
+    assert nothing_is_left(bench)
+
+
+@in_virtual_time
+async def test_of_refused_records_the_others_wait_for_what_is_in_flight_beside_them() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    batch, _ = bench.sent(b"a", b"bad")
+    beside, _ = bench.sent(b"beside")
+    bench.settler.reject_records(batch, {1: SPOILT})
+    assert bench.drain() == []
+    bench.settler.deliver(beside, 5)
+    assert bench.drain() == list(batch.successors)
+
+
+@in_virtual_time
+async def test_without_idempotence_the_others_go_before_anything_new() -> None:
+    bench = Workbench(idempotent=False)
+    batch, _ = bench.sent(b"bad", b"b")
+    _ = bench.fill(b"new")
+    bench.settler.reject_records(batch, {0: SPOILT})
+    [rest] = batch.successors
+    assert rest.state is BatchState.BACKOFF
+    assert bench.drain() == [rest]

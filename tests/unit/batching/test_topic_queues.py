@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.queues import TopicQueues
+from aioproducer.cluster.snapshot import NO_LEADER
+from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.workbench import FIRST, batching_settings
+
+
+def topic(*leaders: int, **settings: Any) -> TopicQueues:
+    identities = IdentityKeeper()
+    identities.assign(*FIRST)
+    queues = TopicQueues("orders", batching_settings(**settings), identities)
+    assert queues.update(leaders) == []
+    return queues
+
+
+def test_a_partition_has_one_queue_and_knows_its_leader() -> None:
+    queues = topic(1, 2)
+    assert queues[1] is queues[1]
+    assert queues[1].leader == 2
+    assert queues[9].leader == NO_LEADER
+
+
+def test_an_update_names_the_queues_whose_leader_changed() -> None:
+    queues = topic(1, 2, 3)
+    kept, moved, gone = queues[0], queues[1], queues[2]
+    for each in (kept, moved, gone):
+        each.sequences.recognised = True
+    assert queues.update([1, 5]) == [moved, gone]
+    assert [each.leader for each in (kept, moved, gone)] == [1, 5, NO_LEADER]
+    assert [each.sequences.recognised for each in (kept, moved, gone)] == [True, False, False]
+
+
+def test_partitions_without_a_leader_are_not_available() -> None:
+    assert topic(1, NO_LEADER, 1).available == [0, 2]
+
+
+def test_the_sticky_partition_switches_among_those_with_a_leader() -> None:
+    queues = topic(NO_LEADER, 1, 1)
+    one = queues.switch().partition
+    assert one in {1, 2}
+    for _ in range(20):
+        other = queues.switch().partition
+        assert {one, other} == {1, 2}
+        one = other
+
+
+def test_the_only_partition_with_a_leader_stays_sticky() -> None:
+    queues = topic(NO_LEADER, 1)
+    assert queues.switch() is queues.switch()
+    assert queues.sticky is queues[1]
+
+
+def test_with_no_leader_at_all_any_partition_will_do() -> None:
+    queues = topic(NO_LEADER, NO_LEADER)
+    assert {queues.switch().partition, queues.switch().partition} == {0, 1}
+
+
+def test_of_a_topic_that_is_gone_the_sticky_partition_stays() -> None:
+    queues = topic()
+    assert queues.switch().partition == 0
+    queues.update([NO_LEADER, 1])
+    assert queues.switch().partition == 1
+    queues.update([])
+    assert queues.switch().partition == 1
+
+
+def test_a_sticky_partition_that_loses_its_leader_is_left() -> None:
+    queues = topic(1, NO_LEADER)
+    assert queues.switch().partition == 0
+    queues.update([NO_LEADER, NO_LEADER])
+    assert queues.sticky is queues[0]  # nowhere to go
+    queues.update([NO_LEADER, 1])
+    assert queues.sticky is queues[1]
+
+
+def test_a_topic_is_capped_for_a_while_and_only_ever_smaller() -> None:
+    queues = topic(1, batch_bytes=1000, batch_cap_s=10.0)
+    assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
+    queues.cap(400, 5.0)
+    assert (queues.batch_bytes, queues.capped_until) == (400, 15.0)
+    queues.cap(700, 6.0)
+    assert (queues.batch_bytes, queues.capped_until) == (400, 16.0)
+    queues.uncap()
+    assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_retired_topic_leaves_an_identity_it_wrote_under(stamped: bool) -> None:
+    identities = IdentityKeeper()
+    identities.assign(*FIRST)
+    queues = TopicQueues("orders", batching_settings(), identities)
+    sequences = queues[0].sequences
+    if stamped:
+        assert sequences.may_stamp(identities, unsettled=False)
+    queues.retire()
+    assert identities.current == ProducerIdentity(7, int(stamped))
+
+
+@in_virtual_time
+async def test_a_topic_is_idle_without_batches_and_without_calls_in_line() -> None:
+    queues = topic(1)
+    assert queues.idle
+    batch = Batch(queues[0], (1,), created_at=0.0, deadline=1.0)
+    queues[0].batches.append(batch)
+    assert not queues.idle
+    queues[0].remove(batch)
+    assert queues.idle
+    await queues.line.enter(1.0, lambda: None)
+    assert not queues.idle
+    queues.line.leave()
+    assert queues.idle

@@ -1,0 +1,88 @@
+"""Configurations from mappings and from properties, as text or as values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aioproducer.cluster.partitioner import RoundRobinPartitioner
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError
+from aioproducer.serializers import bytes_serializer, string_serializer
+
+
+class TestFromMapping:
+    def test_kafkas_spelling_and_text_as_in_a_properties_file(self) -> None:
+        config = ProducerConfig.from_mapping(
+            {
+                "bootstrap.servers": "a:9092, b:9092",
+                "client.id": "",
+                "acks": " 1 ",
+                "linger.ms": "0.5",
+                "enable.idempotence": "false",
+                "compression.type": " lz4 ",
+                "retries": "3",
+                "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+                "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
+                "partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner",
+                "interceptor.classes": "",
+                "security.protocol": "plaintext",
+            }
+        )
+        assert config == ProducerConfig(
+            bootstrap_servers=["a:9092", "b:9092"],
+            client_id="",
+            acks=1,
+            linger_ms=0.5,
+            enable_idempotence=False,
+            compression_type="lz4",
+            retries=3,
+            key_serializer=string_serializer,
+            value_serializer=bytes_serializer,
+            partitioner=config.partitioner,
+        )
+        assert isinstance(config.partitioner, RoundRobinPartitioner)
+
+    def test_our_spelling_and_python_values(self) -> None:
+        given = {
+            "bootstrap_servers": ["a:9092"],
+            "linger_ms": 7,
+            "client_id": "me",
+            "key_serializer": str.encode,
+        }
+        assert ProducerConfig.from_mapping(given) == ProducerConfig(**given)  # type: ignore[arg-type]
+
+    def test_text_that_cannot_be_read_is_named(self) -> None:
+        with pytest.raises(ConfigError, match=r"^linger\.ms = 'soon': expected a number from 0"):
+            ProducerConfig.from_mapping({"bootstrap.servers": "a:9092", "linger.ms": " soon "})
+
+    @pytest.mark.parametrize("name", ["key.serializer", "key_serializer", "partitioner.class"])
+    def test_a_class_of_java_is_refused_under_the_name_that_was_written(self, name: str) -> None:
+        with pytest.raises(ConfigError) as raised:
+            ProducerConfig.from_mapping({"bootstrap.servers": "a:9092", name: "com.example.Mine"})
+        assert str(raised.value).startswith(f"{name} = 'com.example.Mine': of Java's classes only ")
+
+    @pytest.mark.parametrize("mapping", [{}, {"acks": "all"}])
+    def test_somebody_has_to_be_asked_first(self, mapping: dict[str, object]) -> None:
+        with pytest.raises(ConfigError, match=r"^bootstrap\.servers is missing"):
+            ProducerConfig.from_mapping(mapping)
+
+    def test_a_name_without_effect_is_one_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:9092", "client.dns.lookup": "use_all_dns_ips"})
+        assert caplog.messages == ["config.without_effect name=client.dns.lookup"]
+
+
+class TestFromProperties:
+    TEXT = "bootstrap.servers = a:9092,\\\n    b:9092\n# how durable\nacks : all\nlinger.ms 20\n"
+
+    def test_text(self) -> None:
+        config = ProducerConfig.from_properties(self.TEXT)
+        assert (config.bootstrap_servers, config.acks, config.linger_ms) == (("a:9092", "b:9092"), "all", 20)
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "producer.properties"
+        path.write_text(f"{self.TEXT}client.id=me\n")
+        assert ProducerConfig.from_properties(path) == ProducerConfig.from_properties(
+            f"{self.TEXT}client.id=me\n"
+        )

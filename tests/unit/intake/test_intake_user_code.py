@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+import pytest
+
+from aioproducer.cluster.partitioner import CallablePartitioner, RoundRobinPartitioner
+from aioproducer.errors import ProducerError, SerializationError
+from aioproducer.serializers import Serializer, string_serializer
+from aioproducer.types import HeadersInput, ProducerRecord
+from tests.unit.intake.intake_bench import NOW_MS, Bench, Spy
+from tests.unit.workbench import TOPIC
+
+
+class TestSerializers:
+    async def test_they_make_bytes_of_anything(self) -> None:
+        bench = Bench(key_serializer=string_serializer, value_serializer=lambda value: b"%d" % value)
+        bench.put(5, "key")
+        assert bench.records() == [(b"5", b"key", (), NOW_MS)]
+
+    async def test_what_they_return_is_copied_if_it_could_change(self) -> None:
+        buffer = bytearray(b"before")
+        bench = Bench(value_serializer=lambda _: buffer)
+        bench.put("anything")
+        buffer[:] = b"after!"
+        assert bench.records()[0][0] == b"before"
+
+    @pytest.mark.parametrize("argument", ["key", "value"])
+    async def test_what_they_raise_is_told(self, argument: str) -> None:
+        bench = Bench(**{f"{argument}_serializer": int.to_bytes})  # type: ignore[arg-type]
+        with pytest.raises(
+            SerializationError,
+            match=rf"the {argument} of a record for 'orders' \(str\) could not be serialized",
+        ) as raised:
+            bench.offer(**cast("Any", {"value": b"v", argument: "text"}))
+        assert isinstance(raised.value.__cause__, TypeError)
+        assert bench.queued == 0
+
+    async def test_they_have_to_return_bytes(self) -> None:
+        bench = Bench(value_serializer=cast("Serializer", str))
+        with pytest.raises(
+            SerializationError, match=r"what value_serializer returned must be bytes.* not str"
+        ):
+            bench.offer(5)
+
+
+class TestPartitioners:
+    async def test_one_without_stickiness_is_asked_for_records_without_a_key_too(self) -> None:
+        bench = Bench(partitions=3, partitioner=RoundRobinPartitioner())
+        for _ in range(3):
+            bench.put()
+        assert [len(bench.records(partition)) for partition in range(3)] == [1, 1, 1]
+
+    async def test_a_partition_that_is_given_is_not_asked_about(self) -> None:
+        bench = Bench(partitions=2, partitioner=CallablePartitioner(lambda *_: pytest.fail("asked")))
+        bench.put(partition=1)
+
+    @pytest.mark.parametrize("headers", [(), {"h": b"1"}])
+    async def test_what_it_raises_is_told(self, headers: HeadersInput) -> None:
+        error = LookupError("no idea")
+
+        def fail(*_: object) -> int:
+            raise error
+
+        bench = Bench(partitions=2, partitioner=CallablePartitioner(fail))
+        with pytest.raises(ProducerError, match=r"the partitioner failed .* 'orders': no idea") as raised:
+            bench.offer(b"v", b"k", headers=headers)
+        assert raised.value.__cause__ is error
+        assert bench.queued == 0
+
+    @pytest.mark.parametrize("chosen", [-1, 2, "0"])
+    async def test_it_has_to_choose_a_partition_that_exists(self, chosen: Any) -> None:
+        class Odd:
+            keyless_is_sticky: ClassVar[bool] = False
+
+            def partition(self, *_: object) -> int | None:
+                return cast("int", chosen)
+
+        bench = Bench(partitions=2, partitioner=Odd())
+        with pytest.raises(ProducerError, match="the partitioner failed"):
+            bench.offer()
+        assert bench.queued == 0
+
+
+class TestInterceptors:
+    async def test_they_see_what_was_given_and_may_change_it(self) -> None:
+        def change(record: ProducerRecord) -> ProducerRecord:
+            return ProducerRecord(
+                record.topic, b"new", key=b"key", partition=1, headers={"h": bytearray(b"1")}, timestamp_ms=9
+            )
+
+        spy = Spy(change)
+        bench = Bench(partitions=2, interceptors=[spy])
+        bench.put(b"old")
+        assert spy.seen == [ProducerRecord(TOPIC, b"old")]
+        assert bench.records(1) == [(b"new", b"key", (("h", b"1"),), 9)]
+
+    async def test_they_come_before_the_serializers(self) -> None:
+        spy = Spy(lambda record: ProducerRecord(record.topic, record.value + 1))
+        bench = Bench(interceptors=[spy], value_serializer=lambda value: b"%d" % value)
+        bench.put(5)
+        assert bench.records()[0][0] == b"6"
+
+    async def test_they_may_choose_another_topic(self) -> None:
+        bench = Bench(interceptors=[Spy(lambda record: ProducerRecord("audit", record.value))])
+        bench.learn("audit", 1)
+        bench.put()
+        assert bench.queued == 1
+        assert bench.queue(0).idle
+
+    async def test_what_they_make_of_it_is_checked(self) -> None:
+        spy = Spy(lambda record: ProducerRecord(record.topic, "text"))
+        bench = Bench(interceptors=[spy])
+        with pytest.raises(
+            ProducerError, match="an interceptor spoilt a record for 'orders': value must be bytes"
+        ):
+            bench.offer()
+        assert [type(error) for error, _ in spy.errors] == [ProducerError]
+
+    async def test_a_wrong_argument_stays_the_fault_of_the_caller(self) -> None:
+        bench = Bench(interceptors=[Spy()])
+        with pytest.raises(TypeError, match=r"^value must be bytes"):
+            bench.offer("text")
+
+    async def test_they_hear_of_a_record_that_fails_before_it_is_appended(self) -> None:
+        spy = Spy()
+        bench = Bench(partitions=2, interceptors=[spy], value_serializer=string_serializer)
+        for partition in (None, 1):
+            with pytest.raises(SerializationError):
+                bench.offer(5, partition=partition)
+        assert [(type(error), where) for error, where in spy.errors] == [
+            (SerializationError, (TOPIC, -1)),
+            (SerializationError, (TOPIC, 1)),
+        ]

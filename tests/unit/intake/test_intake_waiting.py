@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.batching.batch import RecordFuture
+from aioproducer.batching.failure import Failure
+from aioproducer.errors import (
+    BufferTimeout,
+    DeliveryTimeout,
+    MetadataTimeout,
+    ProducerClosed,
+    SerializationError,
+    TopicAuthorizationFailed,
+)
+from aioproducer.intake.pending import Pending
+from aioproducer.serializers import string_serializer
+from aioproducer.testing import in_virtual_time
+from tests.unit.intake.intake_bench import NOW_MS, Bench, Spy
+from tests.unit.workbench import TOPIC, settle, topic_info
+
+
+class TestWait:
+    """What happens to a record that could not be appended at once."""
+
+    @staticmethod
+    def wait(bench: Bench, pending: Pending, timeout_s: float | None = None) -> asyncio.Task[RecordFuture]:
+        return asyncio.create_task(bench.intake.wait(pending, bench.loop.time(), timeout_s))
+
+    @in_virtual_time
+    async def test_it_is_appended_once_the_topic_is_known(self) -> None:
+        bench = Bench(partitions=0, key_serializer=string_serializer)
+        waiting = self.wait(bench, bench.pending(b"v", "key"))
+        await settle()
+        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+        assert not (await waiting).done()
+        assert bench.records() == [(b"v", b"key", (), NOW_MS)]
+
+    @in_virtual_time
+    async def test_it_is_appended_once_there_is_memory(self) -> None:
+        bench = Bench()
+        bench.use_up_memory()
+        waiting = self.wait(bench, bench.pending(b"v", b"k"))
+        await settle()
+        assert bench.queued == 0
+        bench.accumulator.memory.give_back(1_000)
+        _ = await waiting
+        assert bench.records() == [(b"v", b"k", (), NOW_MS)]
+        [batch] = bench.accumulator.unresolved
+        assert bench.accumulator.memory.free == 1_000 - batch.size
+
+    @in_virtual_time
+    async def test_memory_that_is_there_by_then_is_not_waited_for(self) -> None:
+        bench = Bench()
+        waiting = [self.wait(bench, bench.intake.pend(TOPIC, b"v", None, None, (), None)) for _ in range(2)]
+        for each in waiting:
+            _ = await each
+        assert bench.queued == 2
+
+    @in_virtual_time
+    async def test_metadata_and_memory_share_one_deadline(self) -> None:
+        bench = Bench(partitions=0, max_block_s=3.0)
+        bench.use_up_memory()
+        waiting = self.wait(bench, bench.pending())
+        await asyncio.sleep(2)
+        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+        with pytest.raises(BufferTimeout):
+            _ = await waiting
+        assert bench.loop.time() == 3
+
+    @pytest.mark.parametrize(
+        ("max_block_s", "delivery_timeout_s", "timeout_s"),
+        [(2.0, 9.0, None), (9.0, 2.0, None), (9.0, 9.0, 2.0), (2.0, 9.0, 9.0)],
+    )
+    @in_virtual_time
+    async def test_the_shortest_of_the_limits_ends_the_waiting(
+        self, max_block_s: float, delivery_timeout_s: float, timeout_s: float | None
+    ) -> None:
+        bench = Bench(max_block_s=max_block_s, delivery_timeout_s=delivery_timeout_s)
+        bench.use_up_memory()
+        with pytest.raises(BufferTimeout):
+            _ = await self.wait(bench, bench.pending(), timeout_s)
+        assert bench.loop.time() == 2
+
+    @in_virtual_time
+    async def test_an_unknown_topic_is_not_waited_for_longer_either(self) -> None:
+        bench = Bench(partitions=0, max_block_s=2.0)
+        first, second = self.wait(bench, bench.pending()), self.wait(bench, bench.pending())
+        with pytest.raises(MetadataTimeout):
+            _ = await second
+        assert bench.loop.time() == 2
+        await asyncio.wait([first])
+        assert isinstance(first.exception(), TimeoutError)
+
+    @in_virtual_time
+    async def test_what_could_not_be_checked_before_is_checked_then(self) -> None:
+        spy = Spy()
+        bench = Bench(partitions=0, interceptors=[spy], value_serializer=string_serializer)
+        waiting = self.wait(bench, bench.pending(5))
+        await settle()
+        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+        with pytest.raises(SerializationError):
+            _ = await waiting
+        assert [type(error) for error, _ in spy.errors] == [SerializationError]
+
+    @in_virtual_time
+    async def test_interceptors_hear_of_metadata_that_did_not_come(self) -> None:
+        spy = Spy()
+        bench = Bench(partitions=0, interceptors=[spy])
+        waiting = self.wait(bench, bench.pending())
+        await settle()
+        error = TopicAuthorizationFailed("no")
+        bench.refresher.asked[0][2].set_exception(error)
+        with pytest.raises(TopicAuthorizationFailed):
+            _ = await waiting
+        assert spy.errors == [(error, (TOPIC, -1))]
+
+    @in_virtual_time
+    async def test_a_topic_that_goes_away_meanwhile_keeps_the_record_waiting_for_a_leader(self) -> None:
+        bench = Bench()
+        bench.use_up_memory()
+        waiting = self.wait(bench, bench.pending())
+        await settle()
+        bench.accumulator.update_topic(TOPIC, ())
+        bench.accumulator.memory.give_back(1_000)
+        _ = await waiting
+        assert bench.queue(0).leader == -1
+        assert bench.queued == 1
+
+    @in_virtual_time
+    async def test_cancelled_it_leaves_nothing_behind(self) -> None:
+        bench = Bench()
+        bench.use_up_memory()
+        waiting = self.wait(bench, bench.pending())
+        await settle()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert bench.queued == 0
+        assert not bench.accumulator.memory.waiters
+        bench.accumulator.memory.give_back(1_000)
+        bench.put()
+
+    @in_virtual_time
+    async def test_closed_meanwhile_it_is_not_appended(self) -> None:
+        bench = Bench()
+        bench.use_up_memory()
+        waiting = self.wait(bench, bench.pending())
+        await settle()
+        bench.accumulator.close(Failure(ProducerClosed, "closed"))
+        with pytest.raises(ProducerClosed):
+            _ = await waiting
+        assert bench.queued == 0
+
+
+class TestServedByAnother:
+    """The call before appends for those behind it, before their tasks run again."""
+
+    @staticmethod
+    async def served(bench: Bench, *, after_s: float = 0.0) -> asyncio.Task[RecordFuture]:
+        """Return a call that waited for so long behind another, whose record is in a batch, and that has not run since."""
+        pending = bench.intake.pend(TOPIC, b"v", None, None, (), None)
+        async with bench.intake.turn(bench.accumulator.topics[TOPIC], 1e9):
+            waiting = asyncio.create_task(bench.intake.wait(pending, bench.loop.time(), None))
+            await asyncio.sleep(after_s)
+            await settle()
+        assert bench.queued == 1
+        assert not waiting.done()
+        return waiting
+
+    @in_virtual_time
+    async def test_it_gets_the_future_of_its_record(self) -> None:
+        bench = Bench(delivery_timeout_s=10.0)
+        future = await (await self.served(bench, after_s=4.0))
+        [batch] = bench.drain()
+        assert batch.deadline == 10, "it counts from the call"
+        bench.settler.deliver(batch, 5)
+        assert future.result().offset == 5
+
+    @in_virtual_time
+    async def test_closed_before_it_runs_it_is_counted_once(self) -> None:
+        bench = Bench()
+        waiting = await self.served(bench)
+        closed = Failure(ProducerClosed, "closed")
+        arriving = bench.accumulator.arriving
+        bench.accumulator.close(closed)
+        assert arriving + bench.settler.fail_everything(closed) == 1
+        assert isinstance((await waiting).exception(), ProducerClosed)
+
+    @in_virtual_time
+    async def test_a_batch_that_has_ended_before_it_runs_expires_no_more(self) -> None:
+        bench = Bench(delivery_timeout_s=10.0)
+        waiting = await self.served(bench, after_s=4.0)
+        [batch] = bench.drain()
+        bench.settler.deliver(batch, 0)
+        assert (await waiting).result().offset == 0
+        assert bench.accumulator.deadlines.next_due() is None
+
+    @in_virtual_time
+    async def test_cancelled_before_it_runs_the_record_goes_on(self) -> None:
+        bench = Bench()
+        waiting = await self.served(bench)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert bench.queued == 1
+        assert bench.accumulator.callers == 0
+
+
+class TestDeadlines:
+    @in_virtual_time
+    async def test_the_delivery_timeout_counts_from_the_call(self) -> None:
+        bench = Bench(delivery_timeout_s=10.0)
+        bench.use_up_memory()
+        pending, called_at = bench.pending(), bench.loop.time()
+        waiting = asyncio.create_task(bench.intake.wait(pending, called_at, None))
+        await asyncio.sleep(4)
+        bench.accumulator.memory.give_back(1_000)
+        _ = await waiting
+        [batch] = bench.accumulator.unresolved
+        assert batch.deadline == 10
+
+    @in_virtual_time
+    async def test_a_shorter_timeout_fails_the_record_at_its_time(self) -> None:
+        bench = Bench()
+        await asyncio.sleep(1)
+        future = await bench.intake.wait(bench.intake.pend(TOPIC, b"v", None, None, (), None), 1.0, 2.5)
+        await asyncio.sleep(2.4)
+        assert not future.done()
+        await asyncio.sleep(0.1)
+        error = future.exception()
+        assert isinstance(error, DeliveryTimeout)
+        assert str(error) == "orders-0: not acknowledged within the call's timeout_s=2.5"
+        assert not error.possibly_persisted
+        assert bench.queued == 0
+
+    @in_virtual_time
+    async def test_once_it_is_sent_only_the_waiter_fails(self) -> None:
+        bench = Bench()
+        future = await bench.intake.wait(bench.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 2.0)
+        [batch] = bench.drain()
+        await asyncio.sleep(2)
+        error = future.exception()
+        assert isinstance(error, DeliveryTimeout)
+        assert error.possibly_persisted
+        assert list(bench.accumulator.unresolved) == [batch]
+
+    @in_virtual_time
+    async def test_a_timeout_that_is_no_shorter_needs_no_timer(self) -> None:
+        bench = Bench(delivery_timeout_s=10.0)
+        future = await bench.intake.wait(bench.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 10.0)
+        await asyncio.sleep(11)
+        assert not future.done(), "the sender would have expired it"
+
+    @in_virtual_time
+    async def test_an_outcome_takes_the_timer_along(self) -> None:
+        bench = Bench()
+        future = await bench.intake.wait(bench.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 2.0)
+        [batch] = bench.drain()
+        bench.settler.deliver(batch, 5)
+        await asyncio.sleep(3)
+        assert future.result().offset == 5
+        assert bench.witness.failures == []

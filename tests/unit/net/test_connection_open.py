@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.errors import ClusterAuthorizationFailed, ConnectionFailed, ProtocolError
+from aioproducer.net.connection import Connection
+from aioproducer.net.dial import Address, MakeProtocol
+from aioproducer.protocol.api_versions import ApiVersionsResponse
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from tests.unit.net.connection_bench import SHORT_S, connected
+from tests.unit.net.scripted import OFFER, Received, ScriptedBroker, hang_up, settings, stay_silent
+
+
+async def test_open_returns_with_the_versions_of_the_broker(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, _):
+        assert connection.versions.pick(InitProducerIdRequest) == InitProducerIdRequest.VERSIONS[1]
+        assert str(connection) == f"{broker.address} (node 3)"
+        assert not connection.closed
+        assert broker.greeted[0].header.client_id == "test"
+
+
+async def test_a_broker_that_is_too_old_for_our_greeting_is_asked_in_version_0() -> None:
+    def greeting(received: Received) -> bytes:
+        # KIP-511: error 35 is answered in version 0, whatever was asked
+        asked = received._replace(header=received.header._replace(api_version=0))
+        error_code = 35 if received.header.api_version else 0
+        return asked.answered(ApiVersionsResponse(error_code=error_code, api_keys=OFFER))
+
+    async with ScriptedBroker(greeting) as broker, connected(broker) as (connection, _):
+        assert [each.header.api_version for each in broker.greeted] == [4, 0]
+        assert connection.versions.pick(InitProducerIdRequest) == InitProducerIdRequest.VERSIONS[1]
+
+
+async def test_a_refused_connection_says_where_and_why() -> None:
+    async def refuse(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        raise ConnectionRefusedError(111, "nobody there")
+
+    with pytest.raises(
+        ConnectionFailed, match=r"b:1 \(bootstrap\): cannot connect: .* nobody there"
+    ) as failed:
+        await Connection.open(Address("b", 1), settings(), dial=refuse)
+    assert not failed.value.written
+    assert isinstance(failed.value.__cause__, ConnectionRefusedError)
+
+
+async def test_dialling_ends_with_the_setup_timeout() -> None:
+    async def hang(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    with pytest.raises(ConnectionFailed, match="nothing answered in time"):
+        await Connection.open(Address("b", 1), settings(setup_timeout_s=SHORT_S), dial=hang)
+
+
+async def test_an_address_from_a_broker_can_be_anything() -> None:
+    with pytest.raises(ConnectionFailed, match="there is no port 70000"):
+        await Connection.open(Address("127.0.0.1", 70_000), settings())
+
+
+async def test_a_broker_frozen_in_the_handshake_is_given_up_at_the_deadline() -> None:
+    async with ScriptedBroker(stay_silent) as broker:
+        deadline = asyncio.get_running_loop().time() + SHORT_S
+        with pytest.raises(ConnectionFailed, match=r"connected, but the handshake was not over in 0\.0"):
+            await Connection.open(broker.address, settings(), deadline=deadline)
+        await (await broker.accepted.get()).gone.wait()
+
+
+async def test_the_request_timeout_holds_in_the_handshake_too() -> None:
+    async with ScriptedBroker(stay_silent) as broker:
+        with pytest.raises(ConnectionFailed, match=r"no answer in 0\.02 s to ApiVersions v4"):
+            await Connection.open(broker.address, settings(request_timeout_s=SHORT_S))
+
+
+async def test_a_listener_that_hangs_up_on_the_greeting_may_want_tls() -> None:
+    async with ScriptedBroker(hang_up) as broker:
+        with pytest.raises(ConnectionFailed, match=r"closed by the broker .* want TLS or SASL"):
+            await Connection.open(broker.address, settings())
+
+
+@pytest.mark.parametrize(
+    ("greeting", "complaint"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS alert"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP response"),
+        (b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00", "ApiVersionsResponse v4"),
+    ],
+)
+async def test_something_else_than_a_broker_is_recognised(greeting: bytes, complaint: str) -> None:
+    async with ScriptedBroker(lambda _: greeting) as broker:
+        with pytest.raises(ProtocolError, match=complaint) as failed:
+            await Connection.open(broker.address, settings())
+        assert str(failed.value).startswith(f"{broker.address} (bootstrap): ")
+        await (await broker.accepted.get()).gone.wait()
+
+
+async def test_a_broker_that_refuses_the_handshake_is_hung_up_on() -> None:
+    def refuse(received: Received) -> bytes:
+        return received.answered(ApiVersionsResponse(error_code=31, api_keys=[]))
+
+    async with ScriptedBroker(refuse) as broker:
+        with pytest.raises(ClusterAuthorizationFailed):
+            await Connection.open(broker.address, settings())
+        await (await broker.accepted.get()).gone.wait()
+
+
+async def test_a_greeting_with_garbage_behind_it_fails_the_opening() -> None:
+    def greeting(received: Received) -> bytes:
+        return received.answered(ApiVersionsResponse(error_code=0, api_keys=OFFER)) + b"junk"
+
+    async with ScriptedBroker(greeting) as broker:
+        with pytest.raises(ProtocolError, match="b'junk'"):
+            await Connection.open(broker.address, settings())
+
+
+async def test_cancelling_open_leaves_nothing_however_far_it_got() -> None:
+    async with ScriptedBroker() as broker:
+        for steps in range(25):
+            opening = asyncio.create_task(Connection.open(broker.address, settings()))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if opening.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await opening
+            else:
+                connection = await opening
+                connection.close()
+                await connection.wait_closed()
