@@ -178,7 +178,7 @@ class Engine:
             self.pool.abort(going_down)
             self.refresher.abort(going_down)
         elif not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s.crashed", which, exc_info=error)
+            log.error("task.crashed task=%s", which, exc_info=error)
             cause = error
             failure = Failure(ProducerError, f"the {which} task has died of a bug: {error!r}", cause=error)
         else:

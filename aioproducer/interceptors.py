@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from aioproducer.errors import ProducerError
 from aioproducer.types import ProducerRecord, RecordMetadata, TopicPartition
@@ -20,7 +20,7 @@ class Interceptor(Protocol):
     that you do. All are called on the event loop, for every record: they must be quick and may not block.
     """
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+    def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
         """Return the record to send: *record*, changed or not, or another one, for another topic even.
 
         Called before anything is looked up or serialized. *record* is this interceptor's own copy; its
@@ -29,17 +29,53 @@ class Interceptor(Protocol):
         return record
 
     def on_acknowledgement(
-        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        /,
     ) -> None:
         """Hear how a record ended: either *metadata* or *error* is given.
 
-        The partition of *record* is -1 if the record failed before one was chosen.
+        The partition of *topic_partition* is -1 if the record failed before one was chosen.
         """
         return  # an empty body would make it abstract to type checkers
 
     def close(self) -> None:
         """Hear that the producer is closed; nothing is called afterwards."""
         return  # as above
+
+
+class HasOnSend(Protocol):
+    """An interceptor with at least `on_send`."""
+
+    def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
+        """See `Interceptor`."""
+        ...
+
+
+class HasOnAcknowledgement(Protocol):
+    """An interceptor with at least `on_acknowledgement`."""
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        /,
+    ) -> None:
+        """See `Interceptor`."""
+
+
+class HasClose(Protocol):
+    """An interceptor with at least `close`."""
+
+    def close(self) -> None:
+        """See `Interceptor`."""
+
+
+AnyInterceptor: TypeAlias = HasOnSend | HasOnAcknowledgement | HasClose
+"""What may be given as an interceptor: every method is optional, and one is needed."""
 
 
 class InterceptorChain:
@@ -74,12 +110,12 @@ class InterceptorChain:
         return record
 
     def on_acknowledgement(
-        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+        self, metadata: RecordMetadata | None, error: ProducerError | None, topic_partition: TopicPartition
     ) -> None:
         """Tell every interceptor how a record ended."""
         for interceptor, method in self._on_acknowledgement:
             try:
-                method(metadata, error, record)
+                method(metadata, error, topic_partition)
             except BaseException as failure:  # noqa: BLE001 - called from a task of ours: there is nobody to raise to
                 self._log_failure(interceptor, "on_acknowledgement", failure)
 

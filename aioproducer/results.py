@@ -94,8 +94,13 @@ class SendManyResult:
             f"{len(self._failures):,} of {self._total:,} records for {self.topic!r} failed; "
             f"the first, at position {first}: {type(error).__name__}: {error}"
         )
-        persisted = any(failure.possibly_persisted for failure in self._failures.values())
-        raise SendManyError(message, result=self, possibly_persisted=persisted) from error
+        failures = self._failures.values()
+        raise SendManyError(
+            message,
+            result=self,
+            possibly_persisted=any(failure.possibly_persisted for failure in failures),
+            retriable=any(failure.retriable for failure in failures),
+        ) from error
 
     def _checked(self, position: int) -> int:
         if not -self._total <= position < self._total:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Headers as a record keeps them: pairs in order, names may repeat (KIP-82)."""
@@ -14,6 +14,10 @@ HeadersInput = (
     | Mapping[str, bytes | bytearray | memoryview | None]
 )
 """Headers as a user may give them; they are copied at the call."""
+
+
+_SHOWN: Final = 64
+"""So much of a value is in the repr of its record; the rest would fill the log."""
 
 
 class TopicPartition(NamedTuple):
@@ -43,7 +47,7 @@ class RecordMetadata(NamedTuple):
     log_append_time: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ProducerRecord:
     """A record as it was handed to the producer, before serializers: what interceptors see and may change."""
 
@@ -53,3 +57,16 @@ class ProducerRecord:
     partition: int | None = None
     headers: HeadersInput = ()
     timestamp_ms: int | None = None
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{each.name}={_shortened(getattr(self, each.name))}" for each in fields(self))
+        return f"ProducerRecord({shown})"
+
+
+def _shortened(value: object) -> str:
+    """Return the repr of *value*, or of its beginning and how long it is."""
+    if isinstance(value, bytes | bytearray | str) and len(value) > _SHOWN:
+        unit = "characters" if isinstance(value, str) else "bytes"
+        return f"{value[:_SHOWN]!r}… ({len(value):,} {unit})"
+    text = repr(value)
+    return text if len(text) <= 4 * _SHOWN else f"{text[: 4 * _SHOWN]}…"

@@ -1,8 +1,10 @@
 """Test code that sends, against a Kafka that starts in milliseconds.
 
-The fixture `kafka_cluster` comes with the package, there is nothing to set up:
+The fixture `kafka_cluster` comes with the package, there is nothing to set up. In this clone, after `make venv`:
 
-    pytest examples/test_your_code.py
+    .venv/bin/pytest examples/test_your_code.py
+
+In a project of your own: `pytest`, as ever.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aioproducer"
+DATA = PACKAGE / "cli/data"
 LINES_IN_ONE_SITTING = 400
 PUBLIC_PACKAGES = {PACKAGE, *(PACKAGE / name for name in ("cli", "config", "errors", "testing"))}
 
@@ -19,6 +20,17 @@ INNER_DOORS = sorted(path for path in PACKAGE.rglob("__init__.py") if path.paren
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def test_the_package_holds_its_source_and_nothing_else() -> None:
+    """Everything in it is installed: no backups, no notes, no data but the demo's."""
+    strangers = [
+        name(path)
+        for path in PACKAGE.rglob("*")
+        if "__pycache__" not in path.parts
+        and not (path.is_dir() or path.suffix == ".py" or path.name == "py.typed" or path.parent == DATA)
+    ]
+    assert strangers == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

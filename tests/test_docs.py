@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aioproducer import errors
+from aioproducer import Producer, errors
 from aioproducer.batching.state import LEGAL
 from aioproducer.errors import (
     AuthenticationFailed,
     BrokerError,
+    BufferFull,
     ConfigError,
     DuplicateSequenceNumber,
+    ProducerError,
     SendManyError,
 )
 from aioproducer.sender import outcomes
-from aioproducer.testing import ThreadedCluster
+from aioproducer.testing import Cluster, Rule, ThreadedCluster
+from aioproducer.testing.handlers.table import APIS
 from benchmarks.faults.clients import CLIENTS
 from benchmarks.faults.report import HEADINGS
 from benchmarks.faults.scenarios import SCENARIOS
@@ -28,6 +36,7 @@ from benchmarks.faults.scenarios import SCENARIOS
 ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs/design.md").read_text()
 RELIABILITY = (ROOT / "docs/reliability.md").read_text()
+TESTING = (ROOT / "docs/reference/testing.md").read_text()
 README = (ROOT / "README.md").read_text()
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
@@ -65,10 +74,97 @@ def test_the_example_in_the_readme_runs(kafka_cluster: ThreadedCluster) -> None:
 
 
 def test_the_example_of_the_testing_page_runs() -> None:
-    page = (ROOT / "docs/reference/testing.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    program = f"import asyncio\n{example}\nasyncio.run(test_my_service())"
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    asynchronous, in_virtual_time = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
+    for program in (
+        f"import asyncio\n{asynchronous}\nasyncio.run(test_my_service())",
+        f"{in_virtual_time}\ntest_it_is_given_up_in_the_end()",
+    ):
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+def test_the_testing_page_names_every_request_and_every_argument_of_the_cluster() -> None:
+    (requests,) = re.findall(r"`request` is (.*?)\. The rule", TESTING, re.DOTALL)
+    assert set(re.findall(r'"(\w+)"', requests)) == {api.name for api in APIS.values()}
+    table = TESTING.split("| argument of `Cluster` ")[1].split("\n\n")[0]
+    _, *arguments = inspect.signature(Cluster.__init__).parameters
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == arguments
+
+
+def public_methods(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_the_testing_page_names_every_method_of_the_cluster_and_of_a_rule() -> None:
+    for_the_broker = {"is_spent", "only_watches", "covers", "is_due", "strike"}
+    assert public_methods(ThreadedCluster) | {"message_max_bytes"} == public_methods(Cluster)
+    for name in public_methods(Cluster) | public_methods(Rule) - for_the_broker:
+        assert re.search(rf"`(await )?{name}\b", TESTING), name
+
+
+async def test_the_error_sample_of_the_readme_runs() -> None:
+    (sample,) = (
+        block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "except" in block
+    )
+    caught: list[ProducerError] = []
+
+    class Unstarted:
+        async def send(self, topic: str, value: bytes) -> None:
+            caught.append(BufferFull("no"))
+            raise caught[0]
+
+    namespace: dict[str, Any] = {"ProducerError": ProducerError}
+    exec("async def sample(producer, order):\n" + textwrap.indent(sample, "    "), namespace)
+    await namespace["sample"](Unstarted(), b"order")
+    assert caught
+
+
+async def test_the_metrics_that_are_listed_are_there() -> None:
+    page = (ROOT / "docs/reference/producer.md").read_text()
+    rows = page.split("## Metrics")[1].partition("|---|")[2].splitlines()[1:]
+    listed: dict[str, set[str]] = {"producer": set(), "topics": set(), "nodes": set()}
+    parts: list[str] = []
+    for row in rows:
+        where, keys = row.split("|")[1:3]
+        parts = re.findall(r'"(\w+)"', where) or parts
+        for part in parts:
+            listed[part] |= set(re.findall(r"`(\w+)`", keys))
+    async with Cluster(topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        await producer.send("orders", b"v")
+        metrics = producer.metrics()
+    assert metrics.keys() == listed.keys()
+    assert metrics["producer"].keys() == listed["producer"]
+    assert metrics["topics"]["orders"].keys() == listed["topics"]
+    assert metrics["nodes"][1].keys() == listed["nodes"]
+
+
+def logged(source: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the name of each event that is logged in *source*, and the method of the logger that logs it."""
+    for node in ast.walk(source):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=method), args=arguments):
+                if method in {"debug", "info", "warning", "error", "exception", "log"}:
+                    text = next(each.value for each in arguments if isinstance(each, ast.Constant))
+                    yield str(text).partition(" ")[0], method
+
+
+def test_every_event_that_is_logged_is_on_its_page_with_its_level() -> None:
+    page = (ROOT / "docs/reference/logging.md").read_text()
+    listed = {
+        event: level.strip()
+        for events, level in re.findall(r"^\| (`[^|]+`) \|([^|]+)\|", page, re.MULTILINE)
+        for event in re.findall(r"`([\w.]+)`", events)
+    }
+    in_source = {
+        event: method
+        for path in (ROOT / "aioproducer").rglob("*.py")
+        for event, method in logged(ast.parse(path.read_text()))
+    }
+    assert listed.keys() == in_source.keys()
+    for event, method in in_source.items():
+        if method == "log":  # its level depends
+            assert "WARNING" in listed[event], event
+        else:
+            assert listed[event] == {"exception": "ERROR"}.get(method, method.upper()), event
 
 
 def cells_of_errors() -> list[list[str]]:

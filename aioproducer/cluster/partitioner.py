@@ -19,8 +19,13 @@ PartitionFunction: TypeAlias = Callable[[bytes | None, Sequence[int], Sequence[i
 class Partitioner(Protocol):
     """Chooses partitions; called synchronously, for every record that does not name its partition."""
 
-    keyless_is_sticky: ClassVar[bool]
-    """Whether it returns None for every record without a key; it need not be called for those."""
+    @property
+    def keyless_is_sticky(self) -> bool:
+        """Whether it returns None for every record without a key; it need not be called for those.
+
+        An attribute will do, of the object or of its class.
+        """
+        ...
 
     def partition(
         self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]

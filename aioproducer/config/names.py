@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from aioproducer.errors import ConfigError
@@ -74,7 +74,35 @@ KAFKA_NAMES: Mapping[str, str] = {
 }
 """What other clients (librdkafka, aiokafka) call an option, and what Kafka and we call it."""
 
+NO_COUNTERPART = frozenset(
+    """
+    api.version.fallback.ms api.version.request api.version.request.timeout.ms background.event.cb
+    broker.address.family broker.address.ttl broker.version.fallback debug default.topic.config
+    delivery.report.only.error dr.cb dr.msg.cb enable.gapless.guarantee error.cb log.cb
+    log.connection.close log.level log.queue log.thread.name logger message.copy.max.bytes on.delivery opaque
+    plugin.library.paths queue.buffering.backpressure.threshold socket.keepalive.enable socket.max.fails
+    socket.nagle.disable statistics.interval.ms stats.cb sticky.partitioning.linger.ms throttle.cb
+    topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
+    topic.metadata.refresh.sparse
+
+    allow.auto.create.topics api.version api.version.auto.timeout.ms bootstrap.timeout.ms kafka.client loop
+    metrics.enabled metric.group.prefix proxy.url receive.message.max.bytes selector sock.chunk.buffer.count
+    sock.chunk.bytes socket.options socks5.proxy
+
+    auto.offset.reset enable.auto.commit group.id key.deserializer session.timeout.ms value.deserializer
+    """.split()  # noqa: SIM905 - as above
+)
+"""Options of other clients that there is nothing like here: of librdkafka and what wraps it, of aiokafka and
+kafka-python, of consumers. The nearest name would mislead."""
+
 _ALIASES = {"partitioner_class": "partitioner"}
+_NEAR = 0.72
+"""How much of a name must be right for another one to be suggested; what is only misspelt is above this."""
+
+
+def as_written(ours: str, options: Iterable[str]) -> str:
+    """Return the first of the names *options* that stands for our name *ours*."""
+    return next((name for name in options if _our_name(name) == ours), ours)
 
 
 def applied_options(options: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
@@ -90,11 +118,10 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
     for name, value in options.items():
         if not isinstance(name, str):
             raise ConfigError(f"{name!r} is not the name of an option; names are strings")
-        dotted = name.strip().replace("_", ".")
-        ours = dotted.replace(".", "_")
-        ours = _ALIASES.get(ours, ours)
+        dotted = _dotted(name)
+        ours = _our_name(name)
         if ours in applied:
-            raise ConfigError(f"{ours!r} is given twice, the second time as {name!r}")
+            raise ConfigError(f"{ours!r} is given twice: as {as_written(ours, options)!r} and as {name!r}")
         if ours in known:
             applied[ours] = value
         elif dotted in REFUSED:
@@ -107,17 +134,28 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
     return applied
 
 
+def _dotted(name: str) -> str:
+    return name.strip().replace("_", ".")
+
+
+def _our_name(name: str) -> str:
+    ours = _dotted(name).replace(".", "_")
+    return _ALIASES.get(ours, ours)
+
+
 def _unknown(name: str, dotted: str, known: Collection[str]) -> str:
     separator = "." if "." in name else "_"
     if dotted in KAFKA_NAMES:
         return (
             f"unknown option {name!r}; Kafka's name for it is {KAFKA_NAMES[dotted].replace('.', separator)}"
         )
+    if dotted in NO_COUNTERPART:
+        return f"unknown option {name!r}; it has no counterpart here, leave it out"
     if dotted.startswith(("sasl.", "ssl.")):
         return f"unknown option {name!r}; TLS and SASL are not supported yet by this version"
     from difflib import get_close_matches  # noqa: PLC0415 - a start without mistakes needs none of it
 
     candidates = {each.replace("_", ".") for each in known} | WITHOUT_EFFECT | REFUSED.keys()
-    nearest = get_close_matches(dotted, sorted(candidates), n=1, cutoff=0.4)
+    nearest = get_close_matches(dotted, sorted(candidates), n=1, cutoff=_NEAR)
     hint = f"; did you mean {nearest[0].replace('.', separator)!r}?" if nearest else ""
     return f"unknown option {name!r}{hint}"

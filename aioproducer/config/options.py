@@ -24,7 +24,7 @@ from aioproducer.config.kinds import (
 )
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
-from aioproducer.interceptors import Interceptor
+from aioproducer.interceptors import AnyInterceptor
 from aioproducer.records.compression import LEVELS, Codec
 from aioproducer.serializers import Serializer
 
@@ -52,7 +52,7 @@ class ProducerOptions(TypedDict, total=False):
     value_serializer: Serializer | None
     partitioner: Partitioner | PartitionFunction | None
     partitioner_ignore_keys: bool
-    interceptors: Sequence[Interceptor]
+    interceptors: Sequence[AnyInterceptor]
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     reconnect_backoff_ms: int
@@ -164,7 +164,7 @@ class Options:
     partitioner_ignore_keys: bool = option(
         False, Flag(), "Choose as if no record had a key; only without a `partitioner` of your own."
     )
-    interceptors: tuple[Interceptor, ...] = option(
+    interceptors: tuple[AnyInterceptor, ...] = option(
         (), InterceptorsKind(), "Called around every record, in this order."
     )
     retry_backoff_ms: int = option(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
-from typing import Self, Unpack
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Self, Unpack
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.cluster.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.cluster.settings import MetadataSettings
 from aioproducer.config.kinds import INT32_MAX
-from aioproducer.config.names import applied_options
+from aioproducer.config.names import applied_options, as_written
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
@@ -44,16 +44,22 @@ class ProducerConfig(Options):
     def __init__(self, *, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
         # Not the generated one: unknown names are to fail with the nearest name, names without effect to
         # pass with a warning, and some rules depend on what was given and what is a default.
-        given = applied_options({"bootstrap_servers": bootstrap_servers, **options}, KINDS)
+        options_given = {"bootstrap_servers": bootstrap_servers, **options}
+        self._take(applied_options(options_given, KINDS), options_given)
+
+    def _take(self, given: Mapping[str, Any], written: Iterable[str]) -> None:
+        """Check what was *given*, and keep it; errors name an option as it was *written*."""
         for name, kind in KINDS.items():
             value = given.get(name, DEFAULTS[name])
             try:
                 self._set(name, kind.check(value))
             except ValueError as reason:
-                raise ConfigError(f"{name} = {value!r}: {reason}") from None
+                raise ConfigError(f"{as_written(name, written)} = {value!r}: {reason}") from None
         self._limit_backoffs(given)
         self._check_idempotence()
         self._check_delivery_timeout(given)
+        if self.partitioner is not None and self.partitioner_ignore_keys:
+            log.warning("config.ignored name=partitioner_ignore_keys by=partitioner")  # as in the JVM
         compressor(self._codec, self._compression_level)  # raises if its package is missing
 
     @classmethod
@@ -74,7 +80,9 @@ class ProducerConfig(Options):
         for name, value in given.items():
             if isinstance(value, str):
                 given[name] = KINDS[name].parse(value.strip())
-        return cls(**given)
+        config = cls.__new__(cls)
+        config._take(given, options)  # noqa: SLF001 - our own
+        return config
 
     @classmethod
     def from_properties(cls, source: str | os.PathLike[str]) -> Self:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from aioproducer.cluster.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
 from aioproducer.config.kinds import Kind
-from aioproducer.interceptors import Interceptor
+from aioproducer.interceptors import AnyInterceptor
 from aioproducer.serializers import Serializer, bytes_serializer, string_serializer
 
 _JAVA_SERIALIZERS: Mapping[str, Serializer] = {
@@ -70,7 +70,7 @@ class InterceptorsKind(Kind):
 
     expected = "a sequence of objects with on_send, on_acknowledgement or close"
 
-    def check(self, value: object) -> tuple[Interceptor, ...]:
+    def check(self, value: object) -> tuple[AnyInterceptor, ...]:
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
             raise self.unfit()
         for interceptor in value:

@@ -9,7 +9,7 @@ Every error tells two things a caller has to know before sending again:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the one name from above: the type of an attribute, never imported at run time
     from aioproducer.results import SendManyResult
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the one name from above: the type of an attribute, never im
 class ProducerError(Exception):
     """Base of all errors of this package."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
 
     def __init__(self, message: str = "", *, possibly_persisted: bool = False) -> None:
         super().__init__(message)
@@ -101,11 +101,19 @@ class WrongLoop(ProducerError, RuntimeError):
 class SendManyError(ProducerError):
     """Some records of a `send_many` call failed; `result` tells which, why, and where the others are.
 
-    `possibly_persisted` is true if it is of any of the failed records.
+    `possibly_persisted` and `retriable` are true if they are of any of the failed records.
     """
 
-    def __init__(self, message: str, *, result: SendManyResult, possibly_persisted: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        result: SendManyResult,
+        possibly_persisted: bool = False,
+        retriable: bool = False,
+    ) -> None:
         super().__init__(message, possibly_persisted=possibly_persisted)
+        self.retriable = retriable
         self.result = result
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ from aioproducer.errors import (
 from aioproducer.intake.checks import as_bytes, as_headers, check_partition, check_timestamp, check_topic
 from aioproducer.intake.pending import Pending, Ready
 from aioproducer.intake.settings import IntakeSettings
-from aioproducer.intake.turn import Turn, has_partition, no_such_partition
+from aioproducer.intake.turn import Turn, earlier_calls, has_partition, no_such_partition
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
 from aioproducer.serializers import Serializer
 from aioproducer.types import HeadersInput, ProducerRecord, TopicPartition
@@ -213,13 +213,11 @@ class Intake:
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )
         if queues.line.length:
-            return BufferFull(
-                f"{queues.line.length} earlier calls for {topic!r} are waiting; this one may not overtake them"
-            )
+            return BufferFull(f"it would have to wait behind {earlier_calls(queues)}")
         memory = self._accumulator.memory
         return BufferFull(
-            f"buffer_memory={memory.limit:,} bytes are in use but {memory.free:,},"
-            f" and {len(memory.waiters)} calls wait for some"
+            f"{memory.free:,} of {memory.limit:,} bytes of buffer_memory are free, "
+            + ("and others wait for them already" if memory.waiters else "too few for this record")
         )
 
     async def wait(self, pending: Pending, called_at: float, timeout_s: float | None) -> RecordFuture:

@@ -21,7 +21,14 @@ def has_partition(queues: TopicQueues, partition: int | None) -> bool:
 
 def no_such_partition(argument: str, topic: str, partition: int, count: int) -> ValueError:
     """Return the error for a partition that does not exist."""
-    return ValueError(f"{argument}={partition}: {topic!r} has {count} partitions, 0 to {count - 1}")
+    those = "1 partition, 0" if count == 1 else f"{count} partitions, 0 to {count - 1}"
+    return ValueError(f"{argument}={partition}: {topic!r} has {those}")
+
+
+def earlier_calls(queues: TopicQueues) -> str:
+    """Return, for a message, how many calls for the topic are in line."""
+    count = queues.line.length
+    return f"{count} earlier call{'' if count == 1 else 's'} for {queues.name!r}"
 
 
 class Turn:
@@ -62,9 +69,7 @@ class Turn:
         except BaseException as error:
             self._gone()
             if isinstance(error, TimeoutError):
-                raise self._late(
-                    f"{queues.line.length} earlier calls for {queues.name!r} to be appended"
-                ) from None
+                raise self._late(f"{earlier_calls(queues)} to be appended") from None
             raise
         if self.appended is None and self._accumulator.closed_for is not None:
             self._end()

@@ -350,7 +350,8 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def _story(self) -> str:
-        story = f"after {self.age_s:.3g} s with {self.in_flight} calls in flight"
+        calls = "1 call" if self.in_flight == 1 else f"{self.in_flight} calls"
+        story = f"after {self.age_s:.3g} s with {calls} in flight"
         if self._frames.buffered:
             story += f", {self._frames.buffered} bytes into an answer"
         if not self._ready:

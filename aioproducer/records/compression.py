@@ -109,7 +109,7 @@ def _check_level(codec: Codec, level: int | None) -> None:
 def _package(codec: Codec) -> Any:
     """Return the module that knows *codec*."""
     module, needed = {
-        Codec.SNAPPY: ("aioproducer.records.snappy", '"aioproducer[snappy]"'),
+        Codec.SNAPPY: ("aioproducer.records.snappy", "cramjam, or aioproducer with its extra 'snappy'"),
         Codec.LZ4: ("lz4.frame", "lz4"),
         Codec.ZSTD: ("zstandard", "zstandard"),
     }[codec]

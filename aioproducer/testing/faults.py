@@ -89,9 +89,11 @@ class Rule:
         """Answer *error*, a class of `aioproducer.errors` or any code.
 
         *record_errors* are the messages for single records of a batch, by position.
+
+        Raises: TypeError for anything else; ValueError for a code that no answer can have.
         """
         moment = self._moment(before_append=before_append)
-        moment.error = broker_error(error) if isinstance(error, int) else error
+        moment.error = _answerable(error)
         moment.record_errors = record_errors or {}
         return self
 
@@ -163,6 +165,20 @@ class Rule:
 
     def _moment(self, *, before_append: bool) -> _Moment:
         return self.before if before_append else self.after
+
+
+def _answerable(error: object) -> type[BrokerError]:
+    """Return the class of an answer's *error*, checked where the test says it: a broker would trip over it later."""
+    if isinstance(error, int) and not isinstance(error, bool):
+        if not -(2**15) <= error < 2**15 or error == 0:
+            raise ValueError(f"error codes are -32768 to 32767 without 0, which is success; not {error}")
+        return broker_error(error)
+    if isinstance(error, type) and issubclass(error, BrokerError) and error is not BrokerError:
+        return error
+    raise TypeError(
+        "expected a class of aioproducer.errors that stands for an error code, such as NotLeaderOrFollower, "
+        f"or a code as int; not {error!r}"
+    )
 
 
 class Strike:

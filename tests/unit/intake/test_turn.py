@@ -16,7 +16,7 @@ from aioproducer.errors import (
     RecordTooLarge,
     TopicAuthorizationFailed,
 )
-from aioproducer.intake.turn import Turn, has_partition
+from aioproducer.intake.turn import Turn, has_partition, no_such_partition
 from aioproducer.testing import in_virtual_time
 from tests.unit.workbench import TOPIC, Workbench, settle, topic_info
 
@@ -362,3 +362,11 @@ class TestClosedMeanwhile:
             bench.accumulator.close(CLOSED)
             with pytest.raises(ProducerClosed):
                 await turn.pause()
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [(1, "partition=7: 'orders' has 1 partition, 0"), (3, "partition=7: 'orders' has 3 partitions, 0 to 2")],
+)
+def test_a_partition_that_does_not_exist_is_told_with_those_that_do(count: int, message: str) -> None:
+    assert str(no_such_partition("partition", "orders", 7, count)) == message
