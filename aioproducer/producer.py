@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from asyncio import Future
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed
 from aioproducer.intake.checks import check_timeout, check_topic
-from aioproducer.intake.pending import Pending
+from aioproducer.intake.pending import Offer, Pending
 from aioproducer.intake.rows import check_rows
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.results import SendManyResult
@@ -22,11 +24,6 @@ from aioproducer.types import HeadersInput, RecordMetadata
 
 CLOSING_MARGIN_S = 1.0
 """What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
-
-Offer = Callable[
-    [str, Any, Any, int | None, HeadersInput, int | None],
-    RecordFuture | Pending,
-]
 
 
 class State(StrEnum):
@@ -72,6 +69,7 @@ class Producer:
         self._ended = False
         self._interceptors = InterceptorChain(config.interceptors)
         self._offer: Offer = self._refuse  # the hot path asks nothing about states: it is replaced instead
+        self._awaits: type[RecordFuture | Acknowledgement] = Future
 
     def __repr__(self) -> str:
         return f"<Producer {self.config.client_id} {self.state}>"
@@ -115,6 +113,7 @@ class Producer:
                 self._state = State.NEW
             raise
         self._offer = engine.intake.offer
+        self._awaits = engine.intake.awaits
         self._state = State.READY
 
     async def send(
@@ -149,9 +148,9 @@ class Producer:
         """
         if timeout_s is not None:
             return await (await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s))
-        outcome = self._offer(topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._offer(self._awaits, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
-            outcome = await self._wait(outcome)
+            return await (await self._wait(outcome))
         return await outcome
 
     async def enqueue(
@@ -175,7 +174,7 @@ class Producer:
         """
         if timeout_s is not None:
             return await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
-        outcome = self._offer(topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._offer(Future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
             outcome = await self._wait(outcome)
         return outcome
@@ -197,7 +196,7 @@ class Producer:
             MetadataUnavailable: the topic is not known yet; it is being asked for.
             TypeError, ValueError, ProducerError: as `enqueue`.
         """
-        outcome = self._offer(topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._offer(Future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
             raise self._started().intake.refusal(outcome)
         return outcome
@@ -372,7 +371,7 @@ class Producer:
         error.__cause__ = self._crash
         return error
 
-    def _refuse(self, *_: object) -> RecordFuture | Pending:
+    def _refuse(self, *_: object) -> Pending:
         """Stand in for the intake while there is none."""
         raise self._not_usable()
 

@@ -11,7 +11,9 @@ from asyncio import Future
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import TypeVar
 
+from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.deadlines import Deadlines
 from aioproducer.batching.failure import Failure
@@ -26,6 +28,9 @@ from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
+
+W = TypeVar("W", bound=RecordFuture | Acknowledgement)
+"""What waits for a single record."""
 
 
 class Accumulator:
@@ -114,7 +119,7 @@ class Accumulator:
                     f"send less at once or raise {option}"
                 )
 
-    def join(self, topic: TopicQueues, value: bytes) -> RecordFuture | None:
+    def join(self, topic: TopicQueues, value: bytes, waits: type[W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
         This is `append` for the most common records by far, without what those do not need; where more has
@@ -123,8 +128,8 @@ class Accumulator:
         size = len(value) + RECORD_OVERHEAD
         sticky = topic.sticky
         batch = sticky.open if sticky is not None else None
-        if batch is None or batch.futures is None:
-            return self.append(topic, None, value, None, (), self.clock.now_ms(), size)
+        if batch is None or batch.waits is not waits:
+            return self.append(topic, None, value, None, (), self.clock.now_ms(), size, waits)
         filled = batch.size + size
         memory, columns = self.memory, batch.columns
         if (
@@ -134,15 +139,15 @@ class Accumulator:
             or columns.keys is not None
             or columns.headers is not None
         ):
-            return self.append(topic, None, value, None, (), self.clock.now_ms(), size)
+            return self.append(topic, None, value, None, (), self.clock.now_ms(), size, waits)
         memory.free -= size
         batch.size = filled
         columns.values.append(value)
         clock = self.clock
         columns.timestamps.append(clock.known_ms or clock.now_ms())
-        future: RecordFuture = Future(loop=self._loop)
-        batch.futures.append(future)
-        return future
+        waiter = waits()
+        batch.waiters.append(waiter)
+        return waiter
 
     def append(
         self,
@@ -153,9 +158,11 @@ class Accumulator:
         headers: Headers,
         timestamp_ms: int,
         size: int,
+        waits: type[W],
+        *,
         reserved: int = 0,
-    ) -> RecordFuture | None:
-        """Append one record to *queue*, or to the sticky partition; return its Future.
+    ) -> W | None:
+        """Append one record to *queue*, or to the sticky partition; return what waits for it, a new *waits*.
 
         *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if
         there is no memory for it now, or if others wait for some. Who has waited hands in what it
@@ -183,14 +190,14 @@ class Accumulator:
             columns.timestamps.append(timestamp_ms)
         else:
             columns.append(value, key, headers, timestamp_ms)
-        future: RecordFuture = Future(loop=self._loop)
-        if batch.futures is not None:
-            batch.futures.append(future)
+        waiter = waits()
+        if batch.waits is waits:
+            batch.waiters.append(waiter)
         else:
-            batch.add_future(future)
+            batch.add_waiter(waiter)
         if reserved:
             memory.give_back(0)  # what is left of it may be enough for the next in line
-        return future
+        return waiter
 
     def append_slowly(
         self,
@@ -204,7 +211,7 @@ class Accumulator:
         reserved: int = 0,
     ) -> Appended | None:
         """Do as `append`, and tell the batch, too: who has waited has deadlines to see to."""
-        future = self.append(topic, queue, value, key, headers, timestamp_ms, size, reserved)
+        future = self.append(topic, queue, value, key, headers, timestamp_ms, size, Future, reserved=reserved)
         target = queue or topic.sticky
         if future is None or target is None or target.open is None:
             return None

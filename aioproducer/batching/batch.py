@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.failure import Failure
-from aioproducer.batching.runs import Delivered, FutureRun, Run, Waiter
+from aioproducer.batching.runs import AwaitedRun, Delivered, FutureRun, Run, Waiter
 from aioproducer.batching.state import LEGAL, RESOLVED, BatchState
 from aioproducer.errors import ProducerError
 from aioproducer.idempotence.sequences import Stamp
@@ -37,7 +38,7 @@ class Batch:
         "due",
         "encoded",
         "encoded_stamp",
-        "futures",
+        "gaps_told",
         "last_error",
         "order",
         "queue",
@@ -51,6 +52,8 @@ class Batch:
         "successors",
         "unanswered",
         "uncertain",
+        "waiters",
+        "waits",
     )
 
     def __init__(
@@ -68,8 +71,10 @@ class Batch:
         self.order = order
         self.columns = RecordColumns() if columns is None else columns
         self.runs: list[Run] = [] if runs is None else runs
-        self.futures: list[asyncio.Future[RecordMetadata]] | None = None
-        """Those of the last run, if it is a run of Futures: the append path adds to it without a call."""
+        self.waits: type[RecordFuture | Acknowledgement] | None = None
+        """What the last run is of, if a single record may join it: the append path does so without a call."""
+        self.waiters: list[Any] = []
+        """Those of the last run then."""
         self.size = BATCH_OVERHEAD
         """Upper bound of the encoded size before compression; what the batch holds of the byte budget."""
         self.state = state
@@ -94,6 +99,8 @@ class Batch:
         """Whether it was handed to a socket and its answer is still to come."""
         self.uncertain = False
         """Whether an attempt may have reached the log. Sticky: a later refusal says nothing of an earlier attempt."""
+        self.gaps_told = 0
+        """How often in a row the broker has missed one before it, which may indeed not be in the log."""
         self.last_error: ProducerError | None = None
         self.successors: Sequence[Batch] = ()
         """The batches that took over its records."""
@@ -108,9 +115,8 @@ class Batch:
     def move(self, to: BatchState) -> None:
         """Enter *to*, or raise AssertionError: an illegal move is our bug, never the user's."""
         if to not in LEGAL[self.state]:
-            raise AssertionError(
-                f"batch may not go {self.state.name} -> {to.name}"
-            )  # not an assert statement: it has to survive python -O
+            # not an assert statement: it has to survive python -O
+            raise AssertionError(f"batch may not go {self.state.name} -> {to.name}")
         self.state = to
         if self._resolved is not None and to in RESOLVED and not self._resolved.done():
             self._resolved.set_result(None)
@@ -120,17 +126,19 @@ class Batch:
         """Whether it may be in the log."""
         return self.uncertain or self.unanswered
 
-    def add_future(self, future: asyncio.Future[RecordMetadata]) -> None:
-        """Let *future* wait for the record just appended; begins a run of Futures if need be."""
-        if self.futures is None:
-            self.futures = []
-            self.runs.append(FutureRun(self.futures))
-        self.futures.append(future)
+    def add_waiter(self, waiter: RecordFuture | Acknowledgement) -> None:
+        """Let *waiter* wait for the record just appended; begins a run of its kind if need be."""
+        if type(waiter) is not self.waits:
+            self.waits, self.waiters = type(waiter), []
+            self.runs.append(
+                AwaitedRun(self.waiters) if self.waits is Acknowledgement else FutureRun(self.waiters)
+            )
+        self.waiters.append(waiter)
 
     def add_run(self, run: Run) -> None:
         """Let *run* wait for the records just appended."""
         self.runs.append(run)
-        self.futures = None
+        self.waits = None
 
     def resolve(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell every waiter where its record is; *log_append_time_ms* is -1 for create time."""
@@ -170,7 +178,7 @@ class Batch:
         dropped, gone = self.take_runs(indices), set(indices)
         kept = [index for index in range(len(self)) if index not in gone]
         self.runs = self.take_runs(kept)
-        self.futures = None
+        self.waits = None
         self.columns = self.columns.take(kept)
         columns = self.columns
         self.size = BATCH_OVERHEAD + sum(sizes(columns.values, columns.keys, columns.headers))

@@ -90,6 +90,10 @@ class PartitionQueue:
         """Whether its next batch is due and has to get a sequence."""
         return self._settings.idempotent and not self.retrying and bool(self.batches) and self.batches[0].due
 
+    def may_miss_one_before(self, batch: Batch) -> bool:
+        """Whether *batch* is the oldest that was sent, and one before it has failed that may not be in the log."""
+        return self.sequences.behind_doubt(batch.order) and self.oldest_unsettled is batch
+
     def next_order(self) -> Order:
         """Return the place of a new batch: behind all there were."""
         self._next_order += 1
@@ -163,7 +167,7 @@ class PartitionQueue:
 
     def break_off(self, batch: Batch) -> None:
         """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
-        self.sequences.break_off(None if batch.possibly_persisted else batch.order)
+        self.sequences.break_off(batch.order, absent=not batch.possibly_persisted)
         self.void_sequences()
 
     def void_sequences(self) -> None:
@@ -177,7 +181,7 @@ class PartitionQueue:
             if batch.uncertain and not self.sequences.behind_hole(batch.order):
                 self.retrying.append(batch)
                 continue
-            self.sequences.break_off(batch.order)
+            self.sequences.break_off(batch.order, absent=True)
             batch.move(BatchState.SEALED)
             batch.stamp = None
             batch.uncertain = False

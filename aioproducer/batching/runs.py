@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from asyncio import InvalidStateError
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import count, repeat
 from typing import NamedTuple, Protocol
 
+from aioproducer.batching.acknowledgement import Acknowledgement, settle
 from aioproducer.batching.failure import Failure
 from aioproducer.results import DeliveredRun, SendManyResult
 from aioproducer.types import RecordMetadata
@@ -31,6 +32,14 @@ class Delivered(NamedTuple):
     """The first record's offset, or -1 if it is not known."""
     timestamps_ms: Sequence[int]
     log_append_time: bool
+
+    def metadata(self) -> Iterator[RecordMetadata]:
+        """Return that of each record, made without a step of the interpreter for each."""
+        topic, partition, base, timestamps, log_append = self
+        offsets = count(base) if base >= 0 else repeat(-1)
+        return map(
+            _new_metadata, zip(repeat(topic), repeat(partition), offsets, timestamps, repeat(log_append))
+        )
 
     def slice(self, start: int, stop: int) -> Delivered:
         """Return the part of records *start* to *stop*."""
@@ -62,20 +71,17 @@ class Run(Protocol):
 class FutureRun:
     """Records whose senders each hold a Future."""
 
-    __slots__ = ("futures",)
+    __slots__ = ("waiters",)
 
-    def __init__(self, futures: list[asyncio.Future[RecordMetadata]]) -> None:
-        self.futures = futures
+    def __init__(self, waiters: list[asyncio.Future[RecordMetadata]]) -> None:
+        self.waiters = waiters
 
     def __len__(self) -> int:
-        return len(self.futures)
+        return len(self.waiters)
 
     def deliver(self, delivered: Delivered) -> None:
         """Resolve all Futures in one pass, without a step of the interpreter for each."""
-        topic, partition, base, timestamps, log_append = delivered
-        offsets = range(base, base + len(self.futures)) if base >= 0 else repeat(-1)
-        rows = zip(repeat(topic), repeat(partition), offsets, timestamps, repeat(log_append))
-        resolved = map(asyncio.Future.set_result, self.futures, map(_new_metadata, rows))
+        resolved = map(asyncio.Future.set_result, self.waiters, delivered.metadata())
         while True:
             try:
                 deque(resolved, maxlen=0)
@@ -85,22 +91,53 @@ class FutureRun:
 
     def fail(self, failure: Failure) -> None:
         """Fail all Futures, each with an exception of its own."""
-        for future in self.futures:
+        for future in self.waiters:
             if not future.done():
                 future.set_exception(failure.error())
                 future.exception()  # retrieved: nobody has to await it to keep asyncio's log quiet
 
     def take(self, indices: Sequence[int]) -> FutureRun:
         """Return a run of the Futures at *indices*."""
-        return FutureRun([self.futures[index] for index in indices])
+        return FutureRun([self.waiters[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return where the Future *waiter* is, if it is one of these."""
-        return [index for index, future in enumerate(self.futures) if future is waiter]
+        return [index for index, future in enumerate(self.waiters) if future is waiter]
 
     def detach(self, waiter: Waiter, failure: Failure) -> None:
         """Fail the Future *waiter* now; resolving it later is passed over."""
-        FutureRun([future for future in self.futures if future is waiter]).fail(failure)
+        FutureRun([future for future in self.waiters if future is waiter]).fail(failure)
+
+
+class AwaitedRun:
+    """Records whose senders each await an Acknowledgement: their calls have no deadline of their own."""
+
+    __slots__ = ("waiters",)
+
+    def __init__(self, waiters: list[Acknowledgement]) -> None:
+        self.waiters = waiters
+
+    def __len__(self) -> int:
+        return len(self.waiters)
+
+    def deliver(self, delivered: Delivered) -> None:
+        """Let all tasks go on."""
+        settle(self.waiters, delivered.metadata())
+
+    def fail(self, failure: Failure) -> None:
+        """Fail all tasks, each with an exception of its own."""
+        settle(self.waiters, [failure.error() for _ in self.waiters])
+
+    def take(self, indices: Sequence[int]) -> AwaitedRun:
+        """Return a run of those at *indices*."""
+        return AwaitedRun([self.waiters[index] for index in indices])
+
+    def indices_of(self, waiter: Waiter) -> Sequence[int]:
+        """Return none: nobody else knows of these."""
+        return ()
+
+    def detach(self, waiter: Waiter, failure: Failure) -> None:
+        """Do nothing: *waiter* is none of these."""
 
 
 class SendManyCall:
@@ -178,4 +215,4 @@ class ColumnRun:
 
 
 Waiter = asyncio.Future[RecordMetadata] | SendManyCall
-"""Who waits for a record."""
+"""Who waits for a record, and may give up."""

@@ -33,7 +33,7 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_identity", "_next", "broken", "hole", "recognised")
+    __slots__ = ("_identity", "_next", "broken", "doubt", "hole", "recognised")
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
@@ -45,6 +45,8 @@ class PartitionSequences:
 
         Nothing behind it that got a sequence under the same identity can be: the broker refuses to leave a gap.
         """
+        self.doubt: tuple[int, ...] | None = None
+        """The place of the first batch that has failed and may be in the log: if it is not, it has left a gap."""
         self.recognised = False
         """Whether the leader has acknowledged something under the present identity.
 
@@ -53,18 +55,24 @@ class PartitionSequences:
         would be the first, and the order be lost.
         """
 
-    def break_off(self, hole: tuple[int, ...] | None) -> None:
-        """A batch that held a sequence is gone or was refused: give out nothing until all is settled.
+    def break_off(self, place: tuple[int, ...], *, absent: bool) -> None:
+        """The batch in *place*, which held a sequence, is gone or was refused: give out none until all is settled.
 
-        *hole* is its place, if it is surely not in the log.
+        *absent* is whether it is surely not in the log.
         """
         self.broken = True
-        if hole is not None and (self.hole is None or hole < self.hole):
-            self.hole = hole
+        if absent:
+            self.hole = min(place, self.hole or place)
+        else:
+            self.doubt = min(place, self.doubt or place)
 
     def behind_hole(self, order: tuple[int, ...]) -> bool:
         """Whether a batch in place *order* is surely not in the log, because one before it is not."""
         return self.hole is not None and self.hole < order
+
+    def behind_doubt(self, order: tuple[int, ...]) -> bool:
+        """Whether one before the batch in place *order* may have left a gap, and nobody will ever fill it."""
+        return self.doubt is not None and self.doubt < order
 
     def acknowledge(self, stamp: Stamp) -> None:
         """The leader has appended the batch that carries *stamp*."""
@@ -89,7 +97,7 @@ class PartitionSequences:
                 return False
             if self._identity is not None:
                 keeper.leave(self._identity)
-            self.broken, self.hole = False, None
+            self.broken, self.hole, self.doubt = False, None, None
         if keeper.current is None:
             return False
         if self._identity != keeper.current:

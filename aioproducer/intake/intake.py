@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
+from asyncio import BaseEventLoop, Future, get_running_loop
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import index
 from typing import Any, Final, cast
 
-from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.accumulator import Accumulator, W
+from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
@@ -57,6 +58,10 @@ class Intake:
     ) -> None:
         self.settings = settings
         self.loop = get_running_loop()
+        self.awaits: type[RecordFuture | Acknowledgement] = Future
+        """What a call should offer that only awaits its record."""
+        if isinstance(self.loop, BaseEventLoop):  # others, in C, wake the task of a Future for less
+            self.awaits = Acknowledgement
         self._accumulator = accumulator
         self._topics = accumulator.topics
         self._settler = settler
@@ -69,14 +74,15 @@ class Intake:
 
     def offer(
         self,
+        waits: type[W],
         topic: str,
         value: Any,
         key: Any,
         partition: int | None,
         headers: HeadersInput,
         timestamp_ms: int | None,
-    ) -> RecordFuture | Pending:
-        """Append a record if that needs no waiting; otherwise return what `wait` goes on with.
+    ) -> W | Pending:
+        """Append a record if that needs no waiting, and return a new *waits*; otherwise what `wait` goes on with.
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
@@ -99,13 +105,13 @@ class Intake:
                 pass
             else:
                 if here is self.loop and queues.leaders and not queues.line.length:
-                    future = self._accumulator.join(queues, value)
-                    if future is not None:
-                        return future
+                    waiter = self._accumulator.join(queues, value, waits)
+                    if waiter is not None:
+                        return waiter
         self.check_loop()
-        return self._append_pending(self.pend(topic, value, key, partition, headers, timestamp_ms))
+        return self._append_pending(waits, self.pend(topic, value, key, partition, headers, timestamp_ms))
 
-    def _append_pending(self, pending: Pending) -> RecordFuture | Pending:
+    def _append_pending(self, waits: type[W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic) or self._known(topic)
         if queues is None or queues.line.length or not has_partition(queues, pending.partition):
@@ -115,8 +121,8 @@ class Intake:
         except ProducerError as error:
             self.tell(pending.topic, pending.partition, error)
             raise
-        future = self._accumulator.append(queues, *ready)
-        return pending._replace(ready=ready) if future is None else future
+        waiter = self._accumulator.append(queues, *ready, waits)
+        return pending._replace(ready=ready) if waiter is None else waiter
 
     def _known(self, topic: str) -> TopicQueues | None:
         """Return the queues of *topic*, which was not written to yet, if its partitions are known all the same."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from aioproducer.batching.accumulator import W
 from aioproducer.batching.queues import PartitionQueue
-from aioproducer.types import Headers
+from aioproducer.types import Headers, HeadersInput
 
 
 class Ready(NamedTuple):
@@ -31,3 +32,21 @@ class Pending(NamedTuple):
     timestamp_ms: int
     ready: Ready | None
     """Set once the record is serialized and its partition chosen: both happen once."""
+
+
+class Offer(Protocol):
+    """`Intake.offer`, or what stands in for it."""
+
+    def __call__(
+        self,
+        waits: type[W],
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+        /,
+    ) -> W | Pending:
+        """Append a record if that needs no waiting."""
+        ...

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.settler import Settler
@@ -13,7 +14,9 @@ from aioproducer.batching.state import BatchState
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import Broker, LeaderHint
 from aioproducer.errors import (
+    BrokerError,
     ConnectionFailed,
+    OutOfOrderSequenceNumber,
     ProducerError,
     ProtocolError,
     broker_error,
@@ -24,6 +27,9 @@ from aioproducer.sender import describe, outcomes
 from aioproducer.sender.settings import SenderSettings
 
 log = logging.getLogger(__name__)
+
+GAPS_BELIEVED: Final = 3
+"""So many refusals in a row for the same gap are believed."""
 
 
 class AnswerHandler:
@@ -100,6 +106,7 @@ class AnswerHandler:
             return
         kind = broker_error(answer.error_code)
         error = kind(answer.error_message or kind.__doc__ or kind.__name__)
+        self._believe_in_gap(batch, kind)
         standing = outcomes.Standing(
             records=len(batch),
             idempotent=batch.stamp is not None,
@@ -119,6 +126,19 @@ class AnswerHandler:
         if batch.state is BatchState.ABANDONED and not isinstance(verdict, outcomes.Deliver):
             verdict = outcomes.Fail(error)
         self._apply(connection, batch, verdict)
+
+    def _believe_in_gap(self, batch: Batch, kind: type[BrokerError]) -> None:
+        """Take a batch for absent that a broker keeps refusing because it misses the one before.
+
+        The one before has failed and may be missing indeed. The broker remembers the last five batches, and no
+        more than five follow the oldest that is not settled (PartitionQueue.next_batch): it would recognise
+        this one. So the JVM client believes it at once (KIP-360); we want to be told several times, since a
+        batch that is in the log after all would be there twice.
+        """
+        missing = kind is OutOfOrderSequenceNumber and batch.queue.may_miss_one_before(batch)
+        batch.gaps_told = batch.gaps_told + 1 if missing else 0
+        if batch.gaps_told >= GAPS_BELIEVED:
+            batch.uncertain = False
 
     def _apply(self, connection: Connection, batch: Batch, verdict: outcomes.Verdict) -> None:
         settler = self._settler

@@ -267,6 +267,7 @@ class Workbench:
             headers,
             1_000,
             record_size_bound(value, None, headers),
+            asyncio.Future,
         )
         assert future is not None
         return future

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from aioproducer.batching.batch import Batch, RecordFuture
@@ -18,7 +19,9 @@ def put(bench: Workbench, partition: int | None = 0, *, reserved: int = 0) -> Re
     """Append `VALUE` to *partition*, or to the sticky one."""
     queue = None if partition is None else bench.queue(partition)
     topic = bench.accumulator.topics[TOPIC]
-    return bench.accumulator.append(topic, queue, VALUE, None, (), 1_000, RECORD, reserved)
+    return bench.accumulator.append(
+        topic, queue, VALUE, None, (), 1_000, RECORD, asyncio.Future, reserved=reserved
+    )
 
 
 def unresolved(bench: Workbench) -> list[Batch]:

@@ -50,7 +50,7 @@ async def test_keys_and_headers_are_kept_for_those_that_have_them() -> None:
     parts: list[tuple[bytes | None, Headers]] = [(b"k", ()), (None, (("h", b"1"),)), (None, ())]
     for key, headers in parts:
         assert bench.accumulator.append(
-            bench.accumulator.topics[TOPIC], bench.queue(), VALUE, key, headers, 1, RECORD
+            bench.accumulator.topics[TOPIC], bench.queue(), VALUE, key, headers, 1, RECORD, asyncio.Future
         )
     [batch] = unresolved(bench)
     assert batch.columns.keys == [b"k", None, None]

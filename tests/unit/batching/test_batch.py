@@ -47,7 +47,7 @@ def send(
     batch.columns.append(value, key, (), timestamp_ms)
     batch.size += record_size_bound(value, key, ())
     future: RecordFuture = asyncio.get_running_loop().create_future()
-    batch.add_future(future)
+    batch.add_waiter(future)
     return future
 
 
@@ -131,33 +131,33 @@ class TestRuns:
         futures = [send(batch), send(batch)]
         [run] = batch.runs
         assert isinstance(run, FutureRun)
-        assert run.futures == futures
+        assert run.waiters == futures
 
     @in_virtual_time
     async def test_bulk_records_end_a_run_of_single_ones(self) -> None:
         batch, futures, _ = mixed()
         assert [len(run) for run in batch.runs] == [2, 3, 1]
-        assert batch.futures == futures[2:]
+        assert batch.waiters == futures[2:]
         send_many(batch, call_of(1), 0)
-        assert batch.futures is None
+        assert batch.waits is None
 
     @in_virtual_time
     async def test_runs_of_chosen_records_keep_order_and_kind(self) -> None:
         batch, futures, call = mixed()
         single, bulk, last = batch.take_runs([1, 2, 4, 5])
         assert isinstance(single, FutureRun)
-        assert single.futures == [futures[1]]
+        assert single.waiters == [futures[1]]
         assert isinstance(bulk, ColumnRun)
         assert (bulk.call, bulk.positions) == (call, [0, 2])
         assert isinstance(last, FutureRun)
-        assert last.futures == [futures[2]]
+        assert last.waiters == [futures[2]]
 
     @in_virtual_time
     async def test_a_run_without_chosen_records_is_left_out(self) -> None:
         batch, futures, _ = mixed()
         [run] = batch.take_runs([5])
         assert isinstance(run, FutureRun)
-        assert run.futures == [futures[2]]
+        assert run.waiters == [futures[2]]
         assert batch.take_runs([]) == []
 
 
@@ -239,7 +239,7 @@ class TestDropping:
         batch, futures, call = mixed()
         first, bulk = batch.drop([1, 3])
         assert isinstance(first, FutureRun)
-        assert first.futures == [futures[1]]
+        assert first.waiters == [futures[1]]
         assert isinstance(bulk, ColumnRun)
         assert bulk.positions == [1]
         assert batch.columns.values == [b"zero", b"many", b"many", b"five"]

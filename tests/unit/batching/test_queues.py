@@ -180,7 +180,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
     bench = Bench()
     first, second = bench.add(), bench.add()
     bench.take()
-    bench.queue.sequences.break_off(None)
+    bench.queue.sequences.break_off((1,), absent=False)
     assert bench.queue.next_batch(0.0) is None
     bench.answered(first)
     assert bench.take() is second

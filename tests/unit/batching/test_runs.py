@@ -108,14 +108,14 @@ class TestFutureRun:
     async def test_chosen_records_make_a_run_of_their_own(self) -> None:
         first, _, third = senders = futures(3)
         part = FutureRun(senders).take([0, 2])
-        assert part.futures == [first, third]
+        assert part.waiters == [first, third]
         assert len(part) == 2
         assert len(FutureRun(senders)) == 3
 
     @in_virtual_time
     async def test_it_knows_which_record_a_sender_waits_for(self) -> None:
         run = FutureRun(futures(3))
-        assert list(run.indices_of(run.futures[1])) == [1]
+        assert list(run.indices_of(run.waiters[1])) == [1]
         assert not run.indices_of(*futures(1))
         assert not run.indices_of(send_many(1))
 
@@ -136,7 +136,7 @@ class TestFutureRun:
         (stranger,) = futures(1)
         run.detach(stranger, LATE)
         run.detach(send_many(1), LATE)
-        assert not run.futures[0].done()
+        assert not run.waiters[0].done()
         assert not stranger.done()
 
 

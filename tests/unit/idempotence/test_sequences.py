@@ -77,7 +77,7 @@ def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(ke
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.stamp(3)
-    sequences.break_off(None)
+    sequences.break_off((1,), absent=False)
     assert not unsettled(sequences, keeper)
     assert keeper.current == IDENTITY
     assert settled(sequences, keeper)
@@ -88,8 +88,8 @@ def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(ke
 def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    sequences.break_off(None)
-    sequences.break_off(None)
+    sequences.break_off((1,), absent=False)
+    sequences.break_off((1,), absent=False)
     assert settled(sequences, keeper)
     assert settled(sequences, keeper)
     assert keeper.current == ProducerIdentity(7, 1)
@@ -97,7 +97,7 @@ def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
 
 def test_a_gap_before_the_first_identity_costs_none(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
-    sequences.break_off(None)
+    sequences.break_off((1,), absent=False)
     assert settled(sequences, keeper)
     assert keeper.current == IDENTITY
 
@@ -108,7 +108,7 @@ def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.stamp(3)
-    sequences.break_off(None)
+    sequences.break_off((1,), absent=False)
     assert not settled(sequences, keeper)
     keeper.assign(8, 0)
     assert settled(sequences, keeper)
@@ -162,9 +162,22 @@ def test_the_first_hole_counts_until_the_identity_is_left(keeper: IdentityKeeper
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     assert not sequences.behind_hole((4,))
-    for place in ((3,), None, (2, 1), (2, 2)):
-        sequences.break_off(place)
+    for place in ((3,), (2, 1), (2, 2)):
+        sequences.break_off(place, absent=True)
+    sequences.break_off((1,), absent=False)
     assert sequences.hole == (2, 1)
     assert [sequences.behind_hole(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
     assert settled(sequences, keeper)
     assert sequences.hole is None
+
+
+def test_what_failed_in_doubt_may_have_left_a_gap_until_the_identity_is_left(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    sequences.break_off((1,), absent=True)
+    assert not sequences.behind_doubt((4,))
+    for place in ((3,), (2, 1), (2, 2)):
+        sequences.break_off(place, absent=False)
+    assert [sequences.behind_doubt(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
+    assert settled(sequences, keeper)
+    assert not sequences.behind_doubt((4,))

@@ -96,7 +96,7 @@ class Bench(Workbench):
         headers: HeadersInput = (),
         timestamp_ms: Any = None,
     ) -> RecordFuture | Pending:
-        return self.intake.offer(topic, value, key, partition, headers, timestamp_ms)
+        return self.intake.offer(asyncio.Future, topic, value, key, partition, headers, timestamp_ms)
 
     def appended(self, value: Any = b"value", key: Any = None, **more: Any) -> RecordFuture:
         outcome = self.offer(value, key, **more)

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import (
     BrokerError,
@@ -17,6 +18,7 @@ from aioproducer.errors import (
     RequestTimedOut,
     TopicAuthorizationFailed,
 )
+from aioproducer.sender.answers import GAPS_BELIEVED
 from aioproducer.testing import in_virtual_time
 from tests.unit.sender.answers_bench import Bench, accepted, refused
 from tests.unit.workbench import NODE, TOPIC, lost
@@ -198,3 +200,53 @@ class TestTakenApart:
         assert bench.resend() is quarter
         bench.refuse(quarter, NotEnoughReplicas)
         assert quarter.state is BatchState.FAILED
+
+
+class TestGap:
+    """Behind a batch that has failed and may be in the log, or may have left a gap."""
+
+    @staticmethod
+    def lost_behind_a_failure(bench: Bench) -> tuple[Batch, RecordFuture]:
+        bench.recognise(1)
+        doubtful, _ = bench.sent(b"doubtful")
+        behind, [future] = bench.sent(b"behind")
+        doubtful.uncertain = True
+        bench.handler.take(bench.connection.real, [behind], lost())
+        bench.refuse(doubtful, TopicAuthorizationFailed)
+        return bench.resend(), future
+
+    @in_virtual_time
+    async def test_a_batch_is_believed_to_be_missing_once_the_broker_has_said_so_several_times(self) -> None:
+        bench = Bench()
+        behind, future = self.lost_behind_a_failure(bench)
+        stamp = behind.stamp
+        for _ in range(GAPS_BELIEVED - 1):
+            bench.refuse(behind, OutOfOrderSequenceNumber)
+            assert bench.resend() is behind
+            assert (behind.stamp, behind.possibly_persisted) == (stamp, True)
+        bench.refuse(behind, OutOfOrderSequenceNumber)
+        assert (behind.stamp, behind.possibly_persisted) == (None, False)
+        assert bench.resend() is behind
+        bench.take([behind], accepted(0))
+        assert future.result().offset == 0
+
+    @in_virtual_time
+    async def test_any_other_answer_in_between_begins_the_count_again(self) -> None:
+        bench = Bench()
+        behind, _ = self.lost_behind_a_failure(bench)
+        for kind in [OutOfOrderSequenceNumber, OutOfOrderSequenceNumber, NotEnoughReplicas] * GAPS_BELIEVED:
+            bench.refuse(behind, kind)
+            assert bench.resend() is behind
+            assert behind.possibly_persisted
+
+    @in_virtual_time
+    async def test_where_nothing_before_it_has_failed_no_gap_is_believed_in(self) -> None:
+        bench = Bench()
+        bench.recognise(1)
+        batch, _ = bench.sent()
+        stamp = batch.stamp
+        bench.handler.take(bench.connection.real, [batch], lost())
+        for _ in range(3 * GAPS_BELIEVED):
+            assert bench.resend() is batch
+            bench.refuse(batch, OutOfOrderSequenceNumber)
+        assert (batch.stamp, batch.possibly_persisted) == (stamp, True)

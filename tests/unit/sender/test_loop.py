@@ -151,7 +151,7 @@ class TestWithoutConnection:
         async with Bench() as bench:
             bench.learn("lost", -1)
             queues = bench.accumulator.topics["lost"]
-            _ = bench.accumulator.append(queues, queues[0], b"v", None, (), 1, 20)
+            _ = bench.accumulator.append(queues, queues[0], b"v", None, (), 1, 20, asyncio.Future)
             await pass_time(LINGER_S)
             assert bench.refresher.refreshes[-1] == frozenset({"lost"})
             assert bench.connection.calls == []

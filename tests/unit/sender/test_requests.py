@@ -135,7 +135,7 @@ class TestProduceRequest:
         for partition in range(2):
             bench.fill(partition=partition)
         audit = bench.accumulator.topics["audit"]
-        _ = bench.accumulator.append(audit, audit[0], b"a", None, (), 1, 20)
+        _ = bench.accumulator.append(audit, audit[0], b"a", None, (), 1, 20, asyncio.Future)
         batches = bench.drain()
         Encoder(sender_settings()).encode_all(batches)
         request = produce_request(batches, acks=1, timeout_ms=1500)
