@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.rows import Rows
 from aioproducer.batching.runs import SendManyCall
 from aioproducer.cluster.murmur2 import murmur2, python_murmur2
@@ -99,7 +100,7 @@ def appending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
     def append(bench: Bench) -> None:
         append_one, topic, queue = bench.accumulator.append, bench.topic, bench.topic[0]
         for value in values:
-            append_one(topic, queue, value, None, (), AT, size)
+            append_one(topic, queue, value, None, (), AT, size, Acknowledgement)
 
     bench = Bench(loop)
     append(bench)

@@ -105,8 +105,9 @@ class TestTheFiveWays:
     async def test_flush_does_not_wait_for_what_comes_after_it(self) -> None:
         async with producing(partitions=2, linger_ms=1_000) as (producer, cluster):
             first = producer.send_nowait(TOPIC, b"v", partition=0)
+            sent = cluster.on("produce", partition=0)
             flushing = asyncio.create_task(producer.flush())
-            await asyncio.sleep(0)
+            await sent.happened()
             cluster.on("produce", partition=1, times=None).delay(60.0)
             later = producer.send_nowait(TOPIC, b"v", partition=1)
             await flushing
