@@ -74,17 +74,18 @@ class Standing(NamedTuple):
 def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, str]) -> Verdict:
     """Return what to do with a batch that the broker answered with *error*.
 
-    A batch of uncertain fate is neither restamped nor taken apart: only under its old sequence, and
+    A batch of uncertain fate is neither restamped nor taken apart if it has a sequence: only under that, and
     whole, can the broker recognise it as one that it has (KIP-98).
     """
+    may_be_taken_apart = not (standing.uncertain and standing.idempotent)
     match error:
         case DuplicateSequenceNumber():
             return Deliver(base_offset=-1, log_append_time_ms=-1)
-        case MessageTooLarge() if standing.records > 1 and not standing.uncertain:
+        case MessageTooLarge() if standing.records > 1 and may_be_taken_apart:
             return Split(error)
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
             verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Restamp(error)
-        case InvalidRecord() | InvalidTimestamp() if record_errors and not standing.uncertain:
+        case InvalidRecord() | InvalidTimestamp() if record_errors and may_be_taken_apart:
             return FailRecords(error, record_errors) if len(record_errors) < standing.records else Fail(error)
         case _:
             verdict = Retry(error) if error.retriable else Fail(error)

@@ -110,8 +110,12 @@ class TestTooLarge:
     def test_a_single_record_fails(self) -> None:
         assert verdict(MessageTooLarge, standing(records=1)) is Fail
 
-    def test_a_batch_that_may_be_in_the_log_is_not_taken_apart(self) -> None:
-        assert verdict(MessageTooLarge, standing(records=2, uncertain=True)) is Fail
+    @pytest.mark.parametrize(("idempotent", "expected"), [(True, Fail), (False, Split)])
+    def test_a_batch_that_may_be_in_the_log_is_taken_apart_if_no_broker_could_recognise_it_anyway(
+        self, idempotent: bool, expected: type[Verdict]
+    ) -> None:
+        stands = standing(records=2, uncertain=True, idempotent=idempotent)
+        assert verdict(MessageTooLarge, stands) is expected
 
 
 class TestRefusedForItsSequence:
@@ -160,8 +164,11 @@ class TestRefusedForSomeRecords:
         assert verdict(kind, standing()) is Fail
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
-    def test_a_batch_that_may_be_in_the_log_is_not_taken_apart(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing(uncertain=True), {0: "bad"}) is Fail
+    @pytest.mark.parametrize(("idempotent", "expected"), [(True, Fail), (False, FailRecords)])
+    def test_a_batch_that_may_be_in_the_log_is_taken_apart_if_no_broker_could_recognise_it_anyway(
+        self, kind: type[BrokerError], idempotent: bool, expected: type[Verdict]
+    ) -> None:
+        assert verdict(kind, standing(uncertain=True, idempotent=idempotent), {0: "bad"}) is expected
 
 
 @pytest.mark.parametrize(
