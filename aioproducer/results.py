@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -21,6 +22,25 @@ class DeliveredRun(NamedTuple):
     """The first one's offset, or -1."""
     timestamps_ms: Sequence[int]
     log_append_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Where acknowledged records of one partition are; those of others may lie between them."""
+
+    first: int
+    """The lowest offset; -1 if none is known."""
+    last: int
+    """The highest one."""
+    count: int
+    """How many records, those of unknown offsets too."""
+
+    def joined(self, other: OffsetRange) -> OffsetRange:
+        """Return the range of both."""
+        first = min(self.first, other.first)
+        if first < 0:
+            first = max(self.first, other.first)
+        return OffsetRange(first, max(self.last, other.last), self.count + other.count)
 
 
 class SendManyResult:
@@ -74,6 +94,16 @@ class SendManyResult:
         Raises: the record's error if it failed; IndexError.
         """
         return self._metadata(self._checked(position)).offset
+
+    def offset_ranges(self) -> dict[int, OffsetRange]:
+        """Return where the acknowledged records are, by partition, without a look at each of them."""
+        ranges: dict[int, OffsetRange] = {}
+        for run in self._runs:
+            count, first = len(run.positions), run.base_offset
+            more = OffsetRange(first, first + count - 1 if first >= 0 else -1, count)
+            known = ranges.get(run.partition)
+            ranges[run.partition] = more if known is None else known.joined(more)
+        return ranges
 
     def add_delivered(self, run: DeliveredRun) -> None:
         """Note that the records of *run* were acknowledged."""

@@ -354,9 +354,9 @@ class Intake:
         topic, raw_value, raw_key, partition, headers, timestamp_ms, _ = pending
         key = self.serialized("key", self.settings.key_serializer, topic, raw_key)
         value = self.serialized("value", self.settings.value_serializer, topic, raw_value)
-        queue = self.choose(queues, key) if partition is None else queues[partition]
         size = record_size_bound(value, key, headers)
-        self._accumulator.check_size(topic, size)
+        self._accumulator.check_size(topic, size)  # first: a partitioner would hash a key of any size
+        queue = self.choose(queues, key) if partition is None else queues[partition]
         return Ready(queue, value, key, headers, timestamp_ms, size)
 
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from aioproducer.errors import DeliveryTimeout, MessageTooLarge, RecordTooLarge, SendManyError
-from aioproducer.results import DeliveredRun, SendManyResult
+from aioproducer.results import DeliveredRun, OffsetRange, SendManyResult
 from aioproducer.types import RecordMetadata
 
 
@@ -108,3 +108,23 @@ def test_one_record_that_may_be_sent_again_is_enough_to_say_so() -> None:
 
 def test_its_repr_counts() -> None:
     assert repr(result_of_four()) == "<SendManyResult topic='orders' delivered=3 failed=1>"
+
+
+def test_offset_ranges_are_told_by_partition() -> None:
+    result = result_of_four()
+    assert result.offset_ranges() == {2: OffsetRange(70, 71, 2), 0: OffsetRange(5, 5, 1)}
+    result.add_delivered(DeliveredRun([2], 2, 60, [12], log_append_time=False))
+    assert result.offset_ranges()[2] == OffsetRange(60, 71, 3)
+
+
+def test_records_at_unknown_offsets_are_counted_in_the_range_of_the_others() -> None:
+    unknown, known = OffsetRange(-1, -1, 2), OffsetRange(5, 6, 2)
+    assert unknown.joined(known) == known.joined(unknown) == OffsetRange(5, 6, 4)
+    assert unknown.joined(unknown) == OffsetRange(-1, -1, 4)
+    result = SendManyResult("orders", 3)
+    result.add_delivered(DeliveredRun(range(3), 0, -1, [1, 2, 3], log_append_time=False))
+    assert result.offset_ranges() == {0: OffsetRange(-1, -1, 3)}
+
+
+def test_a_range_from_offset_zero_on_is_known() -> None:
+    assert OffsetRange(0, 0, 1).joined(OffsetRange(1, 1, 1)) == OffsetRange(0, 1, 2)

@@ -1,0 +1,194 @@
+"""RecordBatches into `send_many`: what `send_table` is made of, for those who pull batches themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from aioproducer.arrow.columns import (
+    BadValue,
+    as_bytes,
+    as_headers,
+    as_partitions,
+    as_texts,
+    as_timestamps_ms,
+    bytes_in,
+)
+from aioproducer.arrow.result import Outcome, RowFailure
+from aioproducer.arrow.schema import Columns
+from aioproducer.errors import ProducerError, SendManyError
+from aioproducer.producer import Producer
+from aioproducer.types import Headers, TopicPartition
+
+IN_FLIGHT: Final = 4
+"""So many pieces are sent at a time: while one is acknowledged, the next ones are read and appended."""
+PIECE_ROWS: Final = 10_000
+PIECE_BYTES: Final = 4 * 1024 * 1024
+"""Of keys and values. It bounds the memory beside `buffer_memory`, and how long a piece waits for those before it."""
+
+
+def pieces(batch: pa.RecordBatch, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """Yield *batch*, which has the *columns*, in pieces that are worth a call each and do not take too much memory."""
+    for start in range(0, batch.num_rows, PIECE_ROWS):
+        yield from _halved(batch.slice(start, PIECE_ROWS), columns)
+
+
+def _halved(batch: pa.RecordBatch, columns: Columns) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows == 1 or _bytes_of(batch, columns) <= PIECE_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _halved(batch.slice(0, half), columns)
+    yield from _halved(batch.slice(half), columns)
+
+
+def send_batch(
+    producer: Producer,
+    batch: pa.RecordBatch,
+    columns: Columns,
+    *,
+    first_row: int,
+    timeout_s: float | None = None,
+) -> asyncio.Task[Outcome]:
+    """Start sending the rows of *batch*, which has the *columns*; the task returns what became of them.
+
+    Records of a partition are appended in the order of these calls. A row that fails is in the outcome, numbered
+    from *first_row*. If there is a value in it that cannot be sent, nothing is sent of *batch*. Cancelling the task
+    stops the appending and the waiting; what was appended goes on.
+
+    The task raises: ProducerClosed, WrongLoop.
+    """
+    loop = asyncio.get_running_loop()
+    numbers = range(first_row, first_row + batch.num_rows)
+    try:
+        groups = _by_topic(_rows(batch, columns, numbers), columns, batch)
+    except BadValue as error:
+        failure = RowFailure(numbers[error.position], columns.topic, None, ValueError(str(error)))
+        return loop.create_task(_joined([], Outcome.of_failures([failure])))
+    # one task each, made here: another batch's wait in line behind them, whoever runs first
+    calls = [loop.create_task(_send_rows(producer, topic, rows, timeout_s)) for topic, rows in groups]
+    return loop.create_task(_joined(calls, Outcome()))
+
+
+class _Rows(NamedTuple):
+    """Columns for `send_many`, and where they come from."""
+
+    numbers: Sequence[int]
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    headers: Sequence[Headers] | None
+    partitions: Sequence[int | None] | None
+    timestamps_ms: Sequence[int | None] | None
+    bytes: int
+
+    def take(self, positions: Sequence[int]) -> _Rows:
+        """Return the rows at *positions*."""
+
+        def part(column: Sequence[Any] | None) -> list[Any] | None:
+            return None if column is None else [column[position] for position in positions]
+
+        return _Rows(
+            [self.numbers[position] for position in positions],
+            [self.values[position] for position in positions],
+            part(self.keys),
+            part(self.headers),
+            part(self.partitions),
+            part(self.timestamps_ms),
+            sum(map(self.size, positions)),
+        )
+
+    def size(self, position: int) -> int:
+        """Return how long the key and the value at *position* are."""
+        return len(self.values[position] or b"") + len((self.keys and self.keys[position]) or b"")
+
+    def partition(self, position: int) -> int | None:
+        """Return the partition that is asked for at *position*."""
+        return None if self.partitions is None else self.partitions[position]
+
+
+def _bytes_of(batch: pa.RecordBatch, columns: Columns) -> int:
+    return sum(bytes_in(batch.column(name)) for name in (columns.value, columns.key) if name is not None)
+
+
+def _rows(batch: pa.RecordBatch, columns: Columns, numbers: range) -> _Rows:
+    """Return *batch* as lists. Raises: BadValue."""
+    key, headers, partition, timestamp = columns.key, columns.headers, columns.partition, columns.timestamp
+    return _Rows(
+        numbers,
+        as_bytes(batch.column(columns.value)),
+        None if key is None else as_bytes(batch.column(key)),
+        None if headers is None else as_headers(headers, batch.column(headers)),
+        None if partition is None else as_partitions(partition, batch.column(partition)),
+        None if timestamp is None else as_timestamps_ms(timestamp, batch.column(timestamp)),
+        _bytes_of(batch, columns),
+    )
+
+
+def _by_topic(rows: _Rows, columns: Columns, batch: pa.RecordBatch) -> list[tuple[str, _Rows]]:
+    """Return *rows* by the topic they go to, in order within each. Raises: BadValue."""
+    if columns.topic is not None:
+        return [(columns.topic, rows)]
+    topics, codes = as_texts(batch.column(columns.topic_column))
+    if None in codes:
+        raise BadValue(f"column {columns.topic_column!r}: there is no topic (null)", codes.index(None))
+    if len(topics) == 1:
+        return [(topics[0], rows)]
+    positions: defaultdict[int, list[int]] = defaultdict(list)
+    for position, code in enumerate(codes):
+        positions[code].append(position)
+    return [(topics[code], rows.take(of_topic)) for code, of_topic in positions.items()]
+
+
+async def _send_rows(producer: Producer, topic: str, rows: _Rows, timeout_s: float | None) -> Outcome:
+    try:
+        result = await producer.send_many(
+            topic,
+            rows.values,
+            keys=rows.keys,
+            headers=rows.headers,
+            partitions=rows.partitions,
+            timestamps_ms=rows.timestamps_ms,
+            timeout_s=timeout_s,
+        )
+    except SendManyError as error:
+        result = error.result
+    except ValueError as error:  # nothing was appended
+        return Outcome.of_failures([await _refused(producer, topic, rows, error)])
+    outcome = Outcome.of_failures(
+        [
+            RowFailure(rows.numbers[position], topic, rows.partition(position), failure)
+            for position, failure in result.failures.items()
+        ]
+    )
+    outcome.rows = result.delivered
+    outcome.bytes = rows.bytes - sum(map(rows.size, result.failures))
+    outcome.offsets = {
+        TopicPartition(topic, partition): offsets for partition, offsets in result.offset_ranges().items()
+    }
+    return outcome
+
+
+async def _refused(producer: Producer, topic: str, rows: _Rows, error: ValueError) -> RowFailure:
+    """Return which row *error* is about, which `send_many` raised: a topic is illegal, or lacks a partition."""
+    with suppress(ValueError, ProducerError):
+        count = len(await producer.partitions_for(topic))
+        for row, partition in zip(rows.numbers, rows.partitions or (), strict=False):
+            if partition is not None and partition >= count:
+                missing = ValueError(f"there is no partition {partition}: {topic!r} has {count}, from 0")
+                return RowFailure(row, topic, partition, missing)
+    return RowFailure(rows.numbers[0], topic, None, error)
+
+
+async def _joined(calls: Sequence[asyncio.Task[Outcome]], outcome: Outcome) -> Outcome:
+    """Return *outcome* and those of *calls* together, once all are known."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for each in outcomes:
+        if isinstance(each, BaseException):
+            raise each
+        outcome.add(each)
+    return outcome

@@ -1,0 +1,149 @@
+"""Arrow arrays as the lists that `send_many` takes.
+
+Pure functions; each takes an array of a type that `schema` lets pass, sliced or not, with nulls or without.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute as pc, types
+
+_HAS_FAST_LISTS: Final = int(pa.__version__.partition(".")[0]) >= 26
+"""`to_pylist` of bytes takes thirty times as long in earlier releases: there, slicing is the faster way."""
+
+_MAX_PARTITION: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+_UNITS_PER_MS: Final = {"us": 1_000, "ns": 1_000_000}
+
+
+class BadValue(ValueError):
+    """A column holds what cannot be sent; `position` is the first one in the array."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Return *array*, of strings or bytes in any form, as binary or large binary; without a copy if it was."""
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    is_small = types.is_string(array.type) or types.is_binary(array.type)
+    return array.cast(pa.binary() if is_small else pa.large_binary())
+
+
+def bytes_in(array: pa.Array) -> int:
+    """Return how long all strings or bytes of *array* are together."""
+    return pc.sum(pc.binary_length(plain(array))).as_py() or 0
+
+
+def as_bytes(array: pa.Array) -> list[bytes | None]:
+    """Return the strings (as UTF-8) or bytes of *array*."""
+    array = plain(array)
+    return array.to_pylist() if _HAS_FAST_LISTS else sliced(array)
+
+
+def sliced(array: pa.Array) -> list[bytes | None]:
+    """Return what `to_pylist` returns, for binary or large binary, cut out of the array's memory by its offsets."""
+    if array.null_count == len(array):
+        return [None] * len(array)
+    _, offsets_buffer, data_buffer = array.buffers()
+    width, code = (8, "q") if types.is_large_binary(array.type) else (4, "i")
+    begin, end = width * array.offset, width * (array.offset + len(array) + 1)
+    offsets = memoryview(offsets_buffer)[begin:end].cast(code).tolist()  # type: ignore[call-overload] # i or q
+    first, last = offsets[0], offsets[-1]
+    if first:
+        offsets = [offset - first for offset in offsets]
+    data = bytes(memoryview(data_buffer)[first:last]) if last > first else b""
+    return _with_nulls([data[start:stop] for start, stop in pairwise(offsets)], array)
+
+
+def as_partitions(name: str, array: pa.Array) -> list[int | None] | None:
+    """Return the partitions of column *name*; None if there is none in it. Raises: BadValue."""
+    if array.null_count == len(array):
+        return None
+    _check_range(name, array, _MAX_PARTITION, "a partition is 0 to 2**31 - 1")
+    return _integers(array.cast(pa.int64()))
+
+
+def as_timestamps_ms(name: str, array: pa.Array) -> list[int | None] | None:
+    """Return the times of column *name* as milliseconds since the epoch; None if there is none in it.
+
+    Fractions of a millisecond are dropped. Raises: BadValue.
+    """
+    if array.null_count == len(array):
+        return None
+    unit = array.type.unit if types.is_timestamp(array.type) else "ms"
+    array = array.cast(pa.int64())
+    highest = _MAX_INT64 // 1_000 if unit == "s" else _MAX_INT64
+    _check_range(name, array, highest, "Kafka's timestamps are milliseconds since 1970, 0 to 2**63 - 1")
+    if unit == "s":
+        array = pc.multiply(array, 1_000)
+    elif unit != "ms":
+        array = pc.divide(array, _UNITS_PER_MS[unit])
+    return _integers(array)
+
+
+def as_texts(array: pa.Array) -> tuple[list[str], list[Any]]:
+    """Return the different strings of *array*, and per position the index of its own, None for a null."""
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if not types.is_string(array.type):
+        array = array.cast(pa.large_string())
+    encoded = array.dictionary_encode()
+    return encoded.dictionary.to_pylist(), _integers(encoded.indices.cast(pa.int64()))
+
+
+def as_headers(name: str, array: pa.Array) -> list[tuple[tuple[str, bytes | None], ...]] | None:
+    """Return the headers of column *name*, pairs for each record; None if no record has any. Raises: BadValue."""
+    if array.null_count == len(array):
+        return None
+    if types.is_map(array.type):
+        entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
+        array = array.cast(pa.list_(entry))
+    entries = array.flatten()  # of this slice, and without what may lie under a null
+    if not len(entries):
+        return None
+    lengths = _integers(pc.fill_null(array.value_lengths(), 0).cast(pa.int64()))
+    parts = dict(zip((part.name for part in entries.type), entries.flatten(), strict=True))
+    texts, codes = as_texts(parts["key"])
+    ends = list(accumulate(lengths))
+    if None in codes:
+        first = codes.index(None)
+        position = next(position for position, end in enumerate(ends) if end > first)
+        raise BadValue(f"column {name!r}: a header has no key (null)", position)
+    pairs = list(zip(map(texts.__getitem__, codes), as_bytes(parts["value"]), strict=True))
+    if lengths.count(lengths[0]) == len(lengths):
+        return list(zip(*[iter(pairs)] * lengths[0], strict=True))
+    return [tuple(pairs[end - length : end]) for length, end in zip(lengths, ends, strict=True)]
+
+
+def _integers(array: pa.Array) -> list[Any]:
+    """Return the numbers of *array*, which is of int64, and None for its nulls."""
+    if not len(array):
+        return []
+    begin, end = 8 * array.offset, 8 * (array.offset + len(array))
+    return _with_nulls(memoryview(array.buffers()[1])[begin:end].cast("q").tolist(), array)
+
+
+def _with_nulls(column: list[Any], array: pa.Array) -> list[Any]:
+    """Put None into *column* where *array* has a null."""
+    if array.null_count:
+        for position in _integers(pc.indices_nonzero(array.is_null()).cast(pa.int64())):
+            column[position] = None
+    return column
+
+
+def _check_range(name: str, array: pa.Array, highest: int, rule: str) -> None:
+    least, most = (bound.as_py() for bound in pc.min_max(array).values())
+    if least >= 0 and most <= highest:
+        return
+    wrong = next(
+        (position, number)
+        for position, number in enumerate(array.to_pylist())
+        if number is not None and not 0 <= number <= highest
+    )
+    raise BadValue(f"column {name!r}: {rule}, not {wrong[1]}", wrong[0])

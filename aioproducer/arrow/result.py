@@ -1,0 +1,137 @@
+"""What has become of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from aioproducer.errors import ProducerError
+from aioproducer.results import OffsetRange
+from aioproducer.types import TopicPartition
+
+_KEPT: Final = 100
+"""So many failures are kept one by one: those of the first rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """What was sent and acknowledged."""
+
+    rows: int
+    bytes: int
+    """Of keys and values, before compression."""
+    offsets: Mapping[TopicPartition, OffsetRange]
+    """Where the records are; (topic, partition) will do as a key."""
+
+
+class RowFailure(NamedTuple):
+    """A row that was not sent, or not acknowledged."""
+
+    row: int
+    """From 0, over the whole input."""
+    topic: str | None
+    partition: int | None
+    """None if the partitioner chose it, or would have."""
+    error: Exception
+
+
+class SendTableError(ProducerError):
+    """Rows of a `send_table` call failed; what comes after them may not even have been read.
+
+    `row`, `topic` and `partition` (None where they are not known) are those of the first one, its error is the
+    `__cause__`. `failures` has the errors by row, of the first hundred; `result` is what was acknowledged.
+    `possibly_persisted` and `retriable` are true if they are of any row that failed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        first: RowFailure,
+        failures: Mapping[int, Exception],
+        result: TableResult,
+        possibly_persisted: bool = False,
+        retriable: bool = False,
+    ) -> None:
+        super().__init__(message, possibly_persisted=possibly_persisted)
+        self._first = first
+        self.row, self.topic, self.partition, _ = first
+        self.failures = failures
+        self.result = result
+        self.retriable = retriable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy: the class takes most by name only."""
+        named = partial(type(self), first=self._first, failures=self.failures, result=self.result)
+        return named, self.args, self.__dict__
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What has become of some rows; those of many batches add up."""
+
+    rows: int = 0
+    """How many were acknowledged."""
+    bytes: int = 0
+    """Of their keys and values."""
+    offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    failures: list[RowFailure] = field(default_factory=list)
+    """The first ones, in order."""
+    failed: int = 0
+    """How many failed."""
+    possibly_persisted: bool = False
+    """Whether any of these may be in the log."""
+    retriable: bool = False
+    """Whether sending any of these again may succeed."""
+
+    @classmethod
+    def of_failures(cls, failures: list[RowFailure]) -> Outcome:
+        """Return that of rows that failed."""
+        errors = [each.error for each in failures]
+        return cls(
+            failures=sorted(failures, key=lambda each: each.row)[:_KEPT],
+            failed=len(failures),
+            possibly_persisted=any(getattr(error, "possibly_persisted", False) for error in errors),
+            retriable=any(getattr(error, "retriable", False) for error in errors),
+        )
+
+    def add(self, other: Outcome) -> None:
+        """Add what has become of other rows."""
+        self.rows += other.rows
+        self.bytes += other.bytes
+        for where, more in other.offsets.items():
+            known = self.offsets.get(where)
+            self.offsets[where] = more if known is None else known.joined(more)
+        self.failures = sorted([*self.failures, *other.failures], key=lambda each: each.row)[:_KEPT]
+        self.failed += other.failed
+        self.possibly_persisted |= other.possibly_persisted
+        self.retriable |= other.retriable
+
+    def result(self) -> TableResult:
+        """Return what was acknowledged.
+
+        Raises: SendTableError if any row failed.
+        """
+        result = TableResult(self.rows, self.bytes, dict(self.offsets))
+        if not self.failures:
+            return result
+        first = self.failures[0]
+        others = f"; {self.failed - 1:,} more rows failed" if self.failed > 1 else ""
+        raise SendTableError(
+            f"row {first.row:,}{_place(first)}: {type(first.error).__name__}: {first.error}"
+            f"{others}; {self.rows:,} were acknowledged",
+            first=first,
+            failures={each.row: each.error for each in self.failures},
+            result=result,
+            possibly_persisted=self.possibly_persisted,
+            retriable=self.retriable,
+        ) from first.error
+
+
+def _place(failure: RowFailure) -> str:
+    if failure.topic is None:
+        return ""
+    partition = "" if failure.partition is None else f", partition {failure.partition}"
+    return f" (topic {failure.topic!r}{partition})"

@@ -1,0 +1,151 @@
+"""`send_table`: a table, or a stream of RecordBatches, into topics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+
+from aioproducer.arrow.batches import IN_FLIGHT, send_batch
+from aioproducer.arrow.result import Outcome, RowFailure, TableResult
+from aioproducer.arrow.schema import Columns
+from aioproducer.arrow.source import Source
+from aioproducer.errors import DeliveryTimeout
+from aioproducer.intake.checks import check_timeout
+from aioproducer.producer import Producer
+
+
+async def send_table(
+    producer: Producer,
+    topic: str | None,
+    data: Any,
+    *,
+    value: str,
+    key: str | None = None,
+    headers: str | None = None,
+    partition: str | None = None,
+    timestamp: str | None = None,
+    topic_column: str | None = None,
+    timeout_s: float | None = None,
+) -> TableResult:
+    """Send the rows of *data* as records, and return once all are acknowledged.
+
+    Args:
+        producer: started, and without serializers: columns are sent as they are.
+        topic: of all records; or None, and *topic_column* names a column of topics.
+        data: a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches, or anything with
+            `__arrow_c_stream__`, such as a DataFrame of polars or pandas.
+        value: the column of values, strings or bytes; a null is a tombstone.
+        key: the column of keys, likewise; a null is no key.
+        headers: a column of lists of (key, value) structs, or of maps.
+        partition: a column of integers; the partitioner chooses where it has a null.
+        timestamp: a column of timestamps (without a time zone they are UTC), or of int64 milliseconds since the
+            epoch; a null is now.
+        topic_column: a column of strings.
+        timeout_s: fail what has no outcome after so many seconds from the call.
+
+    What may block, a RecordBatchReader or an iterator, is read in a thread. A few thousand rows are sent at a time,
+    four times at once; order within a partition is the order of the rows. Beside `buffer_memory` and the batch that
+    is being read it holds at most five pieces of 4 MiB of keys and values each, or of one row that is larger.
+
+    The first failure ends the reading; what is under way is waited for. Cancelled, it appends no more; what was
+    appended goes on.
+
+    Raises:
+        TypeError, ValueError: an argument, or a column that is missing or of another type. Only in an iterable whose
+            schema changes on the way have records been sent by then.
+        SendTableError: rows failed; it tells which, why, and what was acknowledged. A value that cannot be sent (a
+            negative partition, say) is such a failure, too.
+        ProducerClosed, WrongLoop: as `send_many`.
+    """
+    columns = Columns(
+        value=value,
+        key=key,
+        headers=headers,
+        partition=partition,
+        timestamp=timestamp,
+        topic=topic,
+        topic_column=topic_column,
+    )
+    for part in ("value", "key"):
+        if getattr(producer.config, f"{part}_serializer") is not None:
+            raise ValueError(
+                f"the producer has a {part}_serializer; columns are sent as they are: use one without"
+            )
+    if timeout_s is not None:
+        timeout_s = check_timeout("timeout_s", timeout_s)
+    sending = _Sending(producer, columns, timeout_s)
+    await sending.run(await Source.open(data, columns))
+    return sending.outcome.result()
+
+
+class _Sending:
+    """One call of `send_table`."""
+
+    def __init__(self, producer: Producer, columns: Columns, timeout_s: float | None) -> None:
+        self.outcome = Outcome()
+        self._producer = producer
+        self._columns = columns
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_s
+        self._deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        self._row = 0
+        self._in_flight: set[asyncio.Task[Outcome]] = set()
+
+    async def run(self, source: Source) -> None:
+        """Send all that *source* has, or what comes before a failure; nothing is left under way."""
+        try:
+            while (piece := await self._next(source)) is not None:
+                self._start(piece)
+            while self._in_flight:
+                await self._settle(self._in_flight, None)
+        except Exception as error:
+            outcomes = await asyncio.gather(*self._in_flight, return_exceptions=True)
+            for each in outcomes:
+                if isinstance(each, Outcome):
+                    self.outcome.add(each)
+            if self.outcome.rows:
+                error.add_note(f"send_table: {self.outcome.rows:,} rows had been acknowledged before")
+            raise
+        finally:  # there are some only if we were cancelled
+            for task in self._in_flight:
+                task.cancel()
+            await asyncio.gather(*self._in_flight, return_exceptions=True)
+
+    def _start(self, piece: pa.RecordBatch) -> None:
+        timeout_s = self._time_left()
+        self._in_flight.add(
+            send_batch(self._producer, piece, self._columns, first_row=self._row, timeout_s=timeout_s)
+        )
+        self._row += piece.num_rows
+
+    async def _next(self, source: Source) -> pa.RecordBatch | None:
+        """Return the next piece once there is room for it; None after the last one, or as soon as a row has failed."""
+        reading = self._loop.create_task(source.piece())
+        try:
+            while not reading.done() or len(self._in_flight) == IN_FLIGHT:
+                waits_for = self._in_flight if reading.done() else {reading, *self._in_flight}
+                if not await self._settle(waits_for, self._time_left()):
+                    self._fail_unsent()
+                if self.outcome.failed:
+                    return None
+            return reading.result()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _settle(self, tasks: set[asyncio.Task[Any]], timeout_s: float | None) -> bool:
+        """Wait until one of *tasks* is done, and see to those in flight that are; False if time ran out."""
+        done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in done & self._in_flight:
+            self.outcome.add(task.result())
+            self._in_flight.discard(task)
+        return bool(done)
+
+    def _fail_unsent(self) -> None:
+        error = DeliveryTimeout(f"not read and appended within the call's timeout_s={self._timeout_s:g}")
+        self.outcome.add(Outcome.of_failures([RowFailure(self._row, self._columns.topic, None, error)]))
+
+    def _time_left(self) -> float | None:
+        return None if self._deadline is None else max(0, self._deadline - self._loop.time())

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.arrow.result import Outcome, RowFailure, SendTableError, TableResult
+from aioproducer.errors import DeliveryTimeout, RecordTooLarge
+from aioproducer.results import OffsetRange
+from aioproducer.types import TopicPartition
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def failure(row: int, error: Exception | None = None, partition: int | None = None) -> RowFailure:
+    return RowFailure(row, "orders", partition, error or RecordTooLarge("too large"))
+
+
+def test_outcomes_add_up() -> None:
+    total = Outcome()
+    total.add(Outcome(rows=2, bytes=7, offsets={FIRST: OffsetRange(4, 5, 2)}))
+    total.add(Outcome(rows=3, bytes=1, offsets={FIRST: OffsetRange(1, 2, 2), SECOND: OffsetRange(9, 9, 1)}))
+    offsets = {FIRST: OffsetRange(1, 5, 4), SECOND: OffsetRange(9, 9, 1)}
+    assert total.result() == TableResult(5, 8, offsets)
+
+
+def test_the_first_row_that_failed_is_the_error_whatever_came_first() -> None:
+    total = Outcome(rows=4, bytes=4)
+    total.add(Outcome.of_failures([failure(1_200, partition=3), failure(1_100, partition=2)]))
+    total.add(Outcome.of_failures([failure(2_000)]))
+    with pytest.raises(SendTableError) as raised:
+        total.result()
+    error = raised.value
+    assert str(error) == (
+        "row 1,100 (topic 'orders', partition 2): RecordTooLarge: too large; 2 more rows failed; 4 were acknowledged"
+    )
+    assert (error.row, error.topic, error.partition) == (1_100, "orders", 2)
+    assert error.__cause__ is error.failures[1_100]
+    assert list(error.failures) == [1_100, 1_200, 2_000]
+
+
+def test_the_first_hundred_failures_are_kept_and_all_are_counted() -> None:
+    total = Outcome()
+    for start in (300, 0, 150):
+        total.add(Outcome.of_failures([failure(row) for row in range(start, start + 150)]))
+    assert [each.row for each in total.failures] == list(range(100))
+    assert total.failed == 450
+
+
+def test_that_any_row_may_be_in_the_log_or_help_when_sent_again_is_not_forgotten() -> None:
+    surely_not = Outcome.of_failures([failure(0), failure(1, ValueError("no partition"))])
+    assert (surely_not.possibly_persisted, surely_not.retriable) == (False, False)
+    surely_not.add(Outcome.of_failures([failure(500, DeliveryTimeout("late", possibly_persisted=True))]))
+    with pytest.raises(SendTableError) as raised:
+        surely_not.result()
+    assert raised.value.possibly_persisted
+    assert raised.value.retriable
+
+
+def test_a_row_without_a_topic_is_named_alone() -> None:
+    with pytest.raises(SendTableError, match=r"^row 7: ValueError: null; 0 were acknowledged$"):
+        Outcome.of_failures([RowFailure(7, None, None, ValueError("null"))]).result()
