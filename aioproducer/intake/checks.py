@@ -10,8 +10,8 @@ from typing import Any, Final
 from aioproducer.types import Headers, HeadersInput
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
-_MAX_INT32: Final = 2**31 - 1
-_MAX_INT64: Final = 2**63 - 1
+HIGHEST_PARTITION: Final = 2**31 - 1
+HIGHEST_TIMESTAMP: Final = 2**63 - 1
 
 
 def as_bytes(argument: str, data: object) -> bytes | None:
@@ -74,7 +74,7 @@ def check_partition(argument: str, partition: object) -> int:
     """Return *partition* if it can be one. Raises: TypeError, ValueError."""
     if not isinstance(partition, int) or isinstance(partition, bool):
         raise TypeError(f"{argument} must be int or None, not {type(partition).__name__}")
-    if not 0 <= partition <= _MAX_INT32:
+    if not 0 <= partition <= HIGHEST_PARTITION:
         raise ValueError(f"{argument} must be 0 to 2**31 - 1, not {_shown(partition)}")
     return partition
 
@@ -85,7 +85,7 @@ def check_timestamp(argument: str, timestamp_ms: object) -> int:
         raise TypeError(
             f"{argument} must be int (milliseconds since the epoch) or None, not {type(timestamp_ms).__name__}"
         )
-    if not 0 <= timestamp_ms <= _MAX_INT64:
+    if not 0 <= timestamp_ms <= HIGHEST_TIMESTAMP:
         raise ValueError(
             f"{argument} must be milliseconds since the epoch, 0 to 2**63 - 1, not {_shown(timestamp_ms)}"
         )
@@ -96,7 +96,7 @@ def check_timeout(argument: str, timeout_s: object) -> float:
     """Return *timeout_s* if it is a duration. Raises: TypeError, ValueError."""
     if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
         raise TypeError(f"{argument} must be seconds (int or float) or None, not {type(timeout_s).__name__}")
-    if not (0 <= timeout_s <= _MAX_INT64 or timeout_s == math.inf):  # refuses nan, too
+    if not (0 <= timeout_s <= 2**63 or timeout_s == math.inf):  # refuses nan, too
         raise ValueError(f"{argument} must be 0 or more seconds, not {_shown(timeout_s)}")
     return float(timeout_s)
 

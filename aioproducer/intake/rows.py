@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set as AbstractSet
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from aioproducer.batching.rows import Rows
 from aioproducer.clock import wall_ms
-from aioproducer.intake.checks import as_bytes, as_headers, check_partition, check_timestamp, check_topic
+from aioproducer.intake.checks import (
+    HIGHEST_PARTITION,
+    HIGHEST_TIMESTAMP,
+    as_bytes,
+    as_headers,
+    check_partition,
+    check_timestamp,
+    check_topic,
+)
 from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
 from aioproducer.types import Headers, HeadersInput
 
 T = TypeVar("T")
 
-_BYTES: Final = {bytes, type(None)}
+_NONE: Final = type(None)
+_BYTES: Final = {bytes, _NONE}
 _LISTS: Final = {list, tuple}
 
 
@@ -49,16 +58,32 @@ def check_rows(
         timestamps_ms=now
         if timestamps_ms is None
         else [
-            now if each is None else check_timestamp(f"timestamps_ms[{index}]", each)
-            for index, each in enumerate(_column("timestamps_ms", timestamps_ms, count))
+            now if each is None else each
+            for each in _integers("timestamps_ms", timestamps_ms, count, check_timestamp, HIGHEST_TIMESTAMP)
         ],
         partitions=(None if partition is None else check_partition("partition", partition))
         if partitions is None
-        else [
-            None if each is None else check_partition(f"partitions[{index}]", each)
-            for index, each in enumerate(_column("partitions", partitions, count))
-        ],
+        else _integers("partitions", partitions, count, check_partition, HIGHEST_PARTITION),
     )
+
+
+def _integers(
+    argument: str,
+    numbers: Iterable[int | None],
+    count: int,
+    check: Callable[[str, object], int],
+    highest: int,
+) -> Sequence[int | None]:
+    """Return *numbers* as a column of 0 to *highest*, or None; *check* says what is wrong with one that is not."""
+    column = _column(argument, numbers, count)
+    kinds = set(map(type, column))
+    given: Any = [number for number in column if number is not None] if _NONE in kinds else column
+    if kinds - {_NONE} == {int} and min(given) >= 0 and max(given) <= highest:
+        return column
+    return [
+        None if number is None else check(f"{argument}[{index}]", number)
+        for index, number in enumerate(column)
+    ]
 
 
 def _keys(keys: Iterable[Any] | None, count: int, *, later: bool) -> Sequence[Any] | None:
