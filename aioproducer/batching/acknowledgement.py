@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
-from typing import Any
+from itertools import repeat
+from typing import Any, TypeAlias
 
 from aioproducer.types import RecordMetadata
+
+Herald: TypeAlias = "Acknowledgement | asyncio.Future[None]"
+"""What a task is woken with: something that is done, and whose `result()` raises if the task is to."""
 
 
 class Acknowledgement:
@@ -15,7 +19,7 @@ class Acknowledgement:
 
     A Future that is resolved asks the event loop for a handle, which asyncio makes and runs in Python: with
     hundreds of tasks that each await one record, that is a quarter of all they cost. These are resolved by the
-    batch, and one handle wakes all their tasks (`settle`), in the order of the records, as theirs would.
+    batch, and one handle wakes all their tasks (`deliver`), in the order of the records, as theirs would.
 
     It has what a task asks of anything that it waits for (`asyncio.isfuture` knows it by the first slot),
     and no more: no callbacks for others, no exception that nobody retrieved. There is no `__init__`, since
@@ -26,7 +30,7 @@ class Acknowledgement:
 
     outcome: RecordMetadata | BaseException
     """The record's metadata, or the exception to raise; unset until there is one."""
-    wakeup: Callable[[Acknowledgement], object] | None
+    wakeup: Callable[[Herald], object] | None
     """Lets the task go on, in its `context`; None before it waits, and once it is cancelled."""
     context: Context
 
@@ -38,7 +42,7 @@ class Acknowledgement:
         yield self
         return self.outcome  # type: ignore[return-value] # the task has asked for `result`: it is no exception
 
-    def add_done_callback(self, wakeup: Callable[[Acknowledgement], object], *, context: Context) -> None:
+    def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
         """Note how to wake the task that awaits it."""
         self.wakeup, self.context = wakeup, context
 
@@ -60,26 +64,39 @@ class Acknowledgement:
         return True
 
 
-def settle(waiters: Iterable[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]) -> None:
-    """Give each of *waiters* its outcome, and let their tasks go on in the next turn of the event loop.
+def deliver(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
+    """Tell each of *waiters* where its record is; their tasks go on in the next turn of the event loop.
 
-    Those that were cancelled are passed over.
+    A task only asks what wakes it whether to raise. So one Future that is done wakes all of them, which a task
+    asks in C.
     """
-    for each, outcome in zip(waiters, outcomes, strict=False):
-        if each.wakeup is not None:
-            each.outcome = outcome
-    _wake_soon(iter(waiters))
+    _settle(waiters, metadata)
+    herald = asyncio.get_running_loop().create_future()
+    herald.set_result(None)
+    _wake_soon(zip(waiters, repeat(herald), strict=False))
 
 
-def _wake_soon(settled: Iterator[Acknowledgement]) -> None:
+def fail(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
+    """Fail each of *waiters* with its error; their tasks go on in the next turn of the event loop."""
+    _settle(waiters, errors)
+    _wake_soon(zip(waiters, waiters, strict=True))
+
+
+def _settle(waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]) -> None:
+    for waiter, outcome in zip(waiters, outcomes, strict=False):
+        if waiter.wakeup is not None:  # else it was cancelled, and has its outcome
+            waiter.outcome = outcome
+
+
+def _wake_soon(settled: Iterator[tuple[Acknowledgement, Herald]]) -> None:
     asyncio.get_running_loop().call_soon(_wake, settled)
 
 
-def _wake(settled: Iterator[Acknowledgement]) -> None:
+def _wake(settled: Iterator[tuple[Acknowledgement, Herald]]) -> None:
     try:
-        for each in settled:
-            if each.wakeup is not None:
-                each.context.run(each.wakeup, each)
+        for waiter, herald in settled:
+            if waiter.wakeup is not None:
+                waiter.context.run(waiter.wakeup, herald)
     except BaseException:  # a task was interrupted: the others still go on, if the loop does
         _wake_soon(settled)
         raise

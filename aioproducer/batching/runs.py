@@ -15,7 +15,8 @@ from functools import partial
 from itertools import count, repeat
 from typing import NamedTuple, Protocol
 
-from aioproducer.batching.acknowledgement import Acknowledgement, settle
+from aioproducer.batching import acknowledgement
+from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.failure import Failure
 from aioproducer.results import DeliveredRun, SendManyResult
 from aioproducer.types import RecordMetadata
@@ -122,11 +123,11 @@ class AwaitedRun:
 
     def deliver(self, delivered: Delivered) -> None:
         """Let all tasks go on."""
-        settle(self.waiters, delivered.metadata())
+        acknowledgement.deliver(self.waiters, delivered.metadata())
 
     def fail(self, failure: Failure) -> None:
         """Fail all tasks, each with an exception of its own."""
-        settle(self.waiters, [failure.error() for _ in self.waiters])
+        acknowledgement.fail(self.waiters, [failure.error() for _ in self.waiters])
 
     def take(self, indices: Sequence[int]) -> AwaitedRun:
         """Return a run of those at *indices*."""
