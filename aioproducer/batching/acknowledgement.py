@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from aioproducer.types import RecordMetadata
 
@@ -33,8 +33,8 @@ class Acknowledgement:
     wakeup: Callable[[Herald], object] | None
     """Lets the task go on, in its `context`; None before it waits, and once it is cancelled."""
     context: Context
-
-    get_loop = staticmethod(asyncio.get_running_loop)  # there is no other one that it could be awaited on
+    _loop: ClassVar[asyncio.AbstractEventLoop]
+    """Of the task; a class for each event loop (`acknowledgement_on`) saves every record an attribute."""
 
     def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]:
         self.wakeup = None
@@ -62,6 +62,11 @@ class Acknowledgement:
         self.outcome = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
         asyncio.get_running_loop().call_soon(wakeup, self, context=self.context)
         return True
+
+
+def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]:
+    """Return the kind for tasks of *loop*."""
+    return type("Acknowledgement", (Acknowledgement,), {"__slots__": (), "_loop": loop})
 
 
 def deliver(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:

@@ -131,7 +131,9 @@ class Batch:
         if type(waiter) is not self.waits:
             self.waits, self.waiters = type(waiter), []
             self.runs.append(
-                AwaitedRun(self.waiters) if self.waits is Acknowledgement else FutureRun(self.waiters)
+                AwaitedRun(self.waiters)
+                if issubclass(self.waits, Acknowledgement)
+                else FutureRun(self.waiters)
             )
         self.waiters.append(waiter)
 

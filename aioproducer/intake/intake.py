@@ -10,7 +10,7 @@ from operator import index
 from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator, W
-from aioproducer.batching.acknowledgement import Acknowledgement
+from aioproducer.batching.acknowledgement import Acknowledgement, acknowledgement_on
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
@@ -61,7 +61,7 @@ class Intake:
         self.awaits: type[RecordFuture | Acknowledgement] = Future
         """What a call should offer that only awaits its record."""
         if isinstance(self.loop, BaseEventLoop):  # others, in C, wake the task of a Future for less
-            self.awaits = Acknowledgement
+            self.awaits = acknowledgement_on(self.loop)
         self._accumulator = accumulator
         self._topics = accumulator.topics
         self._settler = settler

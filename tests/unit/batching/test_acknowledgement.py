@@ -5,7 +5,7 @@ import contextvars
 
 import pytest
 
-from aioproducer.batching.acknowledgement import Acknowledgement, deliver, fail
+from aioproducer.batching.acknowledgement import Acknowledgement, acknowledgement_on, deliver, fail
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata
@@ -23,7 +23,7 @@ class Office:
         self.heard: list[RecordMetadata | BaseException] = []
 
     async def call(self) -> RecordMetadata:
-        waiter = Acknowledgement()
+        waiter = acknowledgement_on(asyncio.get_running_loop())()
         self.waiters.append(waiter)
         try:
             metadata = await waiter
@@ -171,3 +171,15 @@ async def test_asyncio_takes_it_for_a_future() -> None:
     assert "wait_for=<aioproducer" in repr(task)
     deliver(office.waiters, [FIRST])
     await task
+
+
+def test_a_task_of_another_loop_may_not_await_it() -> None:
+    async def kind() -> type[Acknowledgement]:
+        return acknowledgement_on(asyncio.get_running_loop())
+
+    async def await_one_of(foreign: type[Acknowledgement]) -> None:
+        await foreign()
+
+    foreign = asyncio.run(kind())
+    with pytest.raises(RuntimeError, match="attached to a different loop"):
+        asyncio.run(await_one_of(foreign))
