@@ -143,7 +143,7 @@ class Sender:
         if connection.throttled_until > now:
             return connection.throttled_until
         while self._may_send(node_id, connection):
-            batches = self._schedule.drain(node_id, now, self._accumulator.settings.max_request_bytes)
+            batches = self._schedule.drain(node_id, now, self._request_bytes(connection))
             if not batches:
                 break
             if self._settings.acks == 0 or self._encoder.leaves_loop(batches):
@@ -154,6 +154,19 @@ class Sender:
                 self._fail_unencodable(self._encoder.encode_all(batches))
                 self._write(connection, batches)
         return None
+
+    def _request_bytes(self, connection: Connection) -> int:
+        """Return how large the next request may be.
+
+        A broker that has nothing to do gets a batch's worth first, and the rest in a request behind it: it answers
+        the one while it is at the other, so its clients never all wait at the same time. Else tasks that await
+        their records would go on together for ever once two of their batches were in one request.
+        """
+        batching = self._accumulator.settings
+        pipelined = self._settings.acks != 0 and self._settings.max_in_flight > 1
+        if pipelined and not self._in_flight[connection]:
+            return min(batching.batch_bytes, batching.max_request_bytes)
+        return batching.max_request_bytes
 
     def _may_send(self, node_id: int, connection: Connection) -> bool:
         return (

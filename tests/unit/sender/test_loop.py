@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,23 @@ class TestWhatGoesWhen:
             await pass_time(LINGER_S)
             assert batch.stamp is not None
             assert batch.stamp.base_sequence == 0
+
+    @pytest.mark.parametrize(
+        ("settings", "expected"),
+        [
+            ({}, [[b"0" * 60], [b"1" * 60, b"2" * 60]]),
+            ({"max_in_flight": 1}, [[b"0" * 60, b"1" * 60, b"2" * 60]]),
+        ],
+    )
+    @in_virtual_time
+    async def test_a_broker_that_has_nothing_to_do_gets_a_batchs_worth_first(
+        self, settings: dict[str, Any], expected: list[list[bytes]]
+    ) -> None:
+        async with Bench(partitions=3, batching={"batch_bytes": 150}, **settings) as bench:
+            for partition in range(3):
+                bench.fill(b"%d" % partition * 60, partition=partition)
+            await pass_time(LINGER_S)
+            assert bench.sent_values() == expected
 
     @in_virtual_time
     async def test_several_partitions_share_a_request(self) -> None:
