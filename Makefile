@@ -9,7 +9,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint types architecture unit property conformance scenarios soak docs kafka bench bench-quick bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo test lint types architecture unit property conformance scenarios soak docs kafka spark bench bench-quick bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ demo: $(VENV)/.runtime  ## see the producer at work against a broker in the same
 	@$(BIN)/aioproducer demo
 
 test: FIRST = 1
-test: lint types architecture unit property conformance scenarios soak docs kafka  ## every check, cheap ones first
+test: lint types architecture unit property conformance scenarios soak docs kafka spark  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
 lint: $(VENV)/.dev  ## ruff: rules and formatting
@@ -64,6 +64,10 @@ soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
+
+spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (two to three minutes)
+	$(SAY) "spark"
+	@$(PYTEST) tests/spark -q
 
 bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), some ten minutes
 	@mkdir -p $(dir $(JSON_OR_CACHE))

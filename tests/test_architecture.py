@@ -10,7 +10,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aioproducer"
 DATA = PACKAGE / "cli/data"
 LINES_IN_ONE_SITTING = 400
-PUBLIC_PACKAGES = {PACKAGE, *(PACKAGE / name for name in ("arrow", "cli", "config", "errors", "testing"))}
+PUBLIC_PACKAGES = {
+    PACKAGE,
+    *(PACKAGE / name for name in ("arrow", "audit", "cli", "config", "errors", "spark", "testing")),
+}
 
 SOURCES = sorted(
     path for folder in ("aioproducer", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")

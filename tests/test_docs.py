@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from aioproducer import Producer, errors
+from aioproducer.arrow import send_table
 from aioproducer.batching.state import LEGAL
 from aioproducer.errors import (
     AuthenticationFailed,
@@ -37,6 +40,8 @@ ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs/design.md").read_text()
 RELIABILITY = (ROOT / "docs/reliability.md").read_text()
 TESTING = (ROOT / "docs/reference/testing.md").read_text()
+ARROW = (ROOT / "docs/reference/arrow.md").read_text()
+AUDIT = (ROOT / "docs/reference/audit.md").read_text()
 README = (ROOT / "README.md").read_text()
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
@@ -80,6 +85,52 @@ def test_the_example_of_the_testing_page_runs() -> None:
         f"{in_virtual_time}\ntest_it_is_given_up_in_the_end()",
     ):
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+def test_the_examples_of_the_arrow_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
+    table, stream, _ = re.findall(r"```python\n(.*?)```", ARROW, re.DOTALL)
+    orders = pa.table({"id": ["a", "b"], "payload": ["1", "2"]})
+    parquet.write_table(orders, tmp_path / "orders.parquet")
+    printed = []
+    for sample in (table, stream):
+        program = sample.replace("localhost:9092", kafka_cluster.bootstrap_servers)
+        output = subprocess.run(
+            [sys.executable, "-c", program], check=True, capture_output=True, timeout=60, cwd=tmp_path
+        )
+        printed.append(output.stdout.decode().split())
+    assert printed == [["3", "29", "orders", "0", "0", "2", "3"], ["2"]]
+
+
+async def test_the_error_sample_of_the_arrow_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, sample = re.findall(r"```python\n(.*?)```", ARROW, re.DOTALL)
+    namespace: dict[str, Any] = {"send_table": send_table}
+    exec("async def sample(producer, table):\n" + textwrap.indent(sample, "    "), namespace)
+    async with Cluster() as cluster, Producer(cluster.bootstrap_servers, max_request_size=100) as producer:
+        await namespace["sample"](producer, pa.table({"payload": [b"fits", b"x" * 200]}))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("row 1 of topic orders, partition None: ")
+    assert second == "1 rows are in the log; in doubt: False"
+
+
+@pytest.mark.kafka_cluster(topics={"orders": 3})
+def test_the_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> None:
+    send, alone, _ = re.findall(r"```python\n(.*?)```", AUDIT, re.DOTALL)
+    (command,) = re.findall(r"^aioproducer (audit .*)$", AUDIT, re.MULTILINE)
+
+    def run(*arguments: str) -> str:
+        arguments = tuple(
+            each.replace("localhost:9092", kafka_cluster.bootstrap_servers) for each in arguments
+        )
+        return subprocess.run(
+            [sys.executable, *arguments], check=True, capture_output=True, timeout=60
+        ).stdout.decode()
+
+    assert run("-c", send) == ""
+    assert "Of 1,000 records expected: each is there once, in order" in run(
+        "-m", "aioproducer", *command.split()
+    )
+    (promised,) = re.findall(r"^It prints `(.*)` and `(.*)`\.$", AUDIT, re.MULTILINE)
+    assert run("-c", alone).splitlines() == list(promised)
 
 
 def test_the_testing_page_names_every_request_and_every_argument_of_the_cluster() -> None:

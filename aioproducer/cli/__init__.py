@@ -1,4 +1,4 @@
-"""The command line: `aioproducer demo`, `aioproducer broker`, `aioproducer config`."""
+"""The command line: `aioproducer demo`, `broker`, `config`, `audit`."""
 
 from __future__ import annotations
 

@@ -104,3 +104,20 @@ def config(file: Path | None) -> None:
         show_options()
     else:
         show_file(file)
+
+
+@program.command(short_help="Find what was lost, duplicated or out of order.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT", required=True, help="The Kafka cluster.")
+@click.option("--topic", metavar="NAME", required=True, help="Read it from the beginning to its present end.")
+@click.option("--run", metavar="ID", required=True, help="Of which run: the header aioproducer-run.")
+@click.option("--expect", type=click.IntRange(min=0), help="How many records the run sent.")
+@click.option("--json", "as_json", is_flag=True, help="For programs to read.")
+def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
+    """Read a topic and tell what became of a run's records, by their headers aioproducer-run and aioproducer-seq.
+
+    It fails if any was lost, duplicated or out of order within its partition.
+    """
+    from aioproducer.cli.audit import audit_and_report
+
+    if not asyncio.run(audit_and_report(bootstrap_servers, topic, run, expect=expect, as_json=as_json)):
+        raise click.exceptions.Exit(1)

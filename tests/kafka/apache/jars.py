@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -53,36 +53,45 @@ class Jar(NamedTuple):
 def class_path(say: Callable[[str], None] = print) -> str:
     """Return the class path of a broker, after fetching the jars that are missing (cold: about 45 MB, seconds).
 
-    Two processes may call this at once; one fetches, the other waits.
-
     Raises:
         JarsUnavailable: a jar could not be fetched or is not the pinned one; the message says what to do.
     """
-    jars = pinned()
+    return os.pathsep.join(map(str, fetched(LOCK, f"Apache Kafka {VERSION}", say)))
+
+
+def fetched(lock: Path, what: str, say: Callable[[str], None]) -> list[Path]:
+    """Return the jars that *lock* pins, after fetching those that are missing; *what* they are is told meanwhile.
+
+    Two processes may call this at once; one fetches, the other waits.
+
+    Raises:
+        JarsUnavailable: as `class_path`.
+    """
+    jars = pinned(lock)
     CACHE.mkdir(parents=True, exist_ok=True)
     with CACHE.with_suffix(".lock").open("w") as gate:
         fcntl.flock(gate, fcntl.LOCK_EX)
         if missing := [jar for jar in jars if not jar.intact]:
-            say(f"Fetching Apache Kafka {VERSION} ({len(missing)} jars) into {CACHE}, once ...")
-            _fetch(missing)
-    return os.pathsep.join(str(jar.path) for jar in jars)
+            say(f"Fetching {what} ({len(missing)} jars) into {CACHE}, once ...")
+            _fetch(missing, lock)
+    return [jar.path for jar in jars]
 
 
-def pinned() -> list[Jar]:
-    """Return what jars.lock pins."""
-    lines = LOCK.read_text(encoding="utf-8").splitlines()
+def pinned(lock: Path = LOCK) -> list[Jar]:
+    """Return what a lock file pins."""
+    lines = lock.read_text(encoding="utf-8").splitlines()
     pairs = (line.split() for line in lines if not line.startswith("#"))
     return [Jar(coordinate, sha256) for sha256, coordinate in pairs]
 
 
-def _fetch(jars: Sequence[Jar]) -> None:
+def _fetch(jars: Sequence[Jar], lock: Path) -> None:
     for jar in jars:
         jar.path.unlink(missing_ok=True)  # half a download, or damaged: the resolver would take it as it is
     with ThreadPoolExecutor(max_workers=8) as pool:
         for jar, path in zip(jars, pool.map(_download, (jar.coordinate for jar in jars)), strict=True):
             if not jar.intact:
                 raise JarsUnavailable(
-                    f"{path} has SHA-256 {_sha256(path)}, but {LOCK.name} pins {jar.sha256}"
+                    f"{path} has SHA-256 {_sha256(path)}, but {lock.name} pins {jar.sha256}"
                 )
 
 
@@ -113,15 +122,17 @@ def rewrite_lock() -> None:
     context = _resolver()
     _, transitive = context.resolver.resolve([context.create_dependency(BROKER)])
     needed = {f"{jar.groupId}:{jar.artifactId}:{jar.version}" for jar in transitive} | {BROKER, *ALONE}
+    pin(needed, LOCK, f"Apache Kafka {VERSION}", "tests.kafka.apache.jars")
+
+
+def pin(coordinates: Iterable[str], lock: Path, what: str, made_by: str) -> None:
+    """Fetch jars, and write down in *lock* which ones they are."""
+    ordered = sorted(coordinates)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        paths = pool.map(_download, sorted(needed))
-        pins = [
-            f"{_sha256(path)} {coordinate}" for coordinate, path in zip(sorted(needed), paths, strict=True)
-        ]
-    LOCK.write_text(
-        f"# Apache Kafka {VERSION}: SHA-256 and coordinate; made by `python -m tests.kafka.apache.jars`\n"
-        + "\n".join(pins)
-        + "\n",
+        paths = pool.map(_download, ordered)
+        pins = [f"{_sha256(path)} {coordinate}\n" for coordinate, path in zip(ordered, paths, strict=True)]
+    lock.write_text(
+        f"# {what}: SHA-256 and coordinate; made by `python -m {made_by}`\n" + "".join(pins),
         encoding="utf-8",
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from aioproducer.cli import broker, commands
+from aioproducer.cli import audit, broker, commands
 from aioproducer.cli.demo import report
 from aioproducer.cli.demo.run import Plan
 
@@ -20,7 +20,7 @@ def call(*arguments: str) -> Result:
 
 def test_help_names_every_command() -> None:
     listed = call("--help").output.partition("Commands:")[2]
-    assert re.findall(r"^  (\w+)", listed, flags=re.MULTILINE) == ["broker", "config", "demo"]
+    assert re.findall(r"^  (\w+)", listed, flags=re.MULTILINE) == ["audit", "broker", "config", "demo"]
 
 
 def test_an_error_of_ours_is_one_line_and_exit_code_1() -> None:
@@ -114,3 +114,29 @@ def test_config_lists_options_or_shows_a_file(tmp_path: Path) -> None:
     path.write_text("bootstrap.servers=a:9092\nlinger.ms=20\n")
     assert call("config", str(path)).exit_code == 0
     assert call("config", str(tmp_path / "missing")).exit_code == 2
+
+
+@pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
+def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, good: bool, code: int
+) -> None:
+    audits: list[tuple[object, ...]] = []
+
+    async def audit_and_report(*where: str, expect: int | None, as_json: bool) -> bool:
+        audits.append((*where, expect, as_json))
+        return good
+
+    monkeypatch.setattr(audit, "audit_and_report", audit_and_report)
+    needed = ("--bootstrap-servers", "a:1,b:1", "--topic", "orders", "--run", "nightly-7")
+    assert call("audit", *needed).exit_code == code
+    assert call("audit", *needed, "--expect", "0", "--json").exit_code == code
+    assert audits == [
+        ("a:1,b:1", "orders", "nightly-7", None, False),
+        ("a:1,b:1", "orders", "nightly-7", 0, True),
+    ]
+    for missing in ("--bootstrap-servers", "--topic", "--run"):
+        at = needed.index(missing)
+        done = call("audit", *needed[:at], *needed[at + 2 :])
+        assert (done.exit_code, f"Missing option '{missing}'" in done.output) == (2, True)
+    assert call("audit", *needed, "--expect", "-1").exit_code == 2
+    assert len(audits) == 2

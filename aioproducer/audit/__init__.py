@@ -1,0 +1,35 @@
+"""What became of a run of records: which were lost, duplicated or out of order, judged by what is in the topic.
+
+    await producer.send("orders", value, headers=stamp("nightly-7", number))  # number: 0, 1, 2, …
+
+    audit = Audit("nightly-7", expect=1_000)
+    for record in records:  # by partition and offset
+        if belongs_to("nightly-7", record.headers):
+            audit.add(partition, record.offset, sequence_of(record.headers))
+    print(audit.report())
+
+`aioproducer audit` on the command line reads a topic that way; `aioproducer.spark.audit` does it on Spark.
+"""
+
+from __future__ import annotations
+
+from aioproducer.audit.audit import Audit as Audit
+from aioproducer.audit.report import AuditReport as AuditReport, PartitionAudit as PartitionAudit
+from aioproducer.audit.stamp import (
+    RUN_HEADER as RUN_HEADER,
+    SEQUENCE_HEADER as SEQUENCE_HEADER,
+    belongs_to as belongs_to,
+    sequence_of as sequence_of,
+    stamp as stamp,
+)
+
+__all__ = [
+    "RUN_HEADER",
+    "SEQUENCE_HEADER",
+    "Audit",
+    "AuditReport",
+    "PartitionAudit",
+    "belongs_to",
+    "sequence_of",
+    "stamp",
+]

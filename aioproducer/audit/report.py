@@ -1,0 +1,105 @@
+"""What an audit has found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+FIRST_LOST: Final = 20
+"""So many of the lost sequences are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAudit:
+    """What is wrong in one partition, each with the lowest offset where it is: None if it is nowhere."""
+
+    partition: int
+    records: int
+    """Of the run; those of others may lie between them."""
+    first_offset: int
+    last_offset: int
+    duplicated: int = 0
+    """Copies of records that come earlier in this partition, or are in a lower one."""
+    duplicated_at: int | None = None
+    out_of_order: int = 0
+    """Records, other than copies, behind one of a higher sequence."""
+    out_of_order_at: int | None = None
+    unexpected: int = 0
+    """Records of which the sequence is missing, or not one of 0 to `expected` - 1."""
+    unexpected_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """What became of a run's records."""
+
+    run: str | None
+    expected: int
+    """How many records the run should have: what the audit was told, or the highest sequence found, and one."""
+    expected_was_told: bool
+    """If not, nobody can say whether the run's last records were lost."""
+    lost: int
+    """How many of them are in no partition."""
+    first_lost: tuple[int, ...]
+    """Their lowest sequences, at most 20."""
+    partitions: tuple[PartitionAudit, ...]
+    """Those that have records of the run, in order."""
+
+    @property
+    def records(self) -> int:
+        """How many records of the run there are, copies included."""
+        return sum(part.records for part in self.partitions)
+
+    @property
+    def duplicated(self) -> int:
+        """How many of them are copies of others."""
+        return sum(part.duplicated for part in self.partitions)
+
+    @property
+    def out_of_order(self) -> int:
+        """How many, other than copies, are behind one of a higher sequence in their partition."""
+        return sum(part.out_of_order for part in self.partitions)
+
+    @property
+    def unexpected(self) -> int:
+        """How many have no sequence, or one that is not expected."""
+        return sum(part.unexpected for part in self.partitions)
+
+    @property
+    def flaws(self) -> dict[str, int]:
+        """What is wrong, and with how many records; empty is good."""
+        counts = {
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "out of order": self.out_of_order,
+            "unexpected": self.unexpected,
+        }
+        return {flaw: count for flaw, count in counts.items() if count}
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong; to find nothing at all is, unless that was expected."""
+        return not self.flaws and (self.records > 0 or self.expected_was_told)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for JSON."""
+        return {
+            "run": self.run,
+            "ok": self.ok,
+            "expected": self.expected,
+            "expected_was_told": self.expected_was_told,
+            "records": self.records,
+            "lost": self.lost,
+            "first_lost": list(self.first_lost),
+            "duplicated": self.duplicated,
+            "out_of_order": self.out_of_order,
+            "unexpected": self.unexpected,
+            "partitions": [asdict(part) for part in self.partitions],
+        }
+
+    def __str__(self) -> str:
+        whose = "" if self.run is None else f" of run {self.run}"
+        found = ", ".join(f"{count:,} {flaw}" for flaw, count in self.flaws.items())
+        if not found:
+            found = "each once, in order" if self.ok else "nothing was found"
+        return f"{self.records:,} records{whose}, {self.expected:,} expected: {found}"

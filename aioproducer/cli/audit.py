@@ -1,0 +1,93 @@
+"""`aioproducer audit`: what became of a run's records."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, sequence_of
+from aioproducer.cli.client import Client
+from aioproducer.config import ProducerConfig
+
+
+async def audit_and_report(
+    bootstrap_servers: str, topic: str, run: str, *, expect: int | None, as_json: bool
+) -> bool:
+    """Read a topic, show what became of *run*, and return whether all of it is there once and in order.
+
+    Raises: ProducerError if the topic cannot be read.
+    """
+    audit = Audit(run, expect=expect)
+    read = 0
+    config = ProducerConfig(bootstrap_servers=bootstrap_servers)
+    with Console(stderr=True).status(f"reading {topic}") as status:
+        async with Client(config) as client:
+            async for partition, records in client.read(topic):
+                for record in records:
+                    if belongs_to(run, record.headers):
+                        audit.add(partition, record.offset, sequence_of(record.headers))
+                read += len(records)
+                status.update(f"reading {topic}: partition {partition}, {read:,} records so far")
+    report = audit.report()
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=2))
+    else:
+        console = Console(highlight=False)
+        console.print(
+            f"Topic {topic} has {read:,} records, {report.records:,} of run {run}",
+            style="bold",
+            soft_wrap=True,
+            markup=False,
+        )
+        if report.partitions:
+            console.print(_table(report))
+        console.print(_verdict(report), _notes(report), sep="\n", end="", soft_wrap=True)
+    return report.ok
+
+
+def _table(report: AuditReport) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_footer=True)
+    table.add_column("partition", footer="all")
+    table.add_column("offsets", justify="right")
+    table.add_column("records", f"{report.records:,}", justify="right")
+    for flaw in ("duplicated", "out_of_order", "unexpected"):
+        table.add_column(flaw.replace("_", " "), f"{getattr(report, flaw):,}", justify="right")
+    for part in report.partitions:
+        table.add_row(
+            str(part.partition),
+            f"{part.first_offset:,} - {part.last_offset:,}",
+            f"{part.records:,}",
+            *(_cell(part, flaw) for flaw in ("duplicated", "out_of_order", "unexpected")),
+        )
+    return table
+
+
+def _cell(part: PartitionAudit, flaw: str) -> Text:
+    """Return how many, and where to look for the first."""
+    count: int = getattr(part, flaw)
+    if not count:
+        return Text("0")
+    return Text(f"{count:,}\nfrom offset {getattr(part, flaw + '_at'):,}", style="bold red")
+
+
+def _verdict(report: AuditReport) -> Text:
+    whose = f"Of {report.expected:,} records expected: "
+    if report.ok:
+        return Text.assemble(whose, ("each is there once, in order", "bold green"))
+    flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in report.flaws.items())
+    return Text.assemble(whose, (f"FAILED, {flaws or 'nothing was found'}", "bold red"))
+
+
+def _notes(report: AuditReport) -> Text:
+    notes = Text()
+    if report.lost:
+        more = ", …" if report.lost > len(report.first_lost) else ""
+        notes.append(f"Lost: {', '.join(map(str, report.first_lost))}{more}\n")
+    if not report.expected_was_told:
+        notes.append("Without --expect, records lost at the end of the run do not show.\n")
+    return notes

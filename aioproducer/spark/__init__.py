@@ -1,0 +1,18 @@
+"""Spark's DataFrames and streams to Kafka: `df.write.format("aioproducer")`.
+
+Spark finds the format by itself where aioproducer is installed (through the package `pyspark_aioproducer`);
+`spark.dataSource.register(AioProducerSource)` makes it known where it is not, say with `--py-files`.
+"""
+
+from __future__ import annotations
+
+try:
+    import pyspark.sql.datasource  # noqa: F401 - asked for here, so that its absence is explained
+except ImportError as error:
+    raise ImportError(
+        "aioproducer.spark needs Spark 4.1 or newer: pip install pyspark, and aioproducer with its extra 'spark'"
+    ) from error
+
+from aioproducer.spark.source import AioProducerSource as AioProducerSource
+
+__all__ = ["AioProducerSource"]

@@ -1,0 +1,172 @@
+"""The audit of `aioproducer.audit` at any size: by operations on DataFrames, and no row ever on the driver.
+
+    records = from_kafka(spark, "localhost:9092", "orders", "nightly-7")
+    print(audit(records, run="nightly-7", expect=1_000_000_000))
+
+It needs a Spark session, not our sink: any topic will do whose records have the headers of `aioproducer.audit.stamp`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as fn
+from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
+from pyspark.sql.window import Window
+
+from aioproducer.audit.report import FIRST_LOST, AuditReport, PartitionAudit
+from aioproducer.audit.stamp import MAX_DIGITS, RUN_HEADER, SEQUENCE_HEADER
+
+JSON_COLUMNS: Final = "partition int, offset bigint, sequence bigint, run string, key string"
+INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
+
+
+def audit(records: DataFrame, *, run: str | None = None, expect: int | None = None) -> AuditReport:
+    """Find out what `aioproducer.audit.Audit` does, given each record once, in any order.
+
+    *records* has the columns `partition`, `offset` and `sequence`, integers, of which only the last may be null.
+    If there is a column `run`, too, and *run* is given, only the rows of that run count. Others are ignored.
+
+    It is one job with two shuffles, the first by sequence, the second by partition; one task sorts a partition.
+    Only if something was lost a second job finds the first sequences, so the data should not change meanwhile.
+
+    Raises:
+        ValueError: a column is missing, an offset is null or there twice, *expect* is negative.
+        TypeError: a column is not of integers.
+    """
+    if expect is not None and expect < 0:
+        raise ValueError(f"expect = {expect}: a run cannot have sent so many")
+    _check_columns(records)
+    if run is not None and "run" in records.columns:
+        records = records.where(fn.col("run") == run)
+    sequence = fn.col("sequence").cast("bigint")
+    is_expected = sequence >= 0 if expect is None else (sequence >= 0) & (sequence < expect)
+    records = records.select(
+        fn.col("partition").cast("int").alias("partition"),
+        fn.col("offset").cast("bigint").alias("offset"),
+        fn.when(is_expected, sequence).alias("sequence"),
+    )
+    rows = sorted(_by_partition(records).collect(), key=lambda row: row.partition or 0)
+    if broken := sum(row.records if row.partition is None else row.broken for row in rows):
+        raise ValueError(
+            f"{broken:,} of the rows have a null for a partition or an offset, or are where another row is: "
+            "an audit takes each record once"
+        )
+    expected = max((row.highest + 1 for row in rows if row.highest is not None), default=0)
+    if expect is not None:
+        expected = expect
+    found = sum(row.once for row in rows)
+    return AuditReport(
+        run=run,
+        expected=expected,
+        expected_was_told=expect is not None,
+        lost=expected - found,
+        first_lost=_first_lost(records, expected, found),
+        partitions=tuple(map(_partition_audit, rows)),
+    )
+
+
+def from_kafka(spark: SparkSession, bootstrap_servers: str, topic: str, run: str) -> DataFrame:
+    """Return the records of *run* that a topic holds, for `audit`; needs Spark's own Kafka connector.
+
+    For connections with options of their own give `of_run` what Spark's Kafka source reads with `includeHeaders`.
+    """
+    kafka = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .option("includeHeaders", "true")
+        .load()
+    )
+    return of_run(kafka, run)
+
+
+def of_run(records: DataFrame, run: str) -> DataFrame:
+    """Return those of *records*, in the columns of Spark's Kafka source, that say they are of *run*, for `audit`."""
+    digits = _header(SEQUENCE_HEADER).cast("string")
+    is_number = digits.rlike(rf"\A[0-9]{{1,{MAX_DIGITS}}}\z")
+    return records.where(_header(RUN_HEADER) == fn.lit(run).cast("binary")).select(
+        "partition",
+        "offset",
+        "key",
+        fn.lit(run).alias("run"),
+        fn.when(is_number, digits).cast("bigint").alias("sequence"),
+    )
+
+
+def from_parquet(spark: SparkSession, path: str) -> DataFrame:
+    """Return what was exported as Parquet files with the columns that `audit` takes."""
+    return spark.read.parquet(path)
+
+
+def from_json(spark: SparkSession, path: str) -> DataFrame:
+    """Return what was exported as JSON, an object a line, with the columns that `audit` takes.
+
+    A line that is none fails the audit.
+    """
+    return spark.read.schema(JSON_COLUMNS).option("mode", "FAILFAST").json(path)
+
+
+def _check_columns(records: DataFrame) -> None:
+    for name in ("partition", "offset", "sequence"):
+        if name not in records.columns:
+            raise ValueError(
+                f"an audit needs a column {name!r}; the columns are {', '.join(records.columns)}"
+            )
+        found = records.schema[name].dataType
+        if not isinstance(found, INTEGERS):
+            raise TypeError(f"column {name!r} is of type {found.simpleString()}, not of integers")
+
+
+def _by_partition(records: DataFrame) -> DataFrame:
+    """Return a row per partition; a sequence that is not expected is null."""
+    copies = Window.partitionBy("sequence").orderBy("partition", "offset")
+    log = Window.partitionBy("partition").orderBy("offset")
+    earlier = log.rowsBetween(Window.unboundedPreceding, -1)
+    offset, sequence, first = fn.col("offset"), fn.col("sequence"), fn.col("first")
+    judged = (
+        records.withColumn("first", fn.when(fn.row_number().over(copies) == 1, sequence))
+        .withColumn("highest_before", fn.max("first").over(earlier))
+        .withColumn("offset_before", fn.lag("offset").over(log))
+    )
+    duplicated = sequence.isNotNull() & first.isNull()
+    out_of_order = first < fn.col("highest_before")
+    unexpected = sequence.isNull()
+    return judged.groupBy("partition").agg(
+        fn.count("*").alias("records"),
+        fn.min("offset").alias("first_offset"),
+        fn.max("offset").alias("last_offset"),
+        *_how_many_and_where("duplicated", duplicated),
+        *_how_many_and_where("out_of_order", out_of_order),
+        *_how_many_and_where("unexpected", unexpected),
+        fn.count("first").alias("once"),
+        fn.max("sequence").alias("highest"),
+        fn.count_if(offset.eqNullSafe(fn.col("offset_before"))).alias("broken"),
+    )
+
+
+def _how_many_and_where(name: str, flaw: Column) -> tuple[Column, Column]:
+    return fn.count_if(flaw).alias(name), fn.min(fn.when(flaw, fn.col("offset"))).alias(f"{name}_at")
+
+
+def _partition_audit(row: Row) -> PartitionAudit:
+    values = row.asDict()
+    return PartitionAudit(**{name: values[name] for name in PartitionAudit.__dataclass_fields__})
+
+
+def _first_lost(records: DataFrame, expected: int, found: int) -> tuple[int, ...]:
+    """Return the lowest sequences that are not there.
+
+    Of the first `found` + 20 numbers 20 are not there, whatever is: no need to look further, however far a run goes.
+    """
+    if found == expected:
+        return ()
+    end = min(expected, found + FIRST_LOST)
+    candidates = records.sparkSession.range(end).withColumnRenamed("id", "sequence")
+    lost = candidates.join(records.select("sequence"), "sequence", "left_anti").orderBy("sequence")
+    return tuple(row.sequence for row in lost.limit(FIRST_LOST).collect())
+
+
+def _header(name: str) -> Column:
+    named = fn.filter("headers", lambda header: header["key"] == name)
+    return fn.get(named, 0)["value"]

@@ -1,0 +1,73 @@
+"""What tasks report to the driver, and what the driver says about it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from aioproducer.arrow import OffsetRange
+from aioproducer.types import TopicPartition
+
+log: Final = logging.getLogger("aioproducer.spark")
+
+Messages: TypeAlias = Iterable[WriterCommitMessage | None]
+
+
+@dataclass(frozen=True)
+class TaskReport(WriterCommitMessage):
+    """What one attempt of one task has written: every row of it is acknowledged."""
+
+    partition_id: int
+    """The partition of the DataFrame, not of a topic."""
+    attempt: int
+    """0 for the first."""
+    query_id: str | None
+    """The streaming query, the same over restarts from its checkpoint; None for a batch."""
+    rows: int
+    bytes: int
+    """Of keys and values."""
+    offsets: Mapping[TopicPartition, OffsetRange]
+    """Where the rows are. Rows of other tasks may lie between the first and the last."""
+
+
+def log_committed(messages: Messages, batch_id: int | None = None) -> None:
+    """Say that all tasks of a batch have written their rows."""
+    _be_heard()
+    log.info("spark.batch.committed %s", _told(messages, batch_id))
+
+
+def log_aborted(messages: Messages, batch_id: int | None = None) -> None:
+    """Say that a batch failed, and how much of it is in Kafka all the same; Spark may write that again."""
+    _be_heard()
+    log.warning("spark.batch.aborted %s", _told(messages, batch_id))
+
+
+def _told(messages: Messages, batch_id: int | None) -> str:
+    reports = [
+        each for each in messages if isinstance(each, TaskReport)
+    ]  # None stands for a task that failed
+    query = next((each.query_id for each in reports if each.query_id), "-")
+    batch = "-" if batch_id is None else batch_id
+    rows = sum(each.rows for each in reports)
+    size = sum(each.bytes for each in reports)
+    partitions = len({partition for each in reports for partition in each.offsets})
+    return f"query={query} batch={batch} rows={rows} bytes={size} partitions={partitions}"
+
+
+def _be_heard() -> None:
+    """Let our lines reach the driver's standard error, or who else listens.
+
+    A data source runs in a process of Spark's beside the driver, in which nobody has configured logging, nor can:
+    what is below a warning would be lost. If Spark collects the log (spark.sql.pyspark.worker.logging.enabled), it has
+    a handler there, and no level.
+    """
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.INFO)
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)

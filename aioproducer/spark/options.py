@@ -1,0 +1,100 @@
+"""The options of the sink: `topic`, and `kafka.…` for the producer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final
+
+from aioproducer.config import ProducerConfig
+from aioproducer.config.options import KINDS
+from aioproducer.errors import ConfigError
+
+PREFIX: Final = "kafka."
+
+FOR_SPARK: Final = frozenset({"checkpointlocation", "includeheaders"})
+"""What Spark itself, or its Kafka source, takes: it reaches a sink too, and means nothing to it."""
+
+REFUSED: Final[Mapping[str, str]] = {
+    "key.serializer": "as keys are strings or bytes already",
+    "value.serializer": "as values are strings or bytes already",
+    "interceptor.classes": "as Java classes cannot be loaded here",
+}
+"""What Spark's own sink refuses, or cannot do either."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """A producer's configuration as it travels to the tasks; equal ones share a producer."""
+
+    items: tuple[tuple[str, str], ...] = field(repr=False)
+    """Kafka's names and values, sorted. They may be secrets: nothing shows them."""
+
+    def config(self) -> ProducerConfig:
+        """Return what a producer is made from.
+
+        Raises:
+            ConfigError: an option is unknown, out of range, or contradicts another.
+        """
+        return _config(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of a write, checked."""
+
+    topic: str | None
+    """Where all rows go; None leaves it to the column."""
+    producer: ProducerSettings
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Check the options of a write; names may be in any case, and Spark makes all of it lower case.
+
+    Raises:
+        ConfigError: an option is missing, unknown, or has a value that will not do.
+    """
+    topic: str | None = None
+    kafka: dict[str, str] = {}
+    for given, value in options.items():
+        name = given.lower()
+        if name.startswith(PREFIX):
+            kafka[_accepted(name.removeprefix(PREFIX))] = value
+        elif name == "topic":
+            topic = value
+        elif name == "path":
+            raise ConfigError(f"rows go to a topic, not to the path {value!r}: use the topic option")
+        elif name not in FOR_SPARK:
+            raise ConfigError(_unknown(name))
+    if "bootstrap.servers" not in kafka and "bootstrap_servers" not in kafka:
+        raise ConfigError(
+            "option 'kafka.bootstrap.servers' is missing; it names the brokers to start from, as host:port"
+        )
+    producer = ProducerSettings(tuple(sorted(kafka.items())))
+    producer.config()  # what is wrong with it is to be said on the driver
+    return SinkOptions(topic, producer)
+
+
+def _accepted(name: str) -> str:
+    dotted = name.replace("_", ".")
+    if dotted in REFUSED:
+        raise ConfigError(f"Kafka option '{dotted}' is not supported {REFUSED[dotted]}.")
+    return name
+
+
+def _unknown(name: str) -> str:
+    candidates = {"topic", "checkpointlocation"} | {PREFIX + each.replace("_", ".") for each in KINDS}
+    bare = PREFIX + name.replace("_", ".")
+    nearest = [bare] if bare in candidates else get_close_matches(name, sorted(candidates), n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return f"unknown option {name!r}{hint}"
+
+
+@lru_cache(maxsize=16)  # Spark asks for each micro-batch twice; what is to be warned about is said once
+def _config(settings: ProducerSettings) -> ProducerConfig:
+    try:
+        return ProducerConfig.from_mapping(dict(settings.items))
+    except ConfigError as error:
+        raise ConfigError(f"among the options that begin with 'kafka.': {error}") from None

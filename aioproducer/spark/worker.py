@@ -1,0 +1,95 @@
+"""What a Python process of Spark's keeps from task to task: an event loop on a thread of its own, and producers."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import os
+import threading
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from aioproducer.producer import Producer, State
+from aioproducer.spark.options import ProducerSettings
+
+IDLE_PRODUCERS: Final = 4
+"""So many are kept for a next task; more configurations than that do not take turns in one process."""
+
+T = TypeVar("T")
+
+
+class Worker:
+    """An event loop on a daemon thread, and the producers that are free for the next task."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer-spark", daemon=True)
+        self._thread.start()
+        self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
+        atexit.register(self.close)
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start *coroutine* on the event loop; those submitted first start first."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    @contextmanager
+    def producer(self, settings: ProducerSettings) -> Iterator[Producer]:
+        """Lend a started producer.
+
+        It is kept for the next task with equal *settings*. After an exception it is not: what is left in it fails
+        at once, and whoever writes the rows again does so with a new one.
+
+        Raises:
+            ConfigError, ConnectionFailed: as making and starting a producer do.
+        """
+        producer = self._take(settings)
+        try:
+            if producer is None:
+                producer = Producer.from_config(settings.config())
+                self.submit(producer.start()).result()
+            yield producer
+        except BaseException:
+            if producer is not None:
+                self.submit(producer.close(timeout_s=0)).result()
+            raise
+        self._idle.append((settings, producer))
+        while len(self._idle) > IDLE_PRODUCERS:
+            _, oldest = self._idle.popleft()
+            self.submit(oldest.close()).result()
+
+    def close(self) -> None:
+        """Close the producers and end the thread. A forked child has neither, and touches them no more."""
+        atexit.unregister(self.close)
+        if os.getpid() != self._pid or self._loop.is_closed():
+            return
+        while self._idle:
+            _, producer = self._idle.pop()
+            self.submit(producer.close(timeout_s=0)).result()  # idle: everything was acknowledged
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _take(self, settings: ProducerSettings) -> Producer | None:
+        """Return a producer that can be used, off those that are idle."""
+        for entry in tuple(self._idle):
+            if entry[0] == settings:
+                self._idle.remove(entry)
+                if entry[1].state in (State.READY, State.DEGRADED):
+                    return entry[1]
+                self.submit(entry[1].close(timeout_s=0)).result()
+        return None
+
+
+def worker() -> Worker:
+    """Return the worker of this process; a forked child gets its own."""
+    return _worker_of(os.getpid())
+
+
+@functools.cache
+def _worker_of(_pid: int) -> Worker:
+    return Worker()

@@ -1,0 +1,44 @@
+"""An audit finds what looking at everything at once finds."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from aioproducer.audit import Audit
+
+LOGS = st.lists(st.lists(st.none() | st.integers(-1, 12), max_size=12), max_size=4)
+
+
+@given(LOGS, st.none() | st.integers(0, 14))
+def test_an_audit_is_what_it_says_it_is(logs: list[list[int | None]], expect: int | None) -> None:
+    audit = Audit(expect=expect)
+    expected_ones: list[tuple[int, int, int]] = []
+    unexpected = 0
+    for partition, log in enumerate(logs):
+        for offset, sequence in enumerate(log):
+            audit.add(partition, offset, sequence)
+            if sequence is None or sequence < 0 or (expect is not None and sequence >= expect):
+                unexpected += 1
+            else:
+                expected_ones.append((partition, offset, sequence))
+    report = audit.report()
+
+    sequences = {sequence for _, _, sequence in expected_ones}
+    expected = max(sequences, default=-1) + 1 if expect is None else expect
+    firsts = [min(each for each in expected_ones if each[2] == sequence) for sequence in sequences]
+    late = [
+        (partition, offset)
+        for partition, offset, sequence in firsts
+        if any(where == partition and at < offset and other > sequence for where, at, other in firsts)
+    ]
+    assert report.expected == expected
+    assert report.first_lost == tuple(sorted(set(range(expected)) - sequences))
+    assert report.lost == len(report.first_lost)
+    assert report.duplicated == len(expected_ones) - len(firsts)
+    assert report.out_of_order == len(late)
+    assert report.unexpected == unexpected
+    assert report.records == sum(map(len, logs))
+    for part in report.partitions:
+        assert part.out_of_order_at == min(
+            (at for where, at in late if where == part.partition), default=None
+        )

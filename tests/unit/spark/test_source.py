@@ -1,0 +1,60 @@
+"""What Spark's planner is given, and on which Sparks."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+from pyspark.sql import datasource
+from pyspark.sql.types import StringType, StructField, StructType
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark import AioProducerSource
+from aioproducer.spark.writer import BatchWriter, StreamWriter
+from pyspark_aioproducer import DefaultSource
+
+OPTIONS = {"kafka.bootstrap.servers": "a:9092", "topic": "orders"}
+ROWS = StructType([StructField("value", StringType())])
+
+
+@pytest.mark.parametrize("source", [AioProducerSource, DefaultSource])
+def test_the_writers_can_travel_to_the_tasks(source: type[datasource.DataSource]) -> None:
+    assert source.name() == "aioproducer"
+    assert isinstance(pickle.loads(pickle.dumps(source(OPTIONS).writer(ROWS, False))), BatchWriter)
+    assert isinstance(pickle.loads(pickle.dumps(source(OPTIONS).streamWriter(ROWS, False))), StreamWriter)
+
+
+def test_spark_may_name_the_arguments() -> None:
+    """It does, when it commits a micro-batch: by then the rows would have been written."""
+    assert isinstance(DefaultSource(OPTIONS).streamWriter(schema=ROWS, overwrite=True), StreamWriter)
+
+
+def test_a_topic_is_not_overwritten() -> None:
+    with pytest.raises(ConfigError, match="Save mode Overwrite not allowed for Kafka"):
+        AioProducerSource(OPTIONS).writer(ROWS, True)
+
+
+def test_a_spark_that_is_too_old_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter")
+    monkeypatch.setattr("pyspark.__version__", "4.0.5")
+    for make in (AioProducerSource(OPTIONS).writer, AioProducerSource(OPTIONS).streamWriter):
+        with pytest.raises(RuntimeError, match=r"needs Spark 4\.1 or newer; this is Spark 4\.0\.5"):
+            make(ROWS, False)
+
+
+def test_what_spark_imports_to_find_the_format_imports_nothing_of_ours() -> None:
+    """An error in there would hide everybody's formats."""
+    program = (
+        "import sys, pyspark_aioproducer; print([m for m in sys.modules if m.startswith('aioproducer')])"
+    )
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    assert output.stdout.decode().strip() == "[]"
+
+
+@pytest.mark.parametrize(("missing", "package"), [("pyspark.sql.datasource", "spark"), ("pyarrow", "arrow")])
+def test_a_missing_package_is_named_with_what_to_install(missing: str, package: str) -> None:
+    program = f"import sys; sys.modules['{missing}'] = None; import aioproducer.{package}"
+    output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
+    assert "aioproducer with its extra 'spark'" in output.stderr.decode().splitlines()[-1]

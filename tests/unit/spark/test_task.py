@@ -1,0 +1,90 @@
+"""One task, without Spark: rows in, acknowledged records and a report out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from aioproducer.arrow import OffsetRange, SendTableError
+from aioproducer.arrow.schema import Columns
+from aioproducer.spark import task as module
+from aioproducer.spark.options import ProducerSettings
+from aioproducer.spark.task import Task
+from aioproducer.spark.worker import Worker
+from aioproducer.testing import ThreadedCluster
+
+pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
+
+
+@pytest.fixture(autouse=True)
+def in_a_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    context = SimpleNamespace(
+        partitionId=lambda: 7,
+        attemptNumber=lambda: 1,
+        getLocalProperty={"sql.streaming.queryId": "8d9f"}.get,
+    )
+    monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
+    host = Worker()
+    monkeypatch.setattr(module, "worker", lambda: host)
+    yield
+    host.close()
+
+
+def task(cluster: ThreadedCluster, **options: str) -> Task:
+    names = {name.replace("_", "."): value for name, value in options.items()}
+    items = tuple(sorted({"bootstrap.servers": cluster.bootstrap_servers, **names}.items()))
+    return Task(ProducerSettings(items), Columns(value="value", topic="orders"))
+
+
+def batches(*sizes: int) -> Iterator[pa.RecordBatch]:
+    number = 0
+    for size in sizes:
+        values = [b"%06d" % each for each in range(number, number + size)]
+        yield pa.record_batch({"value": pa.array(values, pa.binary())})
+        number += size
+
+
+def test_all_rows_are_acknowledged_in_order_when_the_report_is_made(kafka_cluster: ThreadedCluster) -> None:
+    report = task(kafka_cluster).run(batches(10_000, 1, 0, 25_000, 10, 10, 10, 10, 10))
+    assert (report.partition_id, report.attempt, report.query_id) == (7, 1, "8d9f")
+    assert (report.rows, report.bytes) == (35_051, 35_051 * 6)
+    assert report.offsets == {("orders", 0): OffsetRange(0, 35_050, 35_051)}
+    values = [int(each.value or b"") for each in kafka_cluster.records("orders", 0)]
+    assert values == list(range(35_051))
+
+
+def test_no_rows_are_a_report_too(kafka_cluster: ThreadedCluster) -> None:
+    report = task(kafka_cluster).run(batches())
+    assert (report.rows, report.bytes, report.offsets) == (0, 0, {})
+
+
+def test_a_row_that_fails_fails_the_task_and_the_rest_is_not_read(kafka_cluster: ThreadedCluster) -> None:
+    read = 0
+
+    def with_a_large_one() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        yield from batches(20)
+        yield pa.record_batch({"value": pa.array([b"x", b"x" * 2_000])})
+        for batch in batches(*[20] * 100_000):
+            read += 1
+            yield batch
+
+    with pytest.raises(SendTableError, match=r"row 21 \(topic 'orders'\): RecordTooLarge") as failure:
+        task(kafka_cluster, max_request_size="1000").run(with_a_large_one())
+    assert failure.value.row == 21
+    assert failure.value.__notes__ == ["Rows are counted from 0 in partition 7 of the DataFrame."]
+    assert read < 100_000
+    assert len(kafka_cluster.records("orders", 0)) >= 20
+
+
+def test_what_reading_raises_ends_the_task_as_it_is(kafka_cluster: ThreadedCluster) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from batches(10)
+        raise EOFError("the JVM has gone")
+
+    with pytest.raises(EOFError, match="the JVM has gone"):
+        task(kafka_cluster).run(broken())
+    assert task(kafka_cluster).run(batches(10)).rows == 10

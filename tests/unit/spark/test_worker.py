@@ -1,0 +1,102 @@
+"""What a process keeps from task to task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer.errors import ConnectionFailed
+from aioproducer.producer import State
+from aioproducer.spark.options import ProducerSettings
+from aioproducer.spark.worker import IDLE_PRODUCERS, Worker, worker
+from aioproducer.testing import ThreadedCluster
+
+pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
+
+
+@pytest.fixture
+def host() -> Iterator[Worker]:
+    host = Worker()
+    yield host
+    host.close()
+
+
+def settings(cluster: ThreadedCluster, client_id: str = "spark") -> ProducerSettings:
+    return ProducerSettings((("bootstrap.servers", cluster.bootstrap_servers), ("client.id", client_id)))
+
+
+def test_tasks_with_equal_options_share_a_producer(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    with host.producer(settings(kafka_cluster)) as first:
+        sent = host.submit(first.send("orders", b"v")).result()
+    with host.producer(settings(kafka_cluster)) as second:
+        assert host.submit(second.send("orders", b"v")).result().offset == sent.offset + 1
+    with host.producer(settings(kafka_cluster, "another")) as third:
+        pass
+    assert first is second
+    assert first is not third
+
+
+def test_two_tasks_at_once_do_not(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    with host.producer(settings(kafka_cluster)) as one, host.producer(settings(kafka_cluster)) as other:
+        assert one is not other
+
+
+def test_after_a_failure_the_producer_is_closed_and_not_used_again(
+    host: Worker, kafka_cluster: ThreadedCluster
+) -> None:
+    with pytest.raises(ZeroDivisionError), host.producer(settings(kafka_cluster)) as broken:
+        raise ZeroDivisionError
+    assert broken.state == State.CLOSED
+    with host.producer(settings(kafka_cluster)) as fresh:
+        assert fresh is not broken
+        host.submit(fresh.send("orders", b"v")).result()
+
+
+def test_a_producer_that_ended_while_it_was_idle_is_not_used_again(
+    host: Worker, kafka_cluster: ThreadedCluster
+) -> None:
+    with host.producer(settings(kafka_cluster)) as ended:
+        pass
+    host.submit(ended.close()).result()
+    with host.producer(settings(kafka_cluster)) as fresh:
+        assert fresh is not ended
+
+
+def test_one_that_cannot_be_started_leaves_nothing_behind(host: Worker) -> None:
+    nobody = ProducerSettings((("bootstrap.servers", "127.0.0.1:1"),))
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"), host.producer(nobody):
+        raise AssertionError
+    assert not host._idle
+
+
+def test_only_some_are_kept_the_oldest_goes_first(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    producers = []
+    for number in range(IDLE_PRODUCERS + 1):
+        with host.producer(settings(kafka_cluster, f"client-{number}")) as producer:
+            producers.append(producer)
+    assert [each.state for each in producers] == [State.CLOSED] + [State.READY] * IDLE_PRODUCERS
+
+
+def test_closing_ends_all_and_twice_is_fine(kafka_cluster: ThreadedCluster) -> None:
+    host = Worker()
+    with host.producer(settings(kafka_cluster)) as producer:
+        pass
+    host.close()
+    host.close()
+    assert producer.state == State.CLOSED
+
+
+def test_a_process_has_one_worker_and_a_forked_child_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = worker()
+    assert worker() is ours
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    theirs = worker()
+    assert theirs is not ours
+    ours.close()  # in the child: there is no thread there that could end it
+    assert not ours._loop.is_closed()
+    theirs.close()
+    monkeypatch.undo()
+    ours.close()
+    assert ours._loop.is_closed()
