@@ -41,6 +41,9 @@ class ConnectionPool(Protocol):
     def connect_soon(self, node_id: int, address: Address) -> None:
         """Start connecting, unless that is so already or has just failed."""
 
+    def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
+        """Take over a connection that was opened here; return False if it is of no use."""
+
     def next_attempt_at(self, node_id: int) -> float | None:
         """Return when the pause after a failure is over."""
 
@@ -67,28 +70,30 @@ class MetadataSource:
         self._trouble = Trouble()  # never over: how often it happens is news only once in a while
 
     async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
-        """Ask all bootstrap addresses, staggered; the connection of the first to answer is kept for a while.
+        """Ask all bootstrap addresses, staggered; the first answer counts.
+
+        Its connection is the pool's if the cluster knows the address as a broker's, else it is kept for a while.
 
         Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*.
         """
         opened: list[Connection] = []
 
-        async def ask(address: Address) -> tuple[Connection, MetadataResponse]:
+        async def ask(address: Address) -> tuple[Address, Connection, MetadataResponse]:
             connection = await self._open_connection(address)
             opened.append(connection)
-            return connection, await self._ask(connection, request)
+            return address, connection, await self._ask(connection, request)
 
         # In any order: a thousand clients with the same list shall not all ask the first.
         addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
         attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
         try:
-            winner, answer = await first_success(
+            address, winner, answer = await first_success(
                 attempts, deadline=deadline, failure="no bootstrap server could be asked for metadata"
             )
             opened.remove(winner)
             if self._spare is not None:
                 opened.append(self._spare)
-            self._spare = winner
+            self._spare = None if self._is_of_the_pool(winner, address, answer) else winner
         finally:
             await close_all(*opened)
         return answer
@@ -119,6 +124,13 @@ class MetadataSource:
         return await self.bootstrap(
             request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
         )
+
+    def _is_of_the_pool(self, connection: Connection, address: Address, answer: MetadataResponse) -> bool:
+        """Hand *connection*, to *address*, to the pool if a broker is there: to dial that again would lead there, too."""
+        for broker in answer.brokers:
+            if (broker.host, broker.port) == address:
+                return self._pool.adopt(connection, broker.node_id, address)
+        return False
 
     def connected(self) -> None:
         """Note that the pool has a connection more."""

@@ -62,9 +62,8 @@ class Pool:
         self._nodes: dict[int, _Node] = {}
         self._open: set[Connection] = set()  # with those that only wait for their last answers
         self._tasks: set[asyncio.Task[None]] = set()
-        self._going: set[asyncio.Future[None]] = (
-            set()
-        )  # one for each connection that is closed, until its socket is
+        # one for each connection that is closed, until its socket is
+        self._going: set[asyncio.Future[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -92,6 +91,17 @@ class Pool:
         if node.next_attempt_at is None or node.next_attempt_at <= now:
             node.next_attempt_at = None
             node.connecting = self._spawn(self._connect(node_id, node), f"connect to {address}")
+
+    def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
+        """Take over *connection*, which somebody else has opened to *address*; return False if it is of no use."""
+        if self._closed or connection.closed:
+            return False
+        node = self._nodes.setdefault(node_id, _Node(address))
+        if node.address != address or node.connection is not None or node.is_connecting:
+            return False
+        connection.node_id = node_id
+        self._keep(connection, node)
+        return True
 
     def next_attempt_at(self, node_id: int) -> float | None:
         """Return when `connect_soon` will try again, in loop time; None if no failure keeps it from trying now."""
@@ -154,12 +164,15 @@ class Pool:
             )
             self._on_disconnected(node_id, error)
             return
+        self._keep(connection, node)
+
+    def _keep(self, connection: Connection, node: _Node) -> None:
         connection.on_closed = self._lost
         self._open.add(connection)
         node.connection, node.failures, node.last_error = connection, 0, None
-        log.info("connection.opened node_id=%d address=%s", node_id, node.address)
+        log.info("connection.opened node_id=%d address=%s", connection.node_id, node.address)
         self._watch_idle()
-        self._on_connected(node_id)
+        self._on_connected(connection.node_id)
 
     def _lost(self, connection: Connection, error: ProducerError | None) -> None:
         self._open.discard(connection)

@@ -148,6 +148,8 @@ class FakePool:
         self._next_attempt_at: dict[int, float] = {}
         self._errors: dict[int, ProducerError] = {}
         self.attempts: list[tuple[float, int]] = []
+        self.adopts = False
+        """Whether it takes over connections that others have opened."""
         self.on_connected: Callable[[int], None] = lambda _: None
         self.on_disconnected: Callable[[int, ProducerError | None], None] = lambda *_: None
 
@@ -155,6 +157,12 @@ class FakePool:
         """Have connections to *nodes* before the test begins; the earlier in the list, the less loaded."""
         for node_id in nodes:
             self._connections[node_id] = await self._cluster.connect(node_id)
+
+    def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
+        assert address == address_of(node_id)
+        if self.adopts:
+            self._connections[node_id] = cast("FakeConnection", connection)
+        return self.adopts
 
     def lose(self, node_id: int) -> None:
         """Lose the connection to a broker that is away from now on."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -163,6 +164,17 @@ class TestSpareConnection:
         assert setup.answered_by == 2
         await setup.source.close()
         assert spare.waited_for
+
+    @in_virtual_time
+    async def test_is_the_pools_from_the_start_if_a_broker_is_known_to_be_there(self) -> None:
+        setup = Setup(1)
+        setup.pool.adopts = True
+        await setup.bootstrap()
+        [opened] = setup.cluster.connections
+        assert cast("Any", setup.pool.get(1)) is opened
+        await setup.source.close()
+        assert not opened.closed
+        opened.close()
 
     @in_virtual_time
     async def test_that_was_lost_is_not_asked(self) -> None:

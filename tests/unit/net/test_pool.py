@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed
+from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
 from tests.unit.net.pool_bench import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable
@@ -255,3 +256,36 @@ async def test_close_ends_connections_that_were_only_kept_for_their_last_answers
         with pytest.raises(ConnectionFailed, match="closed by this side"):
             await asking
         await peer.gone.wait()
+
+
+# --- adopting
+
+
+async def test_a_connection_that_others_have_opened_is_used_and_watched_like_its_own(
+    pool: Pool, reports: Reports, broker: ScriptedBroker
+) -> None:
+    opened = await Connection.open(broker.address, settings())
+    assert pool.adopt(opened, NODE, broker.address)
+    await reports.expect_connected()
+    assert usable(pool) is opened
+    assert opened.node_id == NODE
+    opened.close(ConnectionFailed("lost"))
+    assert await reports.expect_disconnected() is opened.error
+    assert pool.next_attempt_at(NODE) is not None
+
+
+async def test_what_is_of_no_use_is_not_adopted(pool: Pool, reports: Reports, broker: ScriptedBroker) -> None:
+    spare, dead = [await Connection.open(broker.address, settings()) for _ in range(2)]
+    dead.close()
+    await dead.wait_closed()
+    assert not pool.adopt(dead, NODE, broker.address)
+    pool.connect_soon(NODE, broker.address)
+    assert not pool.adopt(spare, NODE, broker.address)  # it is being connected
+    await reports.expect_connected()
+    assert not pool.adopt(spare, NODE, broker.address)
+    assert not pool.adopt(spare, NODE, Address("elsewhere", 9092))
+    assert usable(pool) is not spare
+    await pool.close()
+    assert not pool.adopt(spare, NODE + 1, broker.address)
+    spare.close()
+    await spare.wait_closed()
