@@ -328,9 +328,8 @@ class Producer:
         if timeout_s == 0:
             failed = engine.fail_everything(_closed_early())
         else:
-            if (
-                timeout_s is None
-            ):  # what is appended now is decided by then; calls that still append are cut short
+            if timeout_s is None:
+                # What is appended now is decided by then; calls that still append are cut short.
                 timeout_s = self.config.delivery_timeout_ms / 1000 + CLOSING_MARGIN_S
             try:
                 async with asyncio.timeout(timeout_s):

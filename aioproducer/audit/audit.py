@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from aioproducer.audit.report import FIRST_LOST, AuditReport, PartitionAudit
@@ -17,12 +17,17 @@ class _Tally:
     records: int
     first_offset: int
     last_offset: int
-    duplicated: int = 0
-    duplicated_at: int | None = None
-    out_of_order: int = 0
-    out_of_order_at: int | None = None
-    unexpected: int = 0
-    unexpected_at: int | None = None
+    flaws: dict[str, int] = field(default_factory=dict)
+    """How often each was found, and under its name and `_at`, where first."""
+
+    def note(self, flaw: str, offset: int) -> None:
+        """Count a *flaw* at *offset*."""
+        self.flaws[flaw] = self.flaws.get(flaw, 0) + 1
+        self.flaws.setdefault(f"{flaw}_at", offset)
+
+    def audit(self) -> PartitionAudit:
+        """Return what was found."""
+        return PartitionAudit(self.partition, self.records, self.first_offset, self.last_offset, **self.flaws)
 
 
 class Audit:
@@ -54,20 +59,14 @@ class Audit:
         tally.records += 1
         tally.last_offset = offset
         if sequence is None or sequence < 0 or (self._expect is not None and sequence >= self._expect):
-            tally.unexpected += 1
-            if tally.unexpected_at is None:
-                tally.unexpected_at = offset
+            tally.note("unexpected", offset)
         elif not self._seen.add(sequence):
-            tally.duplicated += 1
-            if tally.duplicated_at is None:
-                tally.duplicated_at = offset
+            tally.note("duplicated", offset)
         elif sequence > self._highest_here:
             self._highest_here = sequence
             self._highest = max(self._highest, sequence)
         else:
-            tally.out_of_order += 1
-            if tally.out_of_order_at is None:
-                tally.out_of_order_at = offset
+            tally.note("out_of_order", offset)
 
     def report(self) -> AuditReport:
         """Return what was found so far."""
@@ -78,7 +77,7 @@ class Audit:
             expected_was_told=self._expect is not None,
             lost=expected - len(self._seen),
             first_lost=tuple(islice(self._seen.missing(expected), FIRST_LOST)),
-            partitions=tuple(PartitionAudit(**asdict(tally)) for tally in self._tallies),
+            partitions=tuple(tally.audit() for tally in self._tallies),
         )
 
     def _tally(self, partition: int, offset: int) -> _Tally:

@@ -97,12 +97,8 @@ class Intake:
             try:
                 queues = self._topics[topic]
                 here = get_running_loop()
-            except (
-                KeyError,
-                TypeError,
-                RuntimeError,
-            ):  # not written to yet, or not even a str; another thread
-                pass
+            except (KeyError, TypeError, RuntimeError):
+                pass  # not written to yet, or not even a str; another thread
             else:
                 if here is self.loop and queues.leaders and not queues.line.length:
                     waiter = self._accumulator.join(queues, value, waits)

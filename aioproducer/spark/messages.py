@@ -47,9 +47,8 @@ def log_aborted(messages: Messages, batch_id: int | None = None) -> None:
 
 
 def _told(messages: Messages, batch_id: int | None) -> str:
-    reports = [
-        each for each in messages if isinstance(each, TaskReport)
-    ]  # None stands for a task that failed
+    # None stands for a task that failed
+    reports = [each for each in messages if isinstance(each, TaskReport)]
     query = next((each.query_id for each in reports if each.query_id), "-")
     batch = "-" if batch_id is None else batch_id
     rows = sum(each.rows for each in reports)

@@ -11,7 +11,8 @@ from typing import Protocol
 import pytest
 
 from tests.kafka.apache.broker import ApacheKafka
-from tests.kafka.apache.jars import JarsUnavailable, class_path
+from tests.kafka.apache.fetching import fetch_for
+from tests.kafka.apache.jars import class_path
 
 HERE = Path(__file__).parent
 topic_numbers = itertools.count()
@@ -84,13 +85,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch the broker's jars before the first test: a download has no place in a test's timeout, nor its silence."""
-    wanted = any(item.get_closest_marker("kafka") for item in session.items)
-    if wanted and not session.config.option.collectonly:
-        try:
-            class_path(say=session.config.get_terminal_writer().line)
-        except JarsUnavailable as error:
-            raise pytest.UsageError(str(error)) from error
+    """Fetch the broker's jars."""
+    fetch_for(session, "kafka", class_path)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.kafka.apache.broker import ApacheKafka
-from tests.kafka.apache.jars import JarsUnavailable, class_path
+from tests.kafka.apache.fetching import fetch_for
+from tests.kafka.apache.jars import class_path
 from tests.spark.gate import Gate
 from tests.spark.jars import connector
 from tests.spark.log import SparkLog
@@ -110,15 +111,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch the jars before the first test: a download has no place in a test's timeout, nor its silence."""
-    wanted = any(item.get_closest_marker("spark") for item in session.items)
-    if wanted and not session.config.option.collectonly:
-        say = session.config.get_terminal_writer().line
-        try:
-            class_path(say)
-            connector(say)
-        except JarsUnavailable as error:
-            raise pytest.UsageError(str(error)) from error
+    """Fetch the jars of the broker and of Spark's Kafka connector."""
+    fetch_for(session, "spark", class_path, connector)
 
 
 @pytest.hookimpl(wrapper=True)
