@@ -72,7 +72,8 @@ class TestFailure:
             await asyncio.sleep(30.2)
             setup.cluster.away = set()
             began_at = now()
-            setup.pool.connect_soon(1, address_of(1))
+            await setup.pool.connect(1)  # whoever did that, and whatever pause was on
+            setup.pool.on_connected(1)
             await waiter
             assert now() - began_at < 0.15
 
