@@ -27,14 +27,17 @@ class TurnClock:
 
     def now_ms(self) -> int:
         """Return the time of this turn."""
-        return self.known_ms or self.read()
-
-    def read(self) -> int:
-        """Return the time of now, which is that of this turn from here on."""
         if not self.known_ms:
+            self.known_ms = wall_ms()
             self._loop.call_soon(self.forget)
-        self.known_ms = wall_ms()
         return self.known_ms
+
+    def fresh_ms(self) -> int:
+        """Read the clock whatever is known: for those who are few, and most often alone in their turn."""
+        now = wall_ms()
+        if self.known_ms:
+            self.known_ms = now  # who asks later in this turn is told nothing earlier
+        return now
 
     def forget(self) -> None:
         """Read the clock again, the next time that somebody asks."""

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import asdict
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.failure import Failure
@@ -19,7 +19,6 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
-from aioproducer.intake.many import ManyIntake
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics import Metrics
@@ -29,6 +28,9 @@ from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
 from aioproducer.sender.loop import Sender
 from aioproducer.sender.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from aioproducer.intake.many import ManyIntake
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +89,13 @@ class Engine:
         self.intake = Intake(
             settings, accumulator=self.accumulator, settler=settler, refresher=self.refresher
         )
-        self.many = ManyIntake(self.intake, accumulator=self.accumulator, settler=settler)
+
+    @cached_property
+    def many(self) -> ManyIntake:
+        """What `send_many` sends through, made when it is first called: the first record of others comes the sooner."""
+        from aioproducer.intake.many import ManyIntake  # noqa: PLC0415
+
+        return ManyIntake(self.intake, accumulator=self.accumulator, settler=self._settler)
 
     @property
     def degraded(self) -> bool:

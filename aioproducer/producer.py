@@ -17,7 +17,6 @@ from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed
 from aioproducer.intake.checks import check_timeout, check_topic
 from aioproducer.intake.pending import Offer, Pending
-from aioproducer.intake.rows import check_rows
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.results import SendManyResult
 from aioproducer.types import HeadersInput, RecordMetadata
@@ -237,8 +236,7 @@ class Producer:
         """
         engine = self._started()
         engine.intake.check_loop()
-        config = self.config
-        rows = check_rows(
+        rows = engine.many.check(
             topic,
             values,
             keys=keys,
@@ -247,7 +245,6 @@ class Producer:
             timestamps_ms=timestamps_ms,
             partition=partition,
             partitions=partitions,
-            serialized_later=(config.value_serializer is not None, config.key_serializer is not None),
         )
         if timeout_s is not None:
             timeout_s = check_timeout("timeout_s", timeout_s)

@@ -11,7 +11,7 @@ from asyncio import Future
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
@@ -19,7 +19,6 @@ from aioproducer.batching.deadlines import Deadlines
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.memory import MemoryBudget
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
-from aioproducer.batching.rows import Rows
 from aioproducer.batching.runs import ColumnRun, SendManyCall
 from aioproducer.batching.schedule import Schedule
 from aioproducer.batching.settings import BatchingSettings
@@ -28,6 +27,9 @@ from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
+
+if TYPE_CHECKING:
+    from aioproducer.batching.rows import Rows
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 """What waits for a single record."""
@@ -129,7 +131,7 @@ class Accumulator:
         sticky = topic.sticky
         batch = sticky.open if sticky is not None else None
         if batch is None or batch.waits is not waits:
-            return self.append(topic, None, value, None, (), self.clock.now_ms(), size, waits)
+            return self.append(topic, None, value, None, (), self.clock.fresh_ms(), size, waits)
         filled = batch.size + size
         memory, columns = self.memory, batch.columns
         if (
@@ -139,7 +141,7 @@ class Accumulator:
             or columns.keys is not None
             or columns.headers is not None
         ):
-            return self.append(topic, None, value, None, (), self.clock.now_ms(), size, waits)
+            return self.append(topic, None, value, None, (), self.clock.fresh_ms(), size, waits)
         memory.free -= size
         batch.size = filled
         columns.values.append(value)

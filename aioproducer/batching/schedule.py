@@ -73,11 +73,6 @@ class Schedule:
             del self._ready[queue.offered_to][queue]
             queue.offered_to = None
 
-    @property
-    def waiting(self) -> bool:
-        """Whether anything is ready for a node, or only lacks a leader or an identity."""
-        return any(self._ready.values()) or bool(self._leaderless or self._without_identity)
-
     def identity_changed(self, now: float) -> None:
         """Offer the queues that could not be sent for want of a producer id."""
         waiting, self._without_identity = self._without_identity, {}
@@ -115,6 +110,10 @@ class Schedule:
     def nodes(self) -> list[int]:
         """Return the ids of the nodes that something may be sent to."""
         return [node_id for node_id, ready in self._ready.items() if ready]
+
+    def is_ready(self, node_id: int) -> bool:
+        """Whether there is anything to drain for *node_id*."""
+        return bool(self._ready.get(node_id))
 
     def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:
         """Take at most one batch per partition of *node_id*, up to *max_bytes* together, at least one if any is ready.

@@ -54,8 +54,6 @@ class Settler:
         if not abandoned:
             batch.resolve(base_offset, log_append_time_ms)
         self._schedule.offer(batch.queue, self._loop.time())
-        if self._schedule.waiting or self._accumulator.hurry:
-            self._accumulator.wake()
 
     def fail(self, batch: Batch, failure: Failure) -> None:
         """*batch* has failed for good: tell its waiters, and let its sequence, if any, be left behind."""

@@ -186,7 +186,7 @@ class Intake:
             key=key if self.settings.key_serializer is not None else as_bytes("key", key),
             partition=None if partition is None else check_partition("partition", partition),
             headers=as_headers("headers", headers),
-            timestamp_ms=self._accumulator.clock.read()
+            timestamp_ms=self._accumulator.clock.fresh_ms()
             if timestamp_ms is None
             else check_timestamp("timestamp_ms", timestamp_ms),
             ready=None,

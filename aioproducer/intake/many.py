@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, repeat
-from typing import Final
+from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.failure import Failure
@@ -18,6 +18,7 @@ from aioproducer.cluster.partitioner import chooses_columns
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.pending import Pending
+from aioproducer.intake.rows import check_rows
 from aioproducer.intake.turn import Turn, no_such_partition
 from aioproducer.records.sizes import sizes
 from aioproducer.results import SendManyResult
@@ -39,6 +40,11 @@ class ManyIntake:
         self._settler = settler
         self._partitioner = intake.settings.partitioner
         self._chooses_columns = chooses_columns(self._partitioner)
+
+    def check(self, topic: str, values: Iterable[Any], **columns: Any) -> Rows:
+        """Do as `check_rows`; what is serialized here may be anything."""
+        later = (self._settings.value_serializer is not None, self._settings.key_serializer is not None)
+        return check_rows(topic, values, serialized_later=later, **columns)
 
     async def send(self, rows: Rows, timeout_s: float | None) -> SendManyResult:
         """Append all of *rows* and wait for their outcomes.

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this is left to write."""
+READ_BYTES: Final = 64 * 1024
+"""The most that is read at once, into a buffer that stays: asyncio would get 256 KiB from the operating system for
+each answer, and give them back."""
 FLUSH_GRACE_S: Final = 1.0
 """How long an orderly close waits for the socket to take what nobody expects an answer to."""
 
@@ -40,8 +43,8 @@ E = TypeVar("E", bound=ProducerError)
 R = TypeVar("R", bound=Message)
 
 
-class Connection(asyncio.Protocol):
-    """A connection past its handshake; made by `open`. Its transport calls the methods of asyncio.Protocol."""
+class Connection(asyncio.BufferedProtocol):
+    """A connection past its handshake; made by `open`. Its transport calls the methods of asyncio.BufferedProtocol."""
 
     on_closed: Callable[[Connection, ProducerError | None], None] | None = None
     """Called once, after every call was settled; None if the connection was closed on purpose."""
@@ -51,6 +54,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._settings = settings
         self._loop = loop
+        self._received = memoryview(bytearray(READ_BYTES))
         self._frames = FrameReader(settings.max_response_bytes)
         self._in_flight = InFlight()
         self._correlation_id = 0
@@ -249,12 +253,16 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         configure_socket(transport, self._settings)
 
-    def data_received(self, data: bytes) -> None:
-        """Hand out the answers that are complete with *data*."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to put what comes."""
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand out the answers that are complete with the *nbytes* that have come."""
         if self._closed:
             return
         try:
-            self._take(data)
+            self._take(bytes(self._received[:nbytes]))
         except ProtocolError as error:
             self.close(_caused(ProtocolError(f"{self}: {error}"), error))
         except Exception as error:

@@ -17,7 +17,8 @@ HAPPY_EYEBALLS_DELAY_S: Final = 0.25
 _AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 """As `getaddrinfo` gives them: family, type, protocol, canonical name, address."""
 
-MakeProtocol: TypeAlias = Callable[[], asyncio.Protocol]
+AnyProtocol: TypeAlias = asyncio.Protocol | asyncio.BufferedProtocol
+MakeProtocol: TypeAlias = Callable[[], AnyProtocol]
 
 
 class Dial(Protocol):
@@ -76,9 +77,11 @@ async def endpoints(address: Address) -> list[Address]:
 
 
 async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
-    try:  # an address in digits needs no thread to wait in
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
+    try:  # an address in digits needs no thread to wait in; as bytes, not the tables of international names either
+        return socket.getaddrinfo(
+            host.encode("ascii"), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+    except (socket.gaierror, UnicodeEncodeError):
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 

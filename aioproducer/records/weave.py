@@ -38,6 +38,8 @@ from aioproducer.records.memo import FIELD_SIZES, VARINTS, Memo, field_size, var
 
 _NULL = varint(-1)
 _NO_HEADERS = varint(0)
+_FIRST = b"\0\0\0"
+"""Attributes, timestamp delta and offset delta of the first record."""
 _STAMPS = varints_after(b"\0")
 """A record's attributes, of which none are defined, and its timestamp delta."""
 
@@ -60,6 +62,8 @@ _Varying: TypeAlias = tuple[list[int], Callable[[int], int]]
 
 def weave(columns: RecordColumns) -> list[bytes]:
     """Return the parts of the records section of *columns* (at least one record), in order."""
+    if len(columns.values) == 1:
+        return [_only_record(columns)]
     loom = _Loom(len(columns))
     if columns.keys is None:
         loom.add_glue(_NULL)
@@ -71,6 +75,17 @@ def weave(columns: RecordColumns) -> list[bytes]:
     else:
         loom.add_headers(columns.headers)
     return loom.finish(columns.timestamps)
+
+
+def _only_record(columns: RecordColumns) -> bytes:
+    """Return the record of a batch of one, put together by hand: a loom takes four times as long to set up."""
+    parts = [_FIRST]
+    for column in (columns.keys, columns.values):
+        data = None if column is None else column[0]
+        parts += (_NULL,) if data is None else (VARINTS[len(data)], data)
+    parts += [_NO_HEADERS] if columns.headers is None else encode_each(columns.headers)
+    record = b"".join(parts)
+    return VARINTS[len(record)] + record
 
 
 class _Loom:

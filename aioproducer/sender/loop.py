@@ -142,9 +142,9 @@ class Sender:
             return self._connect(node_id)
         if connection.throttled_until > now:
             return connection.throttled_until
-        while self._may_send(node_id, connection):
+        while self._schedule.is_ready(node_id) and self._may_send(node_id, connection):
             batches = self._schedule.drain(node_id, now, self._request_bytes(connection))
-            if not batches:
+            if not batches:  # what was ready is so no more
                 break
             if self._settings.acks == 0 or self._encoder.leaves_loop(batches):
                 task = self._loop.create_task(self._prepare_and_write(node_id, connection, batches))
@@ -236,8 +236,11 @@ class Sender:
             for batch in batches:
                 batch.uncertain = True  # the answer may have said that it is in the log
             self._bug = self._bug or bug
-            self._wakeup.ring()
             raise
+        finally:
+            # Behind the tasks that go on with this answer: what they send now is in the sender's next turn, which
+            # is in the same turn of the event loop.
+            self._wakeup.ring()
 
     def _identity_changed(self) -> None:
         self._schedule.identity_changed(self._loop.time())

@@ -13,7 +13,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 
-from aioproducer.net.dial import Address, MakeProtocol, routes
+from aioproducer.net.dial import Address, AnyProtocol, MakeProtocol, routes
 from aioproducer.testing.listener import Accept
 
 _ports = itertools.count(9092)
@@ -58,7 +58,7 @@ async def _refuse(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport
 
 
 def open_pair(
-    accept: Accept, address: Address, client_protocol: asyncio.Protocol, *, latency_s: float = 0.0
+    accept: Accept, address: Address, client_protocol: AnyProtocol, *, latency_s: float = 0.0
 ) -> MemoryTransport:
     """Return the client's end of a new connection; *accept* has been called with the streams of the server's end."""
     loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ class MemoryTransport(asyncio.Transport):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        protocol: asyncio.Protocol,
+        protocol: AnyProtocol,
         latency_s: float = 0.0,
         **extra: Address,
     ) -> None:
@@ -99,6 +99,18 @@ class MemoryTransport(asyncio.Transport):
     def join(self, peer: MemoryTransport) -> None:
         """Make *peer* the other end of this one."""
         self._peer, peer._peer = peer, self
+
+    def receive(self, data: bytes) -> None:
+        """Hand *data*, which the other end has written, to the protocol."""
+        if not isinstance(self._protocol, asyncio.BufferedProtocol):
+            self._protocol.data_received(data)
+            return
+        while data:
+            buffer = memoryview(self._protocol.get_buffer(len(data)))
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            self._protocol.buffer_updated(count)
+            data = data[count:]
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._eof_written:
@@ -181,7 +193,7 @@ class MemoryTransport(asyncio.Transport):
         while self._outgoing and peer.is_reading():
             chunk = self._outgoing.popleft()
             self._outgoing_bytes -= len(chunk)
-            peer._protocol.data_received(chunk)
+            peer.receive(chunk)
         if self._writing_paused and self._outgoing_bytes <= self._low:
             self._writing_paused = False
             self._protocol.resume_writing()

@@ -205,7 +205,7 @@ class World:
             if index != omits:
                 answers.append(answer)
         response = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=answers)])
-        self.handler.take(cast("Connection", connection), batches, response)
+        self._take(connection, batches, response)
         if connection.closed_for is not None:
             self.lose(node_id, arrived=0, unsent=0)
 
@@ -223,9 +223,15 @@ class World:
                 elif self.idempotent:
                     self.cluster.strays.append(written)
             error = connection.closed_for or ConnectionFailed("lost", written=sent)
-            self.handler.take(cast("Connection", connection), batches, error)
+            self._take(connection, batches, error)
 
     # The sender.
+
+    def _take(
+        self, connection: FakeConnection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
+    ) -> None:
+        self.handler.take(cast("Connection", connection), batches, answer)
+        self.ring()
 
     def turn(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
         """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""

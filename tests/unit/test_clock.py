@@ -35,3 +35,16 @@ async def test_forgotten_it_is_read_again_in_the_same_turn(monkeypatch: pytest.M
     assert clock.now_ms() == 1_000
     clock.forget()
     assert clock.now_ms() == 1_001
+
+
+@in_virtual_time
+async def test_read_afresh_it_remembers_nothing_unless_somebody_else_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = iter(range(1_000, 2_000))
+    monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
+    clock = TurnClock(asyncio.get_running_loop())
+    assert [clock.fresh_ms(), clock.known_ms] == [1_000, 0]
+    assert [clock.now_ms(), clock.fresh_ms(), clock.now_ms()] == [1_001, 1_002, 1_002]
+    await asyncio.sleep(0)
+    assert clock.known_ms == 0

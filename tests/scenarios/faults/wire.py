@@ -15,7 +15,7 @@ from typing import Any, Final
 from unittest import mock
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.dial import Address
+from aioproducer.net.dial import Address, AnyProtocol
 from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, decode_response, read_correlation_id
@@ -62,11 +62,11 @@ class Wire:
         open_pair = memory.open_pair
 
         def tapped(
-            accept: Accept, address: Address, client: asyncio.Protocol, **how: Any
+            accept: Accept, address: Address, client: AnyProtocol, **how: Any
         ) -> memory.MemoryTransport:
             conversation = _Conversation(self._attempts)
-            _overhear(client, "data_received", conversation.said_by_broker)
             transport = open_pair(accept, address, client, **how)
+            _overhear(transport, "receive", conversation.said_by_broker)
             _overhear(transport, "write", conversation.said_by_client)
             return transport
 

@@ -25,9 +25,7 @@ from tests.unit.workbench import FIRST, Workbench
 async def test_delivered_records_learn_their_offsets_and_give_everything_back() -> None:
     bench = Workbench()
     batch, futures = bench.sent(b"a", b"b")
-    wakes = bench.wakes
     bench.settler.deliver(batch, 40)
-    assert bench.wakes == wakes  # there is nothing to do
     assert offsets(futures) == [40, 41]
     assert [future.result().timestamp_ms for future in futures] == [1_000, 1_000]
     assert batch.state is BatchState.DELIVERED
@@ -63,22 +61,6 @@ async def test_an_outcome_offers_the_partition_again() -> None:
     assert bench.drain() == []  # the leader has not recognised the producer yet
     bench.settler.deliver(first, 0)
     assert bench.drain() == [second]
-
-
-@pytest.mark.parametrize("why", ["more is ready", "somebody flushes", "the end is near"])
-@in_virtual_time
-async def test_an_outcome_wakes_the_sender_if_there_is_something_to_do(why: str) -> None:
-    bench = Workbench(partitions=2)
-    batch, _ = bench.sent(b"first")
-    if why == "more is ready":
-        bench.accumulator.seal(bench.fill(b"second", partition=1), 0.0)
-    elif why == "somebody flushes":
-        bench.accumulator.flushing = 1
-    else:
-        bench.accumulator.finishing = True
-    wakes = bench.wakes
-    bench.settler.deliver(batch, 0)
-    assert bench.wakes == wakes + 1
 
 
 @in_virtual_time

@@ -39,6 +39,16 @@ async def test_an_answer_may_come_one_byte_at_a_time(broker: ScriptedBroker, out
         assert answer.producer_id == 7
 
 
+async def test_more_may_come_than_is_read_at_once(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, peer):
+        asking = [asyncio.ensure_future(connection.request(ASK)) for _ in range(6000)]
+        received = [await peer.inbox.get() for _ in asking]
+        answers = b"".join(each.answered_with_id(number) for number, each in enumerate(received))
+        assert len(answers) > 2 * connection_module.READ_BYTES
+        peer.send(answers)
+        assert [each.producer_id for each in await asyncio.gather(*asking)] == list(range(6000))
+
+
 async def test_a_version_can_be_asked_for(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, peer):
         asking = asyncio.create_task(connection.request(ASK, version=0))

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +50,17 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 )
 def test_an_address_is_written_as_in_bootstrap_servers(address: Address, text: str) -> None:
     assert str(address) == text
+
+
+def test_an_address_in_digits_is_no_international_name() -> None:
+    program = """
+import asyncio, sys
+from aioproducer.net.dial import Address, endpoints
+assert asyncio.run(endpoints(Address("127.0.0.1", 9092))) == [("127.0.0.1", 9092)]
+print("encodings.idna" in sys.modules)  # it takes longer to import than to connect
+"""
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    assert output.stdout.decode().strip() == "False"
 
 
 async def test_names_are_resolved(broker: ScriptedBroker) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from aioproducer.backoff import Backoff
+from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.snapshot import Snapshot
 from aioproducer.errors import DeliveryTimeout, UnsupportedVersion
@@ -107,6 +108,24 @@ class TestWhatGoesWhen:
             bench.accept()
             await settle()
             assert bench.sent_values() == [[b"1" * 40], [b"2" * 40]]
+
+    @in_virtual_time
+    async def test_what_tasks_send_on_an_answer_goes_in_the_turn_in_which_they_go_on(self) -> None:
+        async with Bench(partitions=2, batching={"linger_s": 0.0}) as bench:
+
+            async def send_again(acknowledged: RecordFuture, partition: int) -> None:
+                await acknowledged
+                _ = bench.append(b"again", partition=partition)
+
+            tasks = [
+                asyncio.create_task(send_again(bench.append(partition=partition), partition))
+                for partition in range(2)
+            ]
+            await settle()
+            bench.accept(0, 1)
+            await asyncio.sleep(0)
+            assert bench.sent_values() == [[b"again", b"again"]]
+            await asyncio.gather(*tasks)
 
     @in_virtual_time
     async def test_a_throttled_node_is_left_alone_for_as_long(self) -> None:

@@ -51,6 +51,36 @@ async def test_bytes_arrive_in_order_both_ways(ends: Ends) -> None:
     assert await ends.reader.readexactly(6) == b"answer"
 
 
+class Sips(asyncio.BufferedProtocol):
+    """Takes what comes by the spoonful."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+        self.full = asyncio.Event()
+        self._spoon = bytearray(3)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        assert sizehint > 0
+        return self._spoon
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard += self._spoon[:nbytes]
+        if self.heard.endswith(b"."):
+            self.full.set()
+
+
+async def test_a_protocol_with_a_buffer_of_its_own_gets_everything_in_order() -> None:
+    accepted: list[Streams] = []
+    sips = Sips()
+    transport = open_pair(lambda *streams: accepted.append(streams), ADDRESS, sips)
+    [(_, peer_writer)] = accepted
+    peer_writer.write(b"More than a spoonful.")
+    await sips.full.wait()
+    assert sips.heard == b"More than a spoonful."
+    transport.abort()
+    await asyncio.gather(peer_writer.wait_closed(), return_exceptions=True)
+
+
 async def test_nothing_arrives_before_the_loop_has_turned(ends: Ends) -> None:
     ends.writer.write(b"late")
     assert ends.writer.transport.get_write_buffer_size() == 4
