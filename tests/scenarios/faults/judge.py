@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -74,9 +74,9 @@ def judge(case: Case) -> Verdict:
         for promise in _broken_to(sent, offsets, case):
             verdict.hold_against(promise, f"{sent} ({sent.outcome!r})")
     for partition, logs in case.logs.items() if case.ordered else ():
+        seen = set() if case.idempotent else _in_doubt(case.load.sent[partition])
         for log in logs:
-            in_doubt = set() if case.idempotent else _in_doubt(case.load.sent[partition])
-            for earlier, later in _reordered(log, in_doubt):
+            for earlier, later in _reordered(log, seen):
                 verdict.hold_against("order per partition", f"{later} after {earlier} in {partition}")
     return verdict
 
@@ -139,9 +139,11 @@ def _in_doubt(sent: Sequence[Sent]) -> set[bytes]:
     return {each.value for each in sent if each.error is not None and each.error.possibly_persisted}
 
 
-def _reordered(log: Log, in_doubt: Collection[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield neighbours in the wrong order, of those records that are in the log for the first time."""
-    seen = set(in_doubt)
+def _reordered(log: Log, seen: set[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield neighbours in the wrong order, of those records that are *seen* for the first time.
+
+    What was in the log of a topic that is gone has been seen: a broker that was frozen may append it to the new one.
+    """
     last = -1
     for record in log:
         value = record.value or b""
