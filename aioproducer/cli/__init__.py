@@ -1,4 +1,4 @@
-"""The command line: `aioproducer demo`, `broker`, `config`, `audit`."""
+"""The command line: `aioproducer demo`, `broker`, `config`, `audit`, `perf`."""
 
 from __future__ import annotations
 

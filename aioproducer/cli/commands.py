@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,17 @@ def _new_topics(ctx: click.Context, param: click.Parameter, values: tuple[str, .
             raise click.BadParameter(f"{value!r} should be like orders:6", ctx, param)
         topics[name] = int(partitions or 1)
     return topics
+
+
+def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Take `linger.ms=0` apart."""
+    settings = {}
+    for each in values:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{each!r} should be like linger.ms=0", ctx, param)
+        settings[name.strip()] = value.strip()
+    return settings
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -120,4 +132,59 @@ def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_j
     from aioproducer.cli.audit import audit_and_report
 
     if not asyncio.run(audit_and_report(bootstrap_servers, topic, run, expect=expect, as_json=as_json)):
+        raise click.exceptions.Exit(1)
+
+
+@program.command(short_help="Send many records, and tell how fast they were acknowledged.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT", required=True, help="The Kafka cluster.")
+@click.option("--topic", metavar="NAME", required=True, help="Where to.")
+@click.option("--records", type=click.IntRange(1, 10**9), default=1_000_000, show_default=True)
+@click.option("--value-bytes", type=click.IntRange(0, 100_000_000), default=100, show_default=True)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Records per second.  [default: as fast as memory allows]",
+)
+@click.option(
+    "-o",
+    "--option",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_settings,
+    help="Of the producer, such as compression.type=zstd; may be repeated. `aioproducer config` lists them.",
+)
+@click.option(
+    "--run", metavar="ID", help="In the header aioproducer-run of each record.  [default: a new one]"
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs to read.")
+def perf(
+    bootstrap_servers: str,
+    topic: str,
+    records: int,
+    value_bytes: int,
+    rate: float | None,
+    settings: dict[str, str],
+    run: str | None,
+    as_json: bool,  # noqa: FBT001 - click passes names
+) -> None:
+    """Send many records to a topic, and tell how fast, and how soon each was acknowledged.
+
+    Each record has a run id and its number in its headers, so that `aioproducer audit` can tell afterwards if all of
+    it is there. Ctrl-C ends it early: what was handed over is waited for, and told. It fails if not all records
+    were acknowledged.
+    """
+    from aioproducer.cli.perf.report import run_and_report
+    from aioproducer.cli.perf.run import Plan
+    from aioproducer.config import ProducerConfig
+
+    plan = Plan(
+        config=ProducerConfig.from_mapping({**settings, "bootstrap.servers": bootstrap_servers}),
+        topic=topic,
+        run=run or f"perf-{secrets.token_hex(4)}",
+        records=records,
+        value_bytes=value_bytes,
+        rate=rate,
+    )
+    if not asyncio.run(run_and_report(plan, as_json=as_json)):
         raise click.exceptions.Exit(1)

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from aioproducer.cli import audit, broker, commands
 from aioproducer.cli.demo import report
 from aioproducer.cli.demo.run import Plan
+from aioproducer.cli.perf import report as perf_report, run as perf
 
 
 def call(*arguments: str) -> Result:
@@ -20,7 +21,13 @@ def call(*arguments: str) -> Result:
 
 def test_help_names_every_command() -> None:
     listed = call("--help").output.partition("Commands:")[2]
-    assert re.findall(r"^  (\w+)", listed, flags=re.MULTILINE) == ["audit", "broker", "config", "demo"]
+    assert re.findall(r"^  (\w+)", listed, flags=re.MULTILINE) == [
+        "audit",
+        "broker",
+        "config",
+        "demo",
+        "perf",
+    ]
 
 
 def test_an_error_of_ours_is_one_line_and_exit_code_1() -> None:
@@ -140,3 +147,41 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
         assert (done.exit_code, f"Missing option '{missing}'" in done.output) == (2, True)
     assert call("audit", *needed, "--expect", "-1").exit_code == 2
     assert len(audits) == 2
+
+
+@pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
+def test_perf_hands_its_options_over_and_tells_by_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, good: bool, code: int
+) -> None:
+    plans: list[perf.Plan] = []
+
+    async def run_and_report(plan: perf.Plan, *, as_json: bool) -> bool:
+        plans.append(plan)
+        return good == (not as_json)
+
+    monkeypatch.setattr(perf_report, "run_and_report", run_and_report)
+    needed = ("perf", "--bootstrap-servers", "a:1,b:1", "--topic", "orders")
+    assert call(*needed).exit_code == code
+    options = ("-o", "linger.ms=7", "--option", "acks = 1", "--run", "nightly-7", "--json")
+    assert call(*needed, "--records", "5", "--value-bytes", "9", "--rate", "2.5", *options).exit_code != code
+    first, second = plans
+    assert (first.topic, first.records, first.value_bytes, first.rate) == ("orders", 1_000_000, 100, None)
+    assert first.config.bootstrap_servers == ("a:1", "b:1")
+    assert re.fullmatch(r"perf-[0-9a-f]{8}", first.run)
+    assert (second.records, second.value_bytes, second.rate, second.run) == (5, 9, 2.5, "nightly-7")
+    assert (second.config.linger_ms, second.config.acks) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["-o", "linger"], "'linger' should be like linger.ms=0"),
+        (["-o", "liger.ms=1"], "unknown option 'liger.ms'; did you mean 'linger.ms'?"),
+        (["--rate", "0"], "0.0 is not in the range"),
+        (["--records", "0"], "0 is not in the range"),
+    ],
+)
+def test_perf_refuses_what_makes_no_sense(arguments: list[str], complaint: str) -> None:
+    done = call("perf", "--bootstrap-servers", "a:1", "--topic", "orders", *arguments)
+    assert done.exit_code != 0
+    assert complaint in done.output

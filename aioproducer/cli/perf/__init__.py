@@ -1,0 +1,1 @@
+"""`aioproducer perf`: send many records, and tell how fast they were acknowledged."""

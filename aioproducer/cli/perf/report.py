@@ -1,0 +1,106 @@
+"""What `aioproducer perf` shows: a line for each window, then a table; or all of it as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aioproducer.cli.perf.latencies import Latencies
+from aioproducer.cli.perf.run import Outcome, Plan, Window, run
+
+PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+MIB: Final = 1024 * 1024
+
+
+async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
+    """Do what *plan* says, show what came of it, and return whether every record of it was acknowledged.
+
+    Raises: ProducerError if nothing could be sent.
+    """
+    console = Console(highlight=False, stderr=as_json)
+    outcome = await run(plan, lambda window: _show_window(console, plan, window))
+    if as_json:
+        click.echo(json.dumps(to_dict(outcome), indent=2))
+    else:
+        console.print(_table(outcome), _verdict(outcome), sep="\n", soft_wrap=True)
+    return outcome.complete
+
+
+def to_dict(outcome: Outcome) -> dict[str, Any]:
+    """Return everything there is to know, for programs."""
+    plan = outcome.plan
+    return {
+        "topic": plan.topic,
+        "run": plan.run,
+        "value_bytes": plan.value_bytes,
+        "records": plan.records,
+        "sent": outcome.sent,
+        "acknowledged": outcome.acknowledged,
+        "failures": dict(outcome.failures),
+        **_figures(plan, outcome.seconds, outcome.latencies),
+        "windows": [
+            {"began_s": window.began_s, **_figures(plan, window.seconds, window.latencies)}
+            for window in outcome.windows
+        ],
+    }
+
+
+def _figures(plan: Plan, seconds: float, latencies: Latencies) -> dict[str, Any]:
+    per_second = latencies.count / seconds if seconds else 0.0
+    return {
+        "seconds": seconds,
+        "records_per_second": per_second,
+        "mib_per_second": per_second * plan.value_bytes / MIB,
+        "latency_ms": {
+            "mean": latencies.mean_s * 1000,
+            **{name: latencies.percentile_s(share) * 1000 for name, share in PERCENTILES.items()},
+            "max": latencies.longest_s * 1000,
+        },
+    }
+
+
+def _show_window(console: Console, plan: Plan, window: Window) -> None:
+    figures = _figures(plan, window.seconds, window.latencies)
+    latency_ms = figures["latency_ms"]
+    console.print(
+        f"{window.began_s + window.seconds:6.1f} s: {window.latencies.count:,} records acknowledged,"
+        f" {figures['records_per_second']:,.0f} records/s, {figures['mib_per_second']:,.1f} MiB/s,"
+        f" p50 {latency_ms['p50']:,.1f} ms, p99 {latency_ms['p99']:,.1f} ms",
+        soft_wrap=True,
+    )
+
+
+def _table(outcome: Outcome) -> Table:
+    plan = outcome.plan
+    figures = _figures(plan, outcome.seconds, outcome.latencies)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("")
+    table.add_column(f"{plan.value_bytes:,} bytes each", justify="right")
+    table.add_row("records acknowledged", f"{outcome.acknowledged:,}")
+    table.add_row("seconds", f"{outcome.seconds:,.2f}")
+    table.add_row("records/s", Text(f"{figures['records_per_second']:,.0f}", style="bold green"))
+    table.add_row("MiB/s", f"{figures['mib_per_second']:,.1f}")
+    for name, latency_ms in figures["latency_ms"].items():
+        table.add_row(f"latency {name}", f"{latency_ms:,.1f} ms")
+    return table
+
+
+def _verdict(outcome: Outcome) -> Text:
+    plan, verdict = outcome.plan, Text()
+    for failure, count in outcome.failures.items():
+        verdict.append(f"{count:,} failed: {failure}\n", style="bold red")
+    if outcome.sent < plan.records:
+        verdict.append(
+            f"Interrupted: {outcome.sent:,} of {plan.records:,} records were handed over.\n", "bold"
+        )
+    servers = ",".join(plan.config.bootstrap_servers)
+    return verdict.append(
+        f"Is all of it there? aioproducer audit --bootstrap-servers {servers} --topic {plan.topic}"
+        f" --run {plan.run} --expect {outcome.sent}"
+    )

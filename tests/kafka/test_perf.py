@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from aioproducer.cli.commands import program
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import read_with_librdkafka
+
+
+def call(*arguments: str) -> str:
+    done = CliRunner().invoke(program, arguments, prog_name="aioproducer", catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("rate", [(), ("--rate", "20000")])
+def test_a_run_is_in_the_topic_as_the_audit_finds(
+    kafka: ApacheKafka, topic: str, rate: tuple[str, ...]
+) -> None:
+    where = ("--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic)
+    told = json.loads(
+        call("perf", *where, "--records", "20000", "-o", "compression.type=lz4", *rate, "--json")
+    )
+    assert told["acknowledged"] == 20_000
+    report = json.loads(call("audit", *where, "--run", told["run"], "--expect", "20000", "--json"))
+    assert report["records"] == 20_000
+    records = read_with_librdkafka(kafka.bootstrap_servers, topic)
+    assert {dict(each.headers)["aioproducer-run"] for each in records} == {told["run"].encode()}
+    assert sorted(int(dict(each.headers)["aioproducer-seq"] or b"") for each in records) == list(
+        range(20_000)
+    )

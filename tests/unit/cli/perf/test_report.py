@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from aioproducer.cli.perf.latencies import Latencies
+from aioproducer.cli.perf.report import run_and_report, to_dict
+from aioproducer.cli.perf.run import Outcome, Plan, Window
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import InvalidRecord
+from aioproducer.testing import Cluster
+
+
+def plan_of(servers: str = "a:1,b:2", **changes: int) -> Plan:
+    config = ProducerConfig(bootstrap_servers=servers, linger_ms=0)
+    return Plan(
+        config=config,
+        topic="orders",
+        run="perf-1",
+        rate=None,
+        **{"records": 300, "value_bytes": 20} | changes,
+    )
+
+
+async def test_what_was_acknowledged_is_told_with_how_to_audit_it(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 2}) as cluster:
+        assert await run_and_report(plan_of(cluster.bootstrap_servers), as_json=False)
+        told, _ = capsys.readouterr()
+        assert "s: 300 records acknowledged, " in told
+        assert re.search(r"^records acknowledged +300$", told, flags=re.MULTILINE)
+        assert "latency p99.9" in told
+        audit = f"--bootstrap-servers {cluster.bootstrap_servers} --topic orders --run perf-1 --expect 300\n"
+        assert told.endswith(f"Is all of it there? aioproducer audit {audit}")
+
+
+async def test_json_is_all_that_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 2}) as cluster:
+        assert await run_and_report(plan_of(cluster.bootstrap_servers), as_json=True)
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["run"], told["sent"], told["acknowledged"], told["failures"]) == ("perf-1", 300, 300, {})
+    assert told["latency_ms"]["p50"] <= told["latency_ms"]["max"]
+    assert "300 records acknowledged" in err
+
+
+async def test_failures_are_told_and_are_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        cluster.on("produce", times=None).answer(InvalidRecord)
+        assert not await run_and_report(plan_of(cluster.bootstrap_servers), as_json=False)
+    assert "300 failed: InvalidRecord: " in capsys.readouterr().out
+
+
+def test_rates_are_of_the_time_that_the_records_took() -> None:
+    outcome = Outcome(plan_of(records=4, value_bytes=1024 * 1024), sent=4, seconds=2.0)
+    for each in range(4):
+        outcome.latencies.add(each / 1000)
+    outcome.windows.append(Window(0.0, 1.0, Latencies()))
+    told = to_dict(outcome)
+    assert (told["records_per_second"], told["mib_per_second"]) == (2, 2)
+    assert told["latency_ms"]["mean"] == pytest.approx(1.5)
+    assert told["latency_ms"]["max"] == 3
+    assert told["windows"][0]["records_per_second"] == 0
