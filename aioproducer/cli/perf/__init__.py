@@ -1,1 +1,0 @@
-"""`aioproducer perf`: send many records, and tell how fast they were acknowledged."""
