@@ -114,8 +114,9 @@ async def test_the_error_sample_of_the_arrow_page_runs(capsys: pytest.CaptureFix
 
 @pytest.mark.kafka_cluster(topics={"orders": 3})
 def test_the_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> None:
-    send, alone, _ = re.findall(r"```python\n(.*?)```", AUDIT, re.DOTALL)
+    send, alone, *_on_spark = re.findall(r"```python\n(.*?)```", AUDIT, re.DOTALL)
     (command,) = re.findall(r"^aioproducer (audit .*)$", AUDIT, re.MULTILINE)
+    (perf,) = re.findall(r"^aioproducer (perf .*)$", AUDIT, re.MULTILINE)
 
     def run(*arguments: str) -> str:
         arguments = tuple(
@@ -129,6 +130,7 @@ def test_the_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> N
     assert "Of 1,000 records expected: each is there once, in order" in run(
         "-m", "aioproducer", *command.split()
     )
+    assert "Is all of it there?" in run("-m", "aioproducer", *perf.replace("1000000", "1000").split())
     (promised,) = re.findall(r"^It prints `(.*)` and `(.*)`\.$", AUDIT, re.MULTILINE)
     assert run("-c", alone).splitlines() == list(promised)
 

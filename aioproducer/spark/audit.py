@@ -66,6 +66,23 @@ def audit(records: DataFrame, *, run: str | None = None, expect: int | None = No
     )
 
 
+def stamp(run: str, sequence: Column | str) -> Column:
+    """Return the headers by which an audit recognises a record, for the column `headers` of what is written.
+
+    *sequence* is 0, 1, 2, … over all rows of the run, and belongs to a row whatever Spark does: a column of the data.
+    `monotonically_increasing_id()` depends on how Spark cuts the rows into tasks, so a row that is written again
+    may have another one.
+    """
+    number = fn.col(sequence) if isinstance(sequence, str) else sequence
+    headers = {RUN_HEADER: fn.lit(run), SEQUENCE_HEADER: number.cast("bigint")}
+    return fn.array(
+        *(
+            fn.struct(fn.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+            for name, value in headers.items()
+        )
+    )
+
+
 def from_kafka(spark: SparkSession, bootstrap_servers: str, topic: str, run: str) -> DataFrame:
     """Return the records of *run* that a topic holds, for `audit`; needs Spark's own Kafka connector.
 

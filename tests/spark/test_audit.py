@@ -6,13 +6,21 @@ import json
 import re
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as fn
 
 from aioproducer.audit import Audit, AuditReport, stamp
 from aioproducer.cli.audit import audit_and_report
-from aioproducer.spark.audit import audit, from_json, from_kafka, from_parquet, of_run
+from aioproducer.spark.audit import (
+    audit,
+    from_json,
+    from_kafka,
+    from_parquet,
+    of_run,
+    stamp as stamp_column,
+)
 from tests.kafka.apache.broker import ApacheKafka
 from tests.spark.conftest import NewTopic, Save
 
@@ -81,20 +89,12 @@ def test_a_run_through_the_sink_is_read_back_from_kafka(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
     topic = new_topic(3)
-    headers = (
-        "array(named_struct('key', 'trace', 'value', cast('1f' as binary)),"
-        " named_struct('key', 'aioproducer-run', 'value', cast('{run}' as binary)),"
-        " named_struct('key', 'aioproducer-seq', 'value', cast(cast(id as string) as binary))) as headers"
-    )
-    stamped = (
-        "cast(id % 3 as int) as partition",
-        "cast(id as string) as key",
-        "'v' as value",
-        headers,
-    )
+    columns = ("id", "cast(id % 3 as int) as partition", "cast(id as string) as key", "'v' as value")
+    trace = fn.expr("array(named_struct('key', 'trace', 'value', cast('1f' as binary)))")
 
     def write(rows: DataFrame, run: str) -> None:
-        save(rows.coalesce(1).selectExpr(*(column.format(run=run) for column in stamped)), topic)
+        records = rows.coalesce(1).selectExpr(*columns)
+        save(records.withColumn("headers", fn.concat(trace, stamp_column(run, fn.col("id")))), topic)
 
     write(spark.range(2_000), "nightly-7")
     write(spark.range(500), "nightly-70")
@@ -132,15 +132,27 @@ async def test_the_command_line_and_spark_say_the_same_of_a_topic(
     assert json.loads(capsys.readouterr().out) == report.to_dict()
 
 
-def test_the_example_of_the_audit_page_runs(
-    spark: SparkSession, new_topic: NewTopic, kafka: ApacheKafka, capsys: pytest.CaptureFixture[str]
+def test_the_examples_of_the_audit_page_run(
+    spark: SparkSession,
+    save: Save,
+    new_topic: NewTopic,
+    kafka: ApacheKafka,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    topic = new_topic(2)
-    send, _, on_spark = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    for sample in (send, on_spark):
-        exec(sample.replace("localhost:9092", kafka.bootstrap_servers).replace('"orders"', f'"{topic}"'), {})
+    send, _, on_spark_stamp, on_spark = re.findall(
+        r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
+    sent, written = new_topic(2), new_topic(1)
+    exec(send.replace("localhost:9092", kafka.bootstrap_servers).replace('"orders"', f'"{sent}"'), {})
+    names: dict[str, Any] = {}
+    exec(on_spark_stamp, names)
+    save(names["records"].coalesce(1), written)
+    for topic in (sent, written):
+        exec(
+            on_spark.replace("localhost:9092", kafka.bootstrap_servers).replace('"orders"', f'"{topic}"'), {}
+        )
     told = "1,000 records of run nightly-7, 1,000 expected: each once, in order"
-    assert told in capsys.readouterr().out.splitlines()
+    assert capsys.readouterr().out.splitlines().count(told) == 2
 
 
 def test_an_export_is_audited_as_the_topic_is(spark: SparkSession, tmp_path: Path) -> None:
