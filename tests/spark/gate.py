@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import Column, functions as fn
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Gate:

@@ -10,12 +10,12 @@ class SparkLog:
     """The part of a log file that is written after this object was made."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._start = path.stat().st_size
 
     def text(self) -> str:
         """Return what has been written so far."""
-        with self._path.open("rb") as log:
+        with self.path.open("rb") as log:
             log.seek(self._start)
             return log.read().decode(errors="replace")
 

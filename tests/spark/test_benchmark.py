@@ -1,0 +1,44 @@
+"""The benchmark on Spark, with a handful of rows: that it runs and counts, not how fast anything is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.parent.rounds import Step
+from benchmarks.parent.topics import Topics
+from benchmarks.spark import jobs
+from benchmarks.spark.engine import Engine
+from benchmarks.spark.session import Asked, Session
+from benchmarks.spark.table import BATCH, SINKS, STREAM
+from tests.kafka.apache.broker import ApacheKafka
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def session(
+    spark: SparkSession, kafka: ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Session:
+    monkeypatch.setattr(jobs, "WARM_UP_BATCHES", 1)
+    return Session(Asked(rows=ROWS, rounds=1), Engine(spark), Topics(kafka.bootstrap_servers), tmp_path)
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_a_batch_tells_its_rate_and_what_it_took(session: Session, sink: str) -> None:
+    measured = session.run(Step(BATCH, sink, 0, 1.0))
+    assert measured.sent == ROWS
+    assert measured.figures["records_s"] > 0
+    assert measured.figures["python_us"] < measured.figures["cpu_us"]
+    assert measured.figures["python_us"] > 0 or sink == "kafka"
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_micro_batches_of_a_row_tell_how_long_they_take(session: Session, sink: str) -> None:
+    few = replace(STREAM, settings=replace(STREAM.settings, records=2))
+    measured = session.run(Step(few, sink, 0, 1.0))
+    assert measured.sent == 3
+    assert 0 < measured.figures["sink_ms"] < measured.figures["p50_ms"]

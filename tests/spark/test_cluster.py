@@ -1,0 +1,73 @@
+"""On a cluster of Spark's own kind: other processes than the driver's, and two of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aioproducer.audit import RUN_HEADER
+from examples.spark.stream import make_events
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import await_records, read_with_librdkafka
+from tests.spark.audited import audited
+from tests.spark.cluster import SETTINGS, standalone_cluster
+from tests.spark.gate import Gate
+from tests.spark.program import ROOT, driver
+
+EVENTS = 80_000
+JOB = ROOT / "tests/spark/cluster_job.py"
+GATED_BATCH = ROOT / "tests/spark/gated_batch.py"
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a cluster's master."""
+    with standalone_cluster(tmp_path_factory.mktemp("standalone") / "cluster") as url:
+        yield url
+
+
+@pytest.mark.timeout(300)  # seven JVMs on what may be two cores
+def test_a_batch_and_a_stream_run_on_both_executors_and_so_does_the_audit(
+    kafka: ApacheKafka, topic: str, master: str, tmp_path: Path
+) -> None:
+    events = tmp_path / "events"
+    make_events(events, files=2, events_per_file=EVENTS // 2)
+    given = (kafka.bootstrap_servers, topic, events, tmp_path / "checkpoint", EVENTS)
+    with driver(JOB, *given, directory=tmp_path / "driver", master=master, more=SETTINGS) as job:
+        job.wait(240)
+        told = job.log.wait_for('{"run": "stream"')
+
+    records = read_with_librdkafka(kafka.bootstrap_servers, topic)
+    reports = [audited(records, run, expect=EVENTS) for run in ("batch", "stream")]
+    for report in reports:
+        assert (report.lost, report.duplicated, report.unexpected) == (0, 0, 0), str(report)
+    assert reports[1].to_dict() == json.loads(told), (
+        "the audit on the cluster counts as the one in this process"
+    )
+    headers = [dict(each.headers) for each in records]
+    senders = {(each[RUN_HEADER], each["executor"]) for each in headers}
+    assert senders == {(run, executor) for run in (b"batch", b"stream") for executor in (b"0", b"1")}
+
+
+@pytest.mark.timeout(300)
+def test_a_speculative_attempt_writes_beside_the_first_and_nothing_is_lost(
+    kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
+) -> None:
+    given = (kafka.bootstrap_servers, topic, EVENTS, "speculated", gate.path, EVENTS // 2 - 5_000)
+    settings = SETTINGS | {"spark.speculation": "true", "spark.speculation.quantile": "0.5"}
+    with driver(GATED_BATCH, *given, directory=tmp_path / "driver", master=master, more=settings) as job:
+        gate.wait_until_reached(attempt=0)
+        gate.wait_until_reached(attempt=1)
+        await_records(
+            kafka.bootstrap_servers,
+            topic,
+            lambda records: audited(records, "speculated", EVENTS).duplicated > 0,
+        )
+        gate.open()
+        job.wait()
+    report = audited(read_with_librdkafka(kafka.bootstrap_servers, topic), "speculated", expect=EVENTS)
+    assert (report.lost, report.unexpected) == (0, 0), str(report)
+    assert 0 < report.duplicated <= EVENTS // 2, "of the first task's events, and no others"
