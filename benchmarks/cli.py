@@ -229,5 +229,7 @@ def report(results: Path, out: Path) -> None:
         loaded = Results.load(results)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
+    if others := set(loaded.rows) - set(ROWS):
+        raise click.ClickException(f"{results.name}: the pages have no place for {', '.join(sorted(others))}")
     for path in write(loaded, out):
         click.echo(path)

@@ -14,6 +14,10 @@ from aioproducer.errors import ConfigError
 
 PREFIX: Final = "kafka."
 
+BATCH_BYTES: Final = 256 * 1024
+"""Unless `kafka.batch.size` says otherwise. Rows come by the thousands, and wait for no batch to fill: so it costs nothing
+that batches may be larger than Kafka's default of 16 KiB, and each that is saved saves work, here and on the broker."""
+
 FOR_SPARK: Final = frozenset({"checkpointlocation", "includeheaders"})
 """What Spark itself, or its Kafka source, takes: it reaches a sink too, and means nothing to it."""
 
@@ -72,6 +76,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise ConfigError(
             "option 'kafka.bootstrap.servers' is missing; it names the brokers to start from, as host:port"
         )
+    if "batch_size" not in kafka:
+        kafka.setdefault("batch.size", str(BATCH_BYTES))
     producer = ProducerSettings(tuple(sorted(kafka.items())))
     producer.config()  # what is wrong with it is to be said on the driver
     return SinkOptions(topic, producer)

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks import cli
+from benchmarks.figures import Played, Results, Run
 from benchmarks.micro.baseline import Baseline
 from benchmarks.micro.clock import Timed
 from benchmarks.parent.session import Asked
 from benchmarks.settings import Work
+from benchmarks.spark import session
 from benchmarks.table import ROWS
 from tests.unit.benchmarks.samples import results
 
@@ -91,6 +94,36 @@ def test_a_file_that_is_no_results_is_refused(call: Call, tmp_path: Path) -> Non
     told = call("report", tmp_path / "out.json")
     assert told.exit_code == 1
     assert "out.json is not a file of results" in told.output
+
+
+def test_results_of_another_table_are_no_report(call: Call, tmp_path: Path) -> None:
+    few = results()
+    few.rows = {"micro-batch": few.rows["closed"]}
+    few.save(tmp_path / "spark.json")
+    told = call("report", tmp_path / "spark.json")
+    assert told.exit_code == 1
+    assert "spark.json: the pages have no place for micro-batch" in told.output
+
+
+@pytest.mark.parametrize(("failures", "exit_code"), [({}, 0), ({"kafka": ["it broke"]}, 1)])
+def test_on_spark_what_is_measured_is_shown_and_kept(
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    failures: dict[str, list[str]],
+    exit_code: int,
+) -> None:
+    def play(asked: session.Asked, servers: str, follow: object) -> dict[str, Played]:
+        assert (asked.rows, asked.rounds, servers) == (5, 2, "a:9092")
+        runs: list[Run | None] = [Run(sent=5, figures={"records_s": 123_456.0})]
+        return {"batch": Played(runs={"aioproducer": runs}, failures=failures)}
+
+    monkeypatch.setattr(cli, "broker", lambda _: nullcontext("a:9092"))
+    monkeypatch.setattr(session, "play", play)
+    told = call("spark", "--rows", 5, "--rounds", 2, "--json", tmp_path / "out.json")
+    assert told.exit_code == exit_code
+    assert "123,456" in told.output
+    assert Results.load(tmp_path / "out.json").options == {"rows": 5, "rounds": 2}
 
 
 @pytest.mark.parametrize(("before", "exit_code"), [(1.0, 0), (0.5, 1)])

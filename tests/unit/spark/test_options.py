@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.options import SinkOptions, sink_options
+from aioproducer.spark.options import BATCH_BYTES, SinkOptions, sink_options
 
 SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
 
@@ -26,6 +26,12 @@ def test_names_may_be_in_any_case_and_in_our_spelling() -> None:
     options = sink_options({"Kafka.Bootstrap_Servers": "a:9092", "KAFKA.LINGER_MS": "7", "Topic": "orders"})
     assert options.topic == "orders"
     assert options.producer.config().linger_ms == 7
+
+
+def test_batches_are_larger_than_kafkas_default_unless_an_option_says_otherwise() -> None:
+    assert sink_options(SERVERS).producer.config().batch_size == BATCH_BYTES
+    for name in ("kafka.batch.size", "KAFKA.batch_size"):
+        assert sink_options({**SERVERS, name: "1000"}).producer.config().batch_size == 1_000
 
 
 def test_without_the_topic_option_a_column_has_to_tell() -> None:

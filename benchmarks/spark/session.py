@@ -1,0 +1,99 @@
+"""A session on Spark: one broker, one Spark, each sink in turns."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from benchmarks.figures import Played, Results, Run
+from benchmarks.machine import machine
+from benchmarks.parent import rounds
+from benchmarks.parent.rounds import Step
+from benchmarks.parent.topics import Topics
+from benchmarks.settings import PARTITIONS
+from benchmarks.spark import jobs
+from benchmarks.spark.engine import Engine
+from benchmarks.spark.table import BATCH, SINKS, TABLE
+from tests.kafka.apache.jars import VERSION
+from tests.spark.jars import VERSION as CONNECTOR
+
+REASON_LENGTH: Final = 300
+"""Of Java's reasons, which go on for pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for on the command line."""
+
+    rows: int
+    """Of the DataFrame."""
+    rounds: int
+
+    def steps(self) -> list[Step]:
+        """Return every run in order: in a round more than is asked for, as the first one only warms up."""
+        return rounds.plan(TABLE.values(), SINKS, self.rounds + 1, seconds=1)
+
+
+def play(asked: Asked, servers: str, follow: Callable[[Step, str], None]) -> dict[str, Played]:
+    """Start Spark, take all steps, and return what came of them, without the first round."""
+    with TemporaryDirectory() as directory, Engine.running(Path(directory)) as engine:
+        session = Session(asked, engine, Topics(servers), Path(directory))
+        rows = rounds.play(asked.steps(), session.run, follow)
+    for played in rows.values():
+        for runs in played.runs.values():
+            del runs[0]
+    return rows
+
+
+class Session:
+    """Runs jobs, each into a topic of its own."""
+
+    def __init__(self, asked: Asked, engine: Engine, topics: Topics, directory: Path) -> None:
+        self._engine = engine
+        self._topics = topics
+        self._directory = directory
+        self._rows = jobs.cached_rows(engine.spark, asked.rows, BATCH.settings)
+        self._numbers = count(1)
+
+    def run(self, step: Step) -> Run:
+        """Take a step, and return what came of it.
+
+        Raises: RuntimeError: the job failed, or the topic does not hold its rows.
+        """
+        name = f"{next(self._numbers)}-{step.client}"
+        with self._topics.fresh(name, PARTITIONS) as topic:
+            target = jobs.Target(step.client, self._topics.servers, topic)
+            try:
+                if step.row is BATCH:
+                    measured = jobs.batch(self._engine, self._rows, target)
+                else:
+                    directory = self._directory / name
+                    measured = jobs.micro_batches(
+                        self._engine.spark, step.row.settings.records, target, directory
+                    )
+            except (Py4JError, PySparkException) as error:
+                raise RuntimeError(" ".join(str(error).split())[:REASON_LENGTH]) from error
+            self._topics.check(topic, PARTITIONS, measured.sent)
+        return measured
+
+
+def empty_results(asked: Asked) -> Results:
+    """Return results with nothing in them but what they are of."""
+    return Results(
+        made=datetime.now(UTC).date().isoformat(),
+        machine=machine(),
+        versions={platform.python_implementation(): platform.python_version()}
+        | {name: version(name) for name in ("aioproducer", "pyarrow", "pyspark")}
+        | {"Spark's Kafka connector": CONNECTOR, "Apache Kafka": VERSION},
+        options=asdict(asked),
+    )

@@ -1,0 +1,59 @@
+"""What is seen on a terminal of a session on Spark: what was measured, and what there was to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.figures import Played, Results
+from benchmarks.show import STYLES, TARGET_HEADINGS, amount, times, verdict_text
+from benchmarks.spark.table import COLUMNS, SPARKS, TABLE
+from benchmarks.summary import judge, spread_of, wanted
+from benchmarks.table import FIGURES
+
+
+def show_results(results: Results, console: Console) -> None:
+    """Print everything."""
+    facts = ", ".join([*results.machine.values(), *(f"{name} {v}" for name, v in results.versions.items())])
+    console.print(Text(facts, style="dim"))
+    console.print(measured_table(results.rows))
+    console.print(target_table(results.rows))
+    for failure in results.failures:
+        console.print(Text(f"failed: {failure}", style="bold red"))
+
+
+def measured_table(rows: Mapping[str, Played]) -> Table:
+    """Return what was measured, sink by sink: medians over the rounds."""
+    table = _table("work", "format")
+    for heading in COLUMNS.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, played in rows.items():
+        for place, sink in enumerate(TABLE[name].clients):
+            cells = [amount(spread_of(played, sink, figure)) for figure in COLUMNS]
+            table.add_row("" if place else TABLE[name].title, sink, *cells)
+    return table
+
+
+def target_table(rows: Mapping[str, Played]) -> Table:
+    """Return what there was to reach, next to Spark's own sink, and whether it was."""
+    table = _table(*TARGET_HEADINGS)
+    for name, played in rows.items():
+        for judged in judge(TABLE[name], played):
+            target = judged.target
+            table.add_row(
+                name,
+                f'{FIGURES[target.figure].title} next to format("{SPARKS}")',
+                "" if judged.value is None else times(judged.value, "×"),
+                wanted(target, target.must),
+                wanted(target, target.goal),
+                Text(verdict_text(judged), style=STYLES[judged.verdict]),
+            )
+    return table
+
+
+def _table(*headings: str) -> Table:
+    return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
