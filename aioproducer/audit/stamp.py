@@ -15,7 +15,18 @@ MAX_DIGITS: Final = 18
 
 
 def stamp(run: str, sequence: int) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
-    """Return the headers of a record: a run numbers its records 0, 1, 2, … in the order in which it sends them."""
+    """Return the headers of a record: a run numbers its records 0, 1, 2, … in the order in which it sends them.
+
+    Raises: TypeError, ValueError: the run's id is empty, or the sequence below 0 or of more than 18 digits.
+    """
+    if type(run) is not str or type(sequence) is not int:
+        raise TypeError(
+            f"run must be str and sequence int, not {type(run).__name__}, {type(sequence).__name__}"
+        )
+    if not run or not 0 <= sequence < 10**MAX_DIGITS:
+        raise ValueError(
+            f"a run has a name and sequences from 0 up to {MAX_DIGITS} digits, not {run!r}, {sequence}"
+        )
     return (RUN_HEADER, run.encode()), (SEQUENCE_HEADER, b"%d" % sequence)
 
 

@@ -76,11 +76,13 @@ def _cell(part: PartitionAudit, flaw: str) -> Text:
 
 
 def _verdict(report: AuditReport) -> Text:
+    if not report.records and not report.expected_was_told:
+        return Text("FAILED, nothing of this run was found: is --run right?", "bold red")
     whose = f"Of {report.expected:,} records expected: "
     if report.ok:
         return Text.assemble(whose, ("each is there once, in order", "bold green"))
     flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in report.flaws.items())
-    return Text.assemble(whose, (f"FAILED, {flaws or 'nothing was found'}", "bold red"))
+    return Text.assemble(whose, (f"FAILED, {flaws}", "bold red"))
 
 
 def _notes(report: AuditReport) -> Text:

@@ -17,6 +17,7 @@ from aioproducer.errors import (
     OffsetNotAvailable,
     ProducerError,
     ProtocolError,
+    UnknownTopicOrPartition,
     broker_error,
 )
 from aioproducer.net.connection import Connection
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 PATIENCE_S: Final = 30.0
 """How long something is tried again that may succeed later, such as asking a leader that is being elected."""
+UNKNOWN_TOPIC_S: Final = 2.0
+"""A topic may have been made a moment ago, and not be known to every broker; a misspelt one is not to be waited for."""
 BACKOFF: Final = Backoff(initial_s=0.05, max_s=1.0)
 FETCH_BYTES: Final = 1024 * 1024
 FETCH_WAIT_MS: Final = 500
@@ -78,7 +81,7 @@ class Client:
 
     async def read(self, topic: str) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
         """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset."""
-        for partition in sorted(await self._patiently(partial(self._leaders_of, topic))):
+        for partition in sorted(await self._patiently(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
             offset = await self._patiently(partial(self._offset, topic, partition, EARLIEST))
             end = await self._patiently(partial(self._offset, topic, partition, LATEST))
             while offset < end:
@@ -98,15 +101,16 @@ class Client:
                 )
                 offset = next_offset
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]], unknown_topic_s: float = PATIENCE_S) -> T:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE_S
+        began = loop.time()
         for count in itertools.count():
             try:
                 return await attempt()
             except ProducerError as error:
                 delay_s = BACKOFF.delay_s(count)
-                if not error.retriable or loop.time() + delay_s > deadline:
+                patience_s = unknown_topic_s if isinstance(error, UnknownTopicOrPartition) else PATIENCE_S
+                if not error.retriable or loop.time() + delay_s > began + patience_s:
                     raise
             self._leaders.clear()
             await asyncio.sleep(delay_s)
@@ -155,7 +159,7 @@ class Client:
             told = await self._metadata(topic)
             addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
             info = _only(told.topics)
-            _check(info.error_code, f"topic {topic}")
+            _check(info.error_code, f"topic {topic}", _NO_TOPIC.get(info.error_code))
             if not all(part.leader_id in addresses for part in info.partitions):
                 raise LeaderNotAvailable(f"topic {topic} has partitions without a leader")
             self._leaders[topic] = {
@@ -193,6 +197,9 @@ class Client:
         if not told.records:
             raise OffsetNotAvailable(f"{what}: the leader shows nothing yet")
         return told.records
+
+
+_NO_TOPIC: Final = {UnknownTopicOrPartition.code: "there is no such topic"}
 
 
 def _only(items: Sequence[T]) -> T:

@@ -9,10 +9,16 @@ from typing import Any
 
 import click
 
-from aioproducer.errors import ProducerError
+from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__
 
 PORTS = range(65_536)
+
+
+class WrongOption(click.ClickException):
+    """What we find wrong with a command line; click's own errors end with the same code."""
+
+    exit_code = 2
 
 
 class Program(click.Group):
@@ -23,7 +29,8 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except ProducerError as error:
-            raise click.ClickException(f"{type(error).__name__}: {error}") from error
+            shown = WrongOption if isinstance(error, ConfigError) else click.ClickException
+            raise shown(f"{type(error).__name__}: {error}") from error
 
 
 def _new_topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
@@ -44,8 +51,26 @@ def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
         name, equals, value = each.partition("=")
         if not equals:
             raise click.BadParameter(f"{each!r} should be like linger.ms=0", ctx, param)
+        if name.strip().replace("_", ".") == "bootstrap.servers":
+            raise click.BadParameter("--bootstrap-servers says so already", ctx, param)
         settings[name.strip()] = value.strip()
     return settings
+
+
+def _topic(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Refuse what no topic can be called, which brokers would only say they do not know."""
+    from aioproducer.intake.checks import check_topic
+
+    try:
+        return check_topic(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _run_id(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise click.BadParameter("a run's id is not empty", ctx, param)
+    return value
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -120,8 +145,16 @@ def config(file: Path | None) -> None:
 
 @program.command(short_help="Find what was lost, duplicated or out of order.")
 @click.option("--bootstrap-servers", metavar="HOST:PORT", required=True, help="The Kafka cluster.")
-@click.option("--topic", metavar="NAME", required=True, help="Read it from the beginning to its present end.")
-@click.option("--run", metavar="ID", required=True, help="Of which run: the header aioproducer-run.")
+@click.option(
+    "--topic",
+    metavar="NAME",
+    required=True,
+    callback=_topic,
+    help="Read it from the beginning to its present end.",
+)
+@click.option(
+    "--run", metavar="ID", required=True, callback=_run_id, help="Of which run: the header aioproducer-run."
+)
 @click.option("--expect", type=click.IntRange(min=0), help="How many records the run sent.")
 @click.option("--json", "as_json", is_flag=True, help="For programs to read.")
 def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
@@ -137,7 +170,7 @@ def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_j
 
 @program.command(short_help="Send many records, and tell how fast they were acknowledged.")
 @click.option("--bootstrap-servers", metavar="HOST:PORT", required=True, help="The Kafka cluster.")
-@click.option("--topic", metavar="NAME", required=True, help="Where to.")
+@click.option("--topic", metavar="NAME", required=True, callback=_topic, help="Where to.")
 @click.option("--records", type=click.IntRange(1, 10**9), default=1_000_000, show_default=True)
 @click.option("--value-bytes", type=click.IntRange(0, 100_000_000), default=100, show_default=True)
 @click.option(
@@ -155,7 +188,10 @@ def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_j
     help="Of the producer, such as compression.type=zstd; may be repeated. `aioproducer config` lists them.",
 )
 @click.option(
-    "--run", metavar="ID", help="In the header aioproducer-run of each record.  [default: a new one]"
+    "--run",
+    metavar="ID",
+    callback=_run_id,
+    help="In the header aioproducer-run of each record; one that the topic has not seen.  [default: a new one]",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs to read.")
 def perf(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
+from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -24,6 +27,10 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
     Raises: ProducerError if nothing could be sent.
     """
     console = Console(highlight=False, stderr=as_json)
+    task = asyncio.current_task()
+    if task is not None:
+        with suppress(NotImplementedError):  # where there is no such signal
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C does
     outcome = await run(plan, lambda window: _show_window(console, plan, window))
     if as_json:
         click.echo(json.dumps(to_dict(outcome), indent=2))
@@ -57,21 +64,36 @@ def _figures(plan: Plan, seconds: float, latencies: Latencies) -> dict[str, Any]
         "seconds": seconds,
         "records_per_second": per_second,
         "mib_per_second": per_second * plan.value_bytes / MIB,
-        "latency_ms": {
-            "mean": latencies.mean_s * 1000,
-            **{name: latencies.percentile_s(share) * 1000 for name, share in PERCENTILES.items()},
-            "max": latencies.longest_s * 1000,
-        },
+        "latency_ms": _latency_ms(latencies),
     }
+
+
+def _latency_ms(latencies: Latencies) -> dict[str, float | None]:
+    if not latencies.count:
+        return dict.fromkeys(("mean", *PERCENTILES, "max"))
+    return {
+        "mean": latencies.mean_s * 1000,
+        **{name: latencies.percentile_s(share) * 1000 for name, share in PERCENTILES.items()},
+        "max": latencies.longest_s * 1000,
+    }
+
+
+def _ms(latency_ms: float | None) -> str:
+    return "-" if latency_ms is None else f"{latency_ms:,.1f} ms"
+
+
+def _done(plan: Plan) -> str:
+    """Return what has become of a record that did not fail: with acks=0 nobody acknowledges it."""
+    return "written, acks=0" if plan.config.acks == 0 else "acknowledged"
 
 
 def _show_window(console: Console, plan: Plan, window: Window) -> None:
     figures = _figures(plan, window.seconds, window.latencies)
     latency_ms = figures["latency_ms"]
     console.print(
-        f"{window.began_s + window.seconds:6.1f} s: {window.latencies.count:,} records acknowledged,"
+        f"{window.began_s + window.seconds:6.1f} s: {window.latencies.count:,} records {_done(plan)},"
         f" {figures['records_per_second']:,.0f} records/s, {figures['mib_per_second']:,.1f} MiB/s,"
-        f" p50 {latency_ms['p50']:,.1f} ms, p99 {latency_ms['p99']:,.1f} ms",
+        f" p50 {_ms(latency_ms['p50'])}, p99 {_ms(latency_ms['p99'])}",
         soft_wrap=True,
     )
 
@@ -82,12 +104,12 @@ def _table(outcome: Outcome) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("")
     table.add_column(f"{plan.value_bytes:,} bytes each", justify="right")
-    table.add_row("records acknowledged", f"{outcome.acknowledged:,}")
+    table.add_row(f"records {_done(plan)}", f"{outcome.acknowledged:,}")
     table.add_row("seconds", f"{outcome.seconds:,.2f}")
     table.add_row("records/s", Text(f"{figures['records_per_second']:,.0f}", style="bold green"))
     table.add_row("MiB/s", f"{figures['mib_per_second']:,.1f}")
     for name, latency_ms in figures["latency_ms"].items():
-        table.add_row(f"latency {name}", f"{latency_ms:,.1f} ms")
+        table.add_row(f"latency {name}", _ms(latency_ms))
     return table
 
 
@@ -99,8 +121,10 @@ def _verdict(outcome: Outcome) -> Text:
         verdict.append(
             f"Interrupted: {outcome.sent:,} of {plan.records:,} records were handed over.\n", "bold"
         )
-    servers = ",".join(plan.config.bootstrap_servers)
-    return verdict.append(
-        f"Is all of it there? aioproducer audit --bootstrap-servers {servers} --topic {plan.topic}"
-        f" --run {plan.run} --expect {outcome.sent}"
-    )
+    if outcome.acknowledged:
+        servers = ",".join(plan.config.bootstrap_servers)
+        verdict.append(
+            f"Is all of it there? aioproducer audit --bootstrap-servers {servers} --topic {plan.topic}"
+            f" --run {plan.run} --expect {outcome.sent}"
+        )
+    return verdict

@@ -21,6 +21,9 @@ from aioproducer.producer import Producer
 from aioproducer.types import RecordMetadata
 
 DIFFERENT_VALUES: Final = 1_000
+VALUES_BYTES: Final = 16 * 1024 * 1024
+"""Of all different values: where they are large, there are fewer."""
+_LETTERS: Final = bytes(ord("A") + byte % 26 for byte in range(256))
 RECORDS_A_TURN: Final = 100
 """After so many the event loop gets a turn: `enqueue` does not wait while there is memory."""
 WINDOW_S: Final = 5.0
@@ -88,13 +91,13 @@ async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
 
     Raises: ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
     """
-    outcome = Outcome(plan)
+    outcome, different = Outcome(plan), values_of(plan)
     async with Producer.from_config(plan.config) as producer:
         _ = await producer.partitions_for(plan.topic)  # no record's latency is to have that in it
         meter = _Meter(outcome, on_window)
         async with meter.running():
             try:
-                await _send(producer, plan, meter)
+                await _send(producer, plan, different, meter)
                 await producer.flush()
             except asyncio.CancelledError:
                 task = asyncio.current_task()
@@ -104,8 +107,8 @@ async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
     return outcome
 
 
-async def _send(producer: Producer, plan: Plan, meter: _Meter) -> None:
-    values = cycle(_values(plan.value_bytes))
+async def _send(producer: Producer, plan: Plan, different: Sequence[bytes], meter: _Meter) -> None:
+    values = cycle(different)
     now = asyncio.get_running_loop().time
     began = now()
     for number in range(plan.records):
@@ -123,11 +126,12 @@ async def _send(producer: Producer, plan: Plan, meter: _Meter) -> None:
         meter.outcome.sent = number + 1
 
 
-def _values(size: int) -> Sequence[bytes]:
+def values_of(plan: Plan) -> Sequence[bytes]:
     """Return values that compress as badly as random letters do, the same ones in every run."""
+    affordable = VALUES_BYTES // max(1, plan.value_bytes)
+    count = max(1, min(plan.records, DIFFERENT_VALUES, affordable))
     chance = random.Random(1)
-    letters = bytes(range(ord("A"), ord("Z") + 1))
-    return [bytes(chance.choices(letters, k=size)) for _ in range(DIFFERENT_VALUES)]
+    return [chance.randbytes(plan.value_bytes).translate(_LETTERS) for _ in range(count)]
 
 
 class _Meter:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aioproducer.audit import RUN_HEADER, SEQUENCE_HEADER, belongs_to, sequence_of, stamp
@@ -55,3 +57,15 @@ def test_of_headers_of_one_name_the_first_counts() -> None:
     assert belongs_to("a", headers)
     assert not belongs_to("b", headers)
     assert sequence_of(headers) == 1
+
+
+@pytest.mark.parametrize(("run", "sequence"), [("", 0), ("r", -1), ("r", 10**18)])
+def test_what_no_audit_could_use_is_refused(run: str, sequence: int) -> None:
+    with pytest.raises(ValueError, match="a run has a name and sequences from 0 up to 18 digits"):
+        stamp(run, sequence)
+
+
+@pytest.mark.parametrize(("run", "sequence"), [(1, 1), ("r", "1"), ("r", 1.0), (b"r", 1)])
+def test_another_type_is_a_type_error(run: Any, sequence: Any) -> None:
+    with pytest.raises(TypeError, match="run must be str and sequence int, not "):
+        stamp(run, sequence)

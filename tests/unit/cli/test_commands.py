@@ -30,9 +30,9 @@ def test_help_names_every_command() -> None:
     ]
 
 
-def test_an_error_of_ours_is_one_line_and_exit_code_1() -> None:
+def test_an_error_of_ours_is_one_line_and_exit_code_2_if_an_option_is_wrong() -> None:
     done = call("demo", "--compression", "zip")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     [line] = done.output.splitlines()
     assert line.startswith("Error: ConfigError: compression.type = 'zip'")
 
@@ -116,7 +116,7 @@ def test_config_lists_options_or_shows_a_file(tmp_path: Path) -> None:
     path = tmp_path / "producer.properties"
     path.write_text("bootstrap.servers=a:9092\nliger.ms=20\n")
     done = call("config", str(path))
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.output == "Error: ConfigError: unknown option 'liger.ms'; did you mean 'linger.ms'?\n"
     path.write_text("bootstrap.servers=a:9092\nlinger.ms=20\n")
     assert call("config", str(path)).exit_code == 0
@@ -146,6 +146,8 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
         done = call("audit", *needed[:at], *needed[at + 2 :])
         assert (done.exit_code, f"Missing option '{missing}'" in done.output) == (2, True)
     assert call("audit", *needed, "--expect", "-1").exit_code == 2
+    assert call("audit", *needed, "--run", "").exit_code == 2
+    assert call("audit", *needed, "--topic", "").exit_code == 2
     assert len(audits) == 2
 
 
@@ -177,11 +179,14 @@ def test_perf_hands_its_options_over_and_tells_by_its_exit_code(
     [
         (["-o", "linger"], "'linger' should be like linger.ms=0"),
         (["-o", "liger.ms=1"], "unknown option 'liger.ms'; did you mean 'linger.ms'?"),
+        (["-o", "bootstrap_servers=b:1"], "--bootstrap-servers says so already"),
+        (["--run", ""], "a run's id is not empty"),
+        (["--topic", "or ders"], "topic 'or ders' is not a legal name"),
         (["--rate", "0"], "0.0 is not in the range"),
         (["--records", "0"], "0 is not in the range"),
     ],
 )
 def test_perf_refuses_what_makes_no_sense(arguments: list[str], complaint: str) -> None:
     done = call("perf", "--bootstrap-servers", "a:1", "--topic", "orders", *arguments)
-    assert done.exit_code != 0
+    assert done.exit_code == 2
     assert complaint in done.output

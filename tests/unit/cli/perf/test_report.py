@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
+import signal
+from dataclasses import replace
 
 import pytest
 
@@ -49,7 +53,30 @@ async def test_failures_are_told_and_are_a_failure(capsys: pytest.CaptureFixture
     async with Cluster(topics={"orders": 1}) as cluster:
         cluster.on("produce", times=None).answer(InvalidRecord)
         assert not await run_and_report(plan_of(cluster.bootstrap_servers), as_json=False)
-    assert "300 failed: InvalidRecord: " in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "300 failed: InvalidRecord: " in told
+    assert re.search(r"^latency p99.9 +-$", told, flags=re.MULTILINE)
+    assert "audit" not in told
+
+
+async def test_without_acks_nothing_is_called_acknowledged(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, acks=0, enable_idempotence=False)
+        assert await run_and_report(replace(plan_of(), config=config), as_json=False)
+    told = capsys.readouterr().out
+    assert "records written, acks=0" in told
+    assert "acknowledged" not in told
+
+
+async def test_sigterm_ends_it_as_ctrl_c_does(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        running = asyncio.create_task(
+            run_and_report(plan_of(cluster.bootstrap_servers, records=10**9), as_json=False)
+        )
+        await cluster.wait_for_records("orders", 0, 500)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not await running
+    assert re.search(r"^Interrupted: [\d,]+ of 1,000,000,000 records", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_rates_are_of_the_time_that_the_records_took() -> None:

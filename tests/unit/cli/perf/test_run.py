@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aioproducer.audit import Audit, AuditReport, sequence_of
-from aioproducer.cli.perf.run import Outcome, Plan, Window, run
+from aioproducer.cli.perf.run import VALUES_BYTES, Outcome, Plan, Window, run, values_of
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, InvalidRecord
 from aioproducer.testing import Cluster, in_virtual_time
@@ -124,15 +124,26 @@ async def test_without_a_cluster_nothing_is_sent() -> None:
         await run(plan, ignore)
 
 
+def sized(*, records: int, value_bytes: int) -> Plan:
+    config = ProducerConfig(bootstrap_servers="a:1")
+    return Plan(config=config, topic="t", run="r", records=records, value_bytes=value_bytes, rate=None)
+
+
+@pytest.mark.parametrize(
+    ("records", "value_bytes", "count"),
+    [(10**6, 100, 1_000), (3, 100, 3), (10**6, VALUES_BYTES // 4, 4), (5, 2 * VALUES_BYTES, 1), (5, 0, 5)],
+)
+def test_there_are_as_many_different_values_as_memory_is_worth(
+    records: int, value_bytes: int, count: int
+) -> None:
+    values = values_of(sized(records=records, value_bytes=value_bytes))
+    assert [len(value) for value in values] == [value_bytes] * count
+    assert len(set(values)) == (count if value_bytes else 1)
+    assert values[0].isalpha() or not value_bytes
+
+
 def test_what_is_acknowledged_and_what_failed_add_up() -> None:
-    plan = Plan(
-        config=ProducerConfig(bootstrap_servers="a:1"),
-        topic="t",
-        run="r",
-        records=3,
-        value_bytes=1,
-        rate=None,
-    )
+    plan = sized(records=3, value_bytes=1)
     outcome = Outcome(plan, sent=3)
     outcome.latencies.add(0.1)
     outcome.failures.update(["A: one", "A: one"])
