@@ -92,7 +92,7 @@ bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (
 bench-quick: $(VENV)/.dev  ## the rows that matter most, some two minutes; options: make bench-quick BENCH='--clients …'
 	@$(BIN)/python -m benchmarks quick $(if $(JSON),--json $(JSON)) $(BENCH)
 
-bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, on a real Spark (some two minutes)
+bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, on a real Spark (some four minutes)
 	@$(BIN)/python -m benchmarks spark $(if $(JSON),--json $(JSON)) $(BENCH)
 
 bench-check: $(VENV)/.dev  ## which units of work have become slower than the committed baseline

@@ -163,7 +163,7 @@ def _measure(asked: Asked, json_path: Path | None) -> None:
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="Our sink and Spark's own, on Spark (some two minutes).")
+@program.command(short_help="Our sink and Spark's own, on Spark (some four minutes).")
 @click.option(
     "--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Of the DataFrame."
 )

@@ -159,7 +159,9 @@ class Client:
             told = await self._metadata(topic)
             addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
             info = _only(told.topics)
-            _check(info.error_code, f"topic {topic}", _NO_TOPIC.get(info.error_code))
+            if info.error_code == UnknownTopicOrPartition.code:
+                raise UnknownTopicOrPartition(f"there is no topic {topic}: is the name right?")
+            _check(info.error_code, f"topic {topic}")
             if not all(part.leader_id in addresses for part in info.partitions):
                 raise LeaderNotAvailable(f"topic {topic} has partitions without a leader")
             self._leaders[topic] = {
@@ -197,9 +199,6 @@ class Client:
         if not told.records:
             raise OffsetNotAvailable(f"{what}: the leader shows nothing yet")
         return told.records
-
-
-_NO_TOPIC: Final = {UnknownTopicOrPartition.code: "there is no such topic"}
 
 
 def _only(items: Sequence[T]) -> T:

@@ -77,7 +77,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             "option 'kafka.bootstrap.servers' is missing; it names the brokers to start from, as host:port"
         )
     if "batch_size" not in kafka:
-        kafka.setdefault("batch.size", str(BATCH_BYTES))
+        kafka.setdefault("batch.size", _batch_bytes(kafka))
     producer = ProducerSettings(tuple(sorted(kafka.items())))
     producer.config()  # what is wrong with it is to be said on the driver
     return SinkOptions(topic, producer)
@@ -88,6 +88,12 @@ def _accepted(name: str) -> str:
     if dotted in REFUSED:
         raise ConfigError(f"Kafka option '{dotted}' is not supported {REFUSED[dotted]}.")
     return name
+
+
+def _batch_bytes(kafka: Mapping[str, str]) -> str:
+    """Return how large batches may become where nobody has said so: no larger than requests may."""
+    largest = kafka.get("max.request.size", kafka.get("max_request_size", ""))
+    return str(min(BATCH_BYTES, int(largest)) if largest.isdecimal() else BATCH_BYTES)
 
 
 def _unknown(name: str) -> str:

@@ -74,11 +74,6 @@ class Outcome:
         return self.latencies.count
 
     @property
-    def failed(self) -> int:
-        """How many are not, or may not be."""
-        return self.failures.total()
-
-    @property
     def complete(self) -> bool:
         """Whether all that was planned was acknowledged."""
         return self.acknowledged == self.plan.records

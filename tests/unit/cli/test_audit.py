@@ -92,5 +92,5 @@ async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -
 async def test_a_topic_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "UNKNOWN_TOPIC_S", 0)
     async with Cluster() as cluster:
-        with pytest.raises(UnknownTopicOrPartition, match="topic orders: there is no such topic"):
+        with pytest.raises(UnknownTopicOrPartition, match="there is no topic orders: is the name right"):
             await audited(cluster)

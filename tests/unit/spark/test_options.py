@@ -34,6 +34,14 @@ def test_batches_are_larger_than_kafkas_default_unless_an_option_says_otherwise(
         assert sink_options({**SERVERS, name: "1000"}).producer.config().batch_size == 1_000
 
 
+@pytest.mark.parametrize("name", ["kafka.max.request.size", "kafka.max_request_size"])
+def test_batches_are_no_larger_than_requests_may_be(name: str) -> None:
+    for largest, expected in ((100_000, 100_000), (10_000_000, BATCH_BYTES)):
+        assert sink_options({**SERVERS, name: str(largest)}).producer.config().batch_size == expected
+    with pytest.raises(ConfigError, match=r"max[._]request[._]size"):
+        sink_options({**SERVERS, name: "large"})
+
+
 def test_without_the_topic_option_a_column_has_to_tell() -> None:
     assert sink_options(SERVERS).topic is None
 
