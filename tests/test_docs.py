@@ -264,6 +264,7 @@ def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[Bro
         idempotent=True,
         oldest=True,
         uncertain=False,
+        torn=False,
         last_attempt=False,
     )
     retried, persisted, _, _ = ERRORS[kind]

@@ -50,6 +50,7 @@ class Batch:
         "stamped_before",
         "state",
         "successors",
+        "torn",
         "unanswered",
         "uncertain",
         "waiters",
@@ -99,6 +100,8 @@ class Batch:
         """Whether it was handed to a socket and its answer is still to come."""
         self.uncertain = False
         """Whether an attempt may have reached the log. Sticky: a later refusal says nothing of an earlier attempt."""
+        self.torn = False
+        """Whether it is a part of a batch that may be in the log whole: there the leader does not recognise it."""
         self.gaps_told = 0
         """How often in a row the broker has missed one before it, which may indeed not be in the log."""
         self.last_error: ProducerError | None = None

@@ -184,7 +184,7 @@ class PartitionQueue:
             self.sequences.break_off(batch.order, absent=True)
             batch.move(BatchState.SEALED)
             batch.stamp = None
-            batch.uncertain = False
+            batch.uncertain = batch.torn = False
             self.put_back(batch)
 
     def remove(self, batch: Batch) -> None:

@@ -109,10 +109,12 @@ class Settler:
         """Send *batch*, refused for its size, again in two halves that share out its own sequences.
 
         A leader that does not recognise the identity would take the second half also without the first:
-        then the second one gets its sequence when the first has its answer, as any batch would.
+        then the second one gets its sequence when the first has its answer, as any batch would. Unless the
+        batch may be in the log: only under the same sequences does a leader that has it refuse the halves.
         """
         queue, stamp, half = batch.queue, batch.stamp, self._halfway(batch)
-        if stamp is not None and not queue.sequences.recognised and queue.is_alone(batch):
+        surely_absent = not batch.uncertain
+        if stamp is not None and surely_absent and not queue.sequences.recognised and queue.is_alone(batch):
             queue.sequences.take_back(stamp)
             stamp, state, put = None, BatchState.SEALED, queue.put_back
         else:
@@ -125,6 +127,7 @@ class Settler:
         for part, offset in zip(parts, (0, half), strict=True):
             part.stamp = stamp.after(offset) if stamp is not None else None
             part.stamped_before = batch.stamped_before
+            part.torn = batch.uncertain and stamp is not None
             put(part)
         if queue.sequences.broken:
             queue.void_sequences()

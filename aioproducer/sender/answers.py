@@ -112,6 +112,7 @@ class AnswerHandler:
             idempotent=batch.stamp is not None,
             oldest=batch.queue.oldest_unsettled is batch,
             uncertain=batch.uncertain,
+            torn=batch.torn,
             last_attempt=self._may_not_retry(batch),
         )
         if not kind.definitely_refused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aioproducer.errors import (
     BrokerError,
@@ -14,6 +14,11 @@ from aioproducer.errors import (
     MessageTooLarge,
     OutOfOrderSequenceNumber,
     UnknownProducerId,
+)
+
+PROBABLY_IN_THE_LOG: Final = (
+    "an earlier attempt, of which we heard nothing, has put the batch into the log, it seems: it had to be"
+    " sent again in parts, since it is too large by now, and the broker takes no part of it"
 )
 
 
@@ -67,6 +72,8 @@ class Standing(NamedTuple):
     """Nothing before it in its partition waits for an answer or a retry."""
     uncertain: bool
     """An earlier attempt may be in the log."""
+    torn: bool
+    """A part of a batch that may be in the log whole."""
     last_attempt: bool
     """`retries` is used up."""
 
@@ -74,18 +81,21 @@ class Standing(NamedTuple):
 def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, str]) -> Verdict:
     """Return what to do with a batch that the broker answered with *error*.
 
-    A batch of uncertain fate is neither restamped nor taken apart if it has a sequence: only under that, and
-    whole, can the broker recognise it as one that it has (KIP-98).
+    A batch of uncertain fate keeps the sequences it has: only under these can the broker recognise it as one
+    that it has (KIP-98). So none of its records is taken out. It may be split, since a broker that has it
+    appends neither half: their turn is over, it says. But it cannot say any more where they are.
     """
-    may_be_taken_apart = not (standing.uncertain and standing.idempotent)
+    keeps_sequences = standing.uncertain and standing.idempotent
     match error:
         case DuplicateSequenceNumber():
             return Deliver(base_offset=-1, log_append_time_ms=-1)
-        case MessageTooLarge() if standing.records > 1 and may_be_taken_apart:
+        case MessageTooLarge() if standing.records > 1:
             return Split(error)
+        case OutOfOrderSequenceNumber() if standing.torn and standing.oldest:
+            return Fail(OutOfOrderSequenceNumber(f"{error} ({PROBABLY_IN_THE_LOG})"))
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
             verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Restamp(error)
-        case InvalidRecord() | InvalidTimestamp() if record_errors and may_be_taken_apart:
+        case InvalidRecord() | InvalidTimestamp() if record_errors and not keeps_sequences:
             return FailRecords(error, record_errors) if len(record_errors) < standing.records else Fail(error)
         case _:
             verdict = Retry(error) if error.retriable else Fail(error)

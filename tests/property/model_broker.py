@@ -69,7 +69,8 @@ class ModelPartition:
 
     def __init__(self, max_records: int) -> None:
         self.log: list[bytes] = []
-        self._max_records = max_records
+        self.max_records = max_records
+        """How many a batch may have: stands for max.message.bytes."""
         self._producers: dict[int, ProducerState] = {}
         self._value_of: dict[Stamp, bytes] = {}
 
@@ -79,7 +80,7 @@ class ModelPartition:
         Raises: Refusal; and AssertionError for what no broker should ever see of an idempotent producer.
         """
         stamp, count = written.stamp, len(written.values)
-        if count > self._max_records:  # stands for max.message.bytes
+        if count > self.max_records:
             raise Refusal(MessageTooLarge)
         if stamp is None:
             return self._store(written), False

@@ -22,7 +22,6 @@ from tests.property import batching_checks as checks
 from tests.property.batching_world import (
     DELIVERY_TIMEOUT_S,
     FOR_EVER,
-    MAX_RECORDS,
     NODES,
     PARTITIONS,
     World,
@@ -205,6 +204,10 @@ class BatchingMachine(RuleBasedStateMachine):
         if known:
             self.inside(self.world.refresh)
 
+    @rule(partition=partitions, max_records=st.sampled_from([1, 2, 100]))
+    def the_limit_of_a_topic_changes(self, partition: int, max_records: int) -> None:
+        self.world.cluster.partitions[partition].max_records = max_records
+
     @precondition(lambda self: self.idempotent and self.world.identities.current is None)
     @rule(epoch=st.sampled_from([0, MAX_EPOCH - 1]))
     def a_producer_id_is_assigned(self, epoch: int) -> None:
@@ -267,18 +270,15 @@ class BatchingMachine(RuleBasedStateMachine):
             batch
             for queue in self.world.queues
             if queue not in self.world.doubtful
-            and not any(self.may_be_told_so_too_late(each) for each in checks.everywhere(queue))
+            and not any(self.cannot_be_recognised(each) for each in checks.everywhere(queue))
             for batch in checks.everywhere(queue)
             if batch.deadline > soon and batch.state is not BatchState.ABANDONED
         ]
 
-    def may_be_told_so_too_late(self, batch: Batch) -> bool:
-        """Whether *batch* is too large, and may be told first that this broker is not the leader.
-
-        After that it may be in the log and must not be split: it fails, and leaves a doubt.
-        """
-        too_large = len(batch) > MAX_RECORDS[batch.queue.partition]
-        return too_large and (batch.uncertain or batch.state is BatchState.IN_FLIGHT)
+    def cannot_be_recognised(self, batch: Batch) -> bool:
+        """Whether *batch* is in the log, and will be sent in parts, or is one: they fail, and leave a doubt."""
+        limit = self.world.cluster.partitions[batch.queue.partition].max_records
+        return (batch.torn or len(batch) > limit) and self.world.has(batch)
 
     def take_a_step(self) -> None:
         world = self.world

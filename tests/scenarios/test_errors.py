@@ -174,6 +174,36 @@ class TestTooLarge:
             assert values(cluster) == [b"%02d" % number * 50 for number in range(20)]
             assert max(len(batch.records) for batch in cluster.batches(TOPIC, 0)) <= 4
 
+    @pytest.mark.parametrize("error", [RequestTimedOut, NotLeaderOrFollower])
+    @story
+    async def test_one_that_might_be_in_the_log_and_is_not_is_taken_apart_too(
+        self, error: type[BrokerError]
+    ) -> None:
+        async with producing(linger_ms=100) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).answer(error)
+            cluster.message_max_bytes = 500
+            sent = [b"%02d" % number * 50 for number in range(20)]
+            result = await producer.send_many(TOPIC, sent)
+            assert [result.offset(index) for index in range(20)] == list(range(20))
+            assert values(cluster) == sent
+
+    @story
+    async def test_one_that_is_in_the_log_is_not_stored_again_in_parts(self) -> None:
+        """Which of them it has a broker cannot tell: the limit is looked at first, and it never saw the parts."""
+        async with producing(linger_ms=100) as (producer, cluster):
+            appended = cluster.on("produce", topic=TOPIC).close(before_append=False)
+            futures = [producer.send_nowait(TOPIC, b"%02d" % number * 50) for number in range(20)]
+            await appended.happened()
+            cluster.message_max_bytes = 500
+            sent = await producer.send(TOPIC, b"next", timeout_s=5)
+            assert [future.done() for future in futures] == [True] * 20
+            errors = [future.exception() for future in futures]
+            assert {type(error) for error in errors} == {OutOfOrderSequenceNumber}
+            assert all(isinstance(error, ProducerError) and error.possibly_persisted for error in errors)
+            assert "into the log" in str(errors[0])
+            assert sent.offset == 20
+            assert values(cluster) == [*(b"%02d" % number * 50 for number in range(20)), b"next"]
+
     @story
     async def test_the_next_batches_are_made_smaller(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):

@@ -87,6 +87,46 @@ async def test_halves_keep_their_sequences_if_something_behind_them_has_its_own(
     assert [part.stamp for part in batch.successors] == [Stamp(FIRST, 0), Stamp(FIRST, 1)]
 
 
+@in_virtual_time
+async def test_halves_of_what_may_be_in_the_log_keep_its_sequences_whatever_the_leader_knows() -> None:
+    """Under other ones a leader that has the batch would take them."""
+    bench = Workbench()
+    batch, _ = bench.sent(b"a", b"b")
+    batch.uncertain = True
+    bench.settler.split(batch)
+    left, right = batch.successors
+    assert [(part.stamp, part.torn) for part in (left, right)] == [
+        (Stamp(FIRST, 0), True),
+        (Stamp(FIRST, 1), True),
+    ]
+    assert bench.drain() == [left]
+    assert bench.drain() == []  # it goes first and alone
+
+
+@in_virtual_time
+async def test_halves_of_what_is_surely_not_in_the_log_are_as_any_batch() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    batch, _ = bench.sent(b"a", b"b")
+    bench.settler.split(batch)
+    assert [part.torn for part in batch.successors] == [False, False]
+
+
+@in_virtual_time
+async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -> None:
+    bench = Workbench()
+    bench.recognise(1)
+    missing, _ = bench.sent(b"missing")
+    batch, _ = bench.sent(b"a", b"b")
+    batch.uncertain = True
+    bench.settler.split(batch)
+    missing.unanswered = False
+    bench.settler.fail(missing, SPOILT)
+    assert [(part.stamp, part.torn, part.uncertain) for part in batch.successors] == [
+        (None, False, False)
+    ] * 2
+
+
 @pytest.mark.parametrize(
     ("lengths", "left"), [([1_000, 1, 1], 1), ([1, 1, 1_000], 2), ([100, 100, 100, 100, 400], 3)]
 )

@@ -55,6 +55,7 @@ def standing(
     idempotent: bool = True,
     oldest: bool = True,
     uncertain: bool = False,
+    torn: bool = False,
     last_attempt: bool = False,
 ) -> Standing:
     return Standing(
@@ -62,6 +63,7 @@ def standing(
         idempotent=idempotent,
         oldest=oldest,
         uncertain=uncertain,
+        torn=torn,
         last_attempt=last_attempt,
     )
 
@@ -100,9 +102,11 @@ def test_a_duplicate_is_delivered_at_an_unknown_offset(uncertain: bool, last_att
 
 
 class TestTooLarge:
+    @pytest.mark.parametrize("uncertain", [False, True])
     @pytest.mark.parametrize("idempotent", [False, True])
-    def test_several_records_are_split(self, idempotent: bool) -> None:
-        assert verdict(MessageTooLarge, standing(records=2, idempotent=idempotent)) is Split
+    def test_several_records_are_split(self, idempotent: bool, uncertain: bool) -> None:
+        stands = standing(records=2, idempotent=idempotent, uncertain=uncertain)
+        assert verdict(MessageTooLarge, stands) is Split
 
     def test_splitting_needs_no_retry(self) -> None:
         assert verdict(MessageTooLarge, standing(records=2, last_attempt=True)) is Split
@@ -110,12 +114,15 @@ class TestTooLarge:
     def test_a_single_record_fails(self) -> None:
         assert verdict(MessageTooLarge, standing(records=1)) is Fail
 
-    @pytest.mark.parametrize(("idempotent", "expected"), [(True, Fail), (False, Split)])
-    def test_a_batch_that_may_be_in_the_log_is_taken_apart_if_no_broker_could_recognise_it_anyway(
-        self, idempotent: bool, expected: type[Verdict]
+    @pytest.mark.parametrize(("oldest", "expected"), [(True, Fail), (False, Retry)])
+    def test_half_of_a_batch_that_is_in_the_log_fails_once_nothing_else_can_be_why_it_is_out_of_order(
+        self, oldest: bool, expected: type[Verdict]
     ) -> None:
-        stands = standing(records=2, uncertain=True, idempotent=idempotent)
-        assert verdict(MessageTooLarge, stands) is expected
+        outcome = judge(
+            OutOfOrderSequenceNumber("no"), standing(oldest=oldest, uncertain=True, torn=True), {}
+        )
+        assert type(outcome) is expected
+        assert ("in parts" in str(outcome.error)) is oldest
 
 
 class TestRefusedForItsSequence:
