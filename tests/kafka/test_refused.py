@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from aioproducer import Producer, ProducerError, RecordMetadata, RecordTooLarge, SendManyError
+from aioproducer import (
+    ConnectionFailed,
+    Producer,
+    ProducerError,
+    RecordMetadata,
+    RecordTooLarge,
+    SendManyError,
+)
+from aioproducer.batching.batch import Batch
 from aioproducer.clock import wall_ms
-from aioproducer.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
+from aioproducer.config import ProducerOptions
+from aioproducer.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, OutOfOrderSequenceNumber
+from aioproducer.net.connection import Connection
+from aioproducer.sender.answers import AnswerHandler
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.conftest import NewTopic
 from tests.kafka.readback import read_with_librdkafka
@@ -46,6 +59,37 @@ async def test_batches_over_the_topics_limit_are_split_in_order_and_nothing_is_l
     log = found(kafka, topic)
     assert log == located(values * 2, sent)
     assert [value for _, _, value in log] == in_order[0] * 2 + in_order[1] * 2
+
+
+async def test_a_batch_that_it_has_is_not_stored_again_in_parts(
+    kafka: ApacheKafka, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit was lowered before we could ask again: the broker does not say that it has it, it refuses the parts."""
+    topic, lost = new_topic(), asyncio.Event()
+    take = AnswerHandler.take
+
+    def lose_one(
+        handler: AnswerHandler, connection: Connection, batches: Sequence[Batch], answer: Any
+    ) -> None:
+        if len(batches[0]) > 1 and not lost.is_set():
+            lost.set()
+            handler.lost(connection, batches, ConnectionFailed("the answer got lost", written=True))
+        else:
+            take(handler, connection, batches, answer)
+
+    monkeypatch.setattr(AnswerHandler, "take", lose_one)
+    values = [b"%d" % number * 100 for number in range(8)]
+    options: ProducerOptions = {"linger_ms": 50, "retry_backoff_ms": 1_000, "retry_backoff_max_ms": 1_000}
+    async with Producer(kafka.bootstrap_servers, **options) as producer:
+        await producer.send(topic, b"first")
+        futures = [await producer.enqueue(topic, value) for value in values]
+        await lost.wait()
+        await asyncio.to_thread(kafka.configure_topic, topic, {"max.message.bytes": "400"})
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        await producer.send(topic, b"next")
+    assert {type(each) for each in outcomes} == {OutOfOrderSequenceNumber}
+    assert all(isinstance(each, ProducerError) and each.possibly_persisted for each in outcomes)
+    assert [value for _, _, value in found(kafka, topic)] == [b"first", *values, b"next"]
 
 
 @either
