@@ -3,15 +3,17 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest
+EVERY_CORE := -n auto --dist loadfile
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 SPARKS := 4.1 4.3
+PYTHONS := 3.11 3.12 3.13 3.14
 CLUSTER_TESTS := tests/spark/test_cluster.py
 JSON_OR_CACHE = $(or $(JSON),.cache/bench.json)
 SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test lint types architecture unit property conformance scenarios soak docs kafka spark test-cluster test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test lint types architecture unit property conformance scenarios services soak docs kafka spark packaging test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +27,7 @@ spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apac
 	@$(BIN)/python -m examples.spark.demo $(CLICKS)
 
 test: FIRST = 1
-test: lint types architecture unit property conformance scenarios soak docs kafka spark  ## every check, cheap ones first
+test: lint types architecture unit property conformance scenarios services soak docs packaging kafka spark  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
 lint: $(VENV)/.dev  ## ruff: rules and formatting
@@ -33,9 +35,12 @@ lint: $(VENV)/.dev  ## ruff: rules and formatting
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(VENV)/.dev  ## mypy --strict
+types: $(VENV)/.dev  ## mypy --strict, and whether pyright knows the type of every public name
 	$(SAY) "types"
 	@$(BIN)/mypy
+	@mkdir -p .cache
+	@PATH=$(abspath $(BIN)):$$PATH basedpyright --verifytypes aioproducer --ignoreexternal > .cache/types.txt || \
+		{ grep -A 1 'error:' .cache/types.txt; exit 1; }
 
 architecture: $(VENV)/.dev  ## the floors of docs/design.md, import by import
 	$(SAY) "architecture"
@@ -44,11 +49,11 @@ architecture: $(VENV)/.dev  ## the floors of docs/design.md, import by import
 
 unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
-	@$(PYTEST) tests/unit tests/test_exports.py -q
+	@$(PYTEST) tests/unit tests/test_exports.py -q $(EVERY_CORE)
 
 property: $(VENV)/.dev  ## what must hold for any input (hypothesis)
 	$(SAY) "property"
-	@$(PYTEST) tests/property -q
+	@$(PYTEST) tests/property -q $(EVERY_CORE)
 
 conformance: $(VENV)/.dev  ## our messages against Kafka's own definitions (from the broker's jars)
 	$(SAY) "conformance"
@@ -56,11 +61,19 @@ conformance: $(VENV)/.dev  ## our messages against Kafka's own definitions (from
 
 scenarios: $(VENV)/.dev  ## whole stories against the in-process broker
 	$(SAY) "scenarios"
-	@$(PYTEST) tests/scenarios -q
+	@$(PYTEST) tests/scenarios -q $(EVERY_CORE)
+
+services: $(VENV)/.dev  ## the web services of examples/, over HTTP, SIGTERM included
+	$(SAY) "services"
+	@$(PYTEST) tests/services -q
 
 docs: $(VENV)/.dev  ## the README's example, the examples, links, and what design.md says of the code
 	$(SAY) "docs and examples"
 	@$(PYTEST) tests/test_docs.py tests/test_examples.py -q
+
+packaging: $(VENV)/.dev  ## wheel and sdist, each installed where nothing else is; licences
+	$(SAY) "packaging"
+	@$(PYTEST) tests/packaging -q
 
 soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
 	$(SAY) "soak"
@@ -77,6 +90,20 @@ spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (three minutes
 test-cluster: $(VENV)/.dev  ## on a Spark cluster of three JVMs, into a real Apache Kafka (a minute or two)
 	$(SAY) "spark cluster"
 	@$(PYTEST) $(CLUSTER_TESTS) -q
+
+test-pythons: $(PYTHONS:%=test-python-%)  ## unit, property and scenarios on every Python from 3.11 that is here (some ten minutes each)
+
+# A python3.x on the PATH may be a shim of pyenv's that does not run.
+test-python-%:
+	$(SAY) "python $*"
+	@found=; for each in "$$(command -v python$*)" "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$*.*/bin/python; do \
+		if "$$each" -c '' 2>/dev/null; then found=$$each; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then echo "no Python $* here: left out"; exit; fi; \
+	"$$found" -m venv .cache/python-$* && \
+	.cache/python-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev]' && \
+	PYTHONASYNCIODEBUG=1 .cache/python-$*/bin/python -m pytest -q -p no:cacheprovider \
+		tests/unit tests/test_exports.py tests/property tests/scenarios
 
 test-spark-matrix: $(SPARKS:%=test-spark-%)  ## make spark on the oldest and the newest Spark we support (some ten minutes)
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 try:
     import pyarrow  # noqa: F401, ICN001 - to say what to do if it is not there
-except ImportError as error:
-    raise ImportError(
-        "aioproducer.arrow needs pyarrow: pip install pyarrow, or aioproducer with its extra 'spark'"
-    ) from error
+except ImportError as _missing:
+    raise ImportError('aioproducer.arrow needs pyarrow: pip install "aioproducer[spark]"') from _missing
 
 from aioproducer.arrow.result import SendTableError as SendTableError, TableResult as TableResult
 from aioproducer.arrow.send import send_table as send_table

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 try:
     import pyspark.sql.datasource  # noqa: F401 - asked for here, so that its absence is explained
-except ImportError as error:
+except ImportError as _missing:
     raise ImportError(
-        "aioproducer.spark needs Spark 4.1 or newer: pip install pyspark, and aioproducer with its extra 'spark'"
-    ) from error
+        'aioproducer.spark needs Spark 4.1 or newer: pip install "aioproducer[spark]" "pyspark>=4.1"'
+    ) from _missing
 
 from aioproducer.spark.source import AioProducerSource as AioProducerSource
 

@@ -141,6 +141,10 @@ INPUTS: dict[str, Callable[[], Any]] = {
 }
 
 
+def kind_of(data: object) -> str:
+    return type(data).__name__
+
+
 class TestInputs:
     @pytest.mark.parametrize("form", INPUTS)
     @story
@@ -150,7 +154,9 @@ class TestInputs:
             assert values(cluster) == ROWS
             assert (result.rows, result.bytes) == (5, 5)
 
-    @pytest.mark.parametrize("data", [TABLE.slice(0, 0), TABLE.schema.empty_table().to_reader(), []], ids=str)
+    @pytest.mark.parametrize(
+        "data", [TABLE.slice(0, 0), TABLE.schema.empty_table().to_reader(), []], ids=kind_of
+    )
     @story
     async def test_no_rows_are_no_records(self, data: Any) -> None:
         async with producing() as (producer, cluster):

@@ -92,7 +92,7 @@ class TestFailures:
                 "column 'headers': a header has no key",
             ),
         ],
-        ids=str,
+        ids=lambda each: each if isinstance(each, str) else "",
     )
     @story
     async def test_a_value_that_cannot_be_sent_is_a_failure_of_its_row(

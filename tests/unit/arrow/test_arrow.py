@@ -32,5 +32,5 @@ try:
 except ImportError as error:
     print(error)
 """
-    expected = "aioproducer.arrow needs pyarrow: pip install pyarrow, or aioproducer with its extra 'spark'"
+    expected = 'aioproducer.arrow needs pyarrow: pip install "aioproducer[spark]"'
     assert run(program) == expected

@@ -101,7 +101,7 @@ def test_every_prefix_of_a_struct_is_a_protocol_error() -> None:
 
 def test_a_wrong_value_is_reported_with_its_field_and_the_structs_around_it() -> None:
     shape = Shape(first=1, second=3, name="ab", points=[Point(x=0, y=128)])
-    with pytest.raises(ValueError, match=r"^x, y = 0, 128: byte format requires") as caught:
+    with pytest.raises(ValueError, match=r"^x, y = 0, 128: .*format requires") as caught:
         write(shape, 3, flexible=True)
     assert caught.value.__notes__ == ["while writing a Point v3", "while writing a Shape v3"]
 

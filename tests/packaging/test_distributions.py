@@ -1,0 +1,84 @@
+"""What is in the wheel and in the sdist."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from email.message import Message
+from email.parser import BytesParser
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from aioproducer import __version__
+from tests.packaging.conftest import Distributions
+from tests.packaging.environments import ROOT
+
+pytestmark = pytest.mark.timeout(300)  # the first one builds
+
+PACKAGES = ("aioproducer", "pyspark_aioproducer")
+DIST_INFO = f"aioproducer-{__version__}.dist-info"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PUBLIC_HOSTS = {"github.com", "kafka.apache.org", "pypi.org"}
+
+
+def files_below(folder: Path) -> set[str]:
+    """Return the files of *folder*, by their paths in the checkout, without what tools leave behind."""
+    return {
+        str(path)
+        for path in (each.relative_to(ROOT) for each in folder.rglob("*") if each.is_file())
+        if not any(part == "__pycache__" or part.startswith(".") for part in path.parts)
+    }
+
+
+def metadata(wheel: Path) -> Message:
+    with ZipFile(wheel) as archive:
+        return BytesParser().parsebytes(archive.read(f"{DIST_INFO}/METADATA"))
+
+
+def test_the_wheel_has_the_packages_and_nothing_else(distributions: Distributions) -> None:
+    with ZipFile(distributions.wheel) as archive:
+        names = {name for name in archive.namelist() if not name.startswith(DIST_INFO)}
+    assert names == set().union(*(files_below(ROOT / package) for package in PACKAGES))
+    assert {f"{package}/py.typed" for package in PACKAGES} <= names
+
+
+def test_the_wheel_carries_the_licence(distributions: Distributions) -> None:
+    with ZipFile(distributions.wheel) as archive:
+        assert archive.read(f"{DIST_INFO}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert metadata(distributions.wheel)["License-Expression"] == "Apache-2.0"
+
+
+def test_the_wheel_says_what_it_is(distributions: Distributions) -> None:
+    said = metadata(distributions.wheel)
+    assert (said["Name"], said["Version"], said["Requires-Python"]) == ("aioproducer", __version__, ">=3.11")
+    assert set(said.get_all("Provides-Extra", ())) == set(PROJECT["optional-dependencies"])
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert said.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
+
+
+def test_the_wheel_leads_to_public_hosts_only(distributions: Distributions) -> None:
+    hosts = set(re.findall(r"\w+://([^/\s)>\"]+)", metadata(distributions.wheel).as_string()))
+    assert hosts <= PUBLIC_HOSTS
+
+
+def test_the_sdist_has_the_checkout(distributions: Distributions) -> None:
+    """Tests, their configuration and the Makefile included: whoever packages it can test it."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in {"build", "dist"}]
+    visible = [path for path in folders if not path.name.startswith(".")]
+    expected = set().union(*(files_below(path) for path in visible))
+    expected |= {path.name for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".")}
+    packed = {
+        str(path.relative_to(distributions.unpacked))
+        for path in distributions.unpacked.rglob("*")
+        if path.is_file()
+    }
+    assert packed - {"PKG-INFO", ".gitignore"} == expected
+
+
+def test_the_wheel_made_from_the_sdist_is_the_same(distributions: Distributions) -> None:
+    with ZipFile(distributions.wheel) as archive, ZipFile(distributions.wheel_of_sdist) as again:
+        assert {each.filename: each.CRC for each in archive.infolist()} == {
+            each.filename: each.CRC for each in again.infolist()
+        }

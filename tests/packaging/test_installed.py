@@ -1,0 +1,111 @@
+"""The wheel and the sdist, installed where nothing else is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import Distributions
+from tests.packaging.environments import make_environment, run, succeed
+from tests.packaging.test_distributions import PROJECT
+
+pytestmark = pytest.mark.timeout(300)  # the first one builds and installs
+
+OURS = {"aioproducer", "anyio", "crc32c", "lz4", "mmh3", "zstandard"}
+THEIRS = {"idna", "typing-extensions"}
+"""What anyio needs, on some Pythons."""
+PYTESTS = {"iniconfig", "packaging", "pluggy", "pygments", "pytest"}
+
+INSTALLED = """
+from importlib.metadata import distributions
+print(*(each.name.lower().replace("_", "-") for each in distributions()))
+"""
+ROUND_TRIP = """
+import asyncio, sys
+import aioproducer
+from aioproducer import Producer
+from aioproducer.testing import Cluster
+
+assert aioproducer.__file__.startswith(sys.prefix), aioproducer.__file__
+
+async def main():
+    async with Cluster(topics={"orders": 1}) as cluster:
+        for codec in ("none", "gzip", "lz4", "zstd"):
+            async with Producer(cluster.bootstrap_servers, compression_type=codec) as producer:
+                await producer.send("orders", codec.encode(), key=b"k")
+        print(*(record.value.decode() for record in cluster.records("orders", 0)))
+
+asyncio.run(main())
+"""
+A_TEST_OF_A_USER = """
+from __future__ import annotations
+
+
+def test_the_plugin_is_there(kafka_cluster):
+    assert kafka_cluster.bootstrap_servers
+"""
+NEEDING = """
+from importlib import import_module
+from pkgutil import walk_packages
+import aioproducer.contrib
+
+contrib = [module.name for module in walk_packages(aioproducer.contrib.__path__, "aioproducer.contrib.")]
+assert contrib
+for name in (*contrib, "aioproducer.arrow", "aioproducer.spark"):
+    try:
+        import_module(name)
+    except ImportError as error:
+        print(error)
+try:
+    aioproducer.Producer("localhost:9092", compression_type="snappy")
+except aioproducer.ConfigError as error:
+    print(error)
+"""
+"""Asks for everything that may lack a package, and prints what it is told."""
+SILENT = {
+    "json": "Python's own json does it, slower",
+    "murmurhash2": "the same partitions without it, slower",
+    "testing": "its package is what loads the plugin",
+    "uvloop": "the user's own program runs on it",
+}
+"""Why nothing tells the other extras."""
+NOT_FOR_USERS = {"bench", "dev"}
+
+
+def installed(python: Path) -> set[str]:
+    return set(succeed(python, "-I", "-c", INSTALLED).split())
+
+
+def test_the_wheel_pulls_in_what_it_needs_and_no_more(clean_python: Path) -> None:
+    assert OURS <= installed(clean_python) <= OURS | THEIRS
+
+
+def test_a_record_is_sent_without_any_extra(clean_python: Path) -> None:
+    assert succeed(clean_python, "-I", "-c", ROUND_TRIP).split() == ["none", "gzip", "lz4", "zstd"]
+
+
+def test_who_lacks_a_package_is_told_which_extra_has_it(clean_python: Path) -> None:
+    told = succeed(clean_python, "-I", "-c", NEEDING).splitlines()
+    told += run(clean_python, "-I", "-m", "aioproducer", "demo").stderr.splitlines()
+    extras = set()
+    for line in told:
+        extras.update(re.findall(r'pip install "aioproducer\[([\w-]+)\]"', line) or [line])
+    assert extras == PROJECT["optional-dependencies"].keys() - SILENT.keys() - NOT_FOR_USERS
+
+
+def test_the_command_without_its_extra_says_one_line(clean_python: Path) -> None:
+    done = run(clean_python.parent / "aioproducer", "--help")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert 'pip install "aioproducer[cli]"' in done.stderr
+
+
+def test_the_sdist_installs_too_and_the_extra_testing_brings_pytest_which_finds_the_plugin(
+    distributions: Distributions, clean_python: Path, tmp_path: Path
+) -> None:
+    """Two in one: each environment costs seconds."""
+    python = make_environment(tmp_path / "env", f"aioproducer[testing] @ {distributions.sdist.as_uri()}")
+    assert installed(python) - PYTESTS == installed(clean_python)
+    (tmp_path / "test_mine.py").write_text(A_TEST_OF_A_USER)
+    assert "1 passed" in succeed(python, "-I", "-m", "pytest", "-q", "test_mine.py", cwd=tmp_path)

@@ -1,0 +1,31 @@
+"""docs/licences.md says what the packages say."""
+
+from __future__ import annotations
+
+from packaging.requirements import Requirement
+
+from tests.packaging.licences import EXTRAS, PAGE, PROJECT, TABLES, licence, tables
+
+ABSENT = "not installed here"
+"""Said of what only another Python needs."""
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line)
+    return {package: rest for package, *rest in cells}
+
+
+def test_the_page_has_every_package_with_its_licence() -> None:
+    """Where it does not: python -m tests.packaging.licences."""
+    (written,) = TABLES.findall(PAGE.read_text())
+    on_page, expected = rows(written), rows(tables())
+    for package, cells in expected.items():
+        if cells[0] == ABSENT and package in on_page:
+            cells[0] = on_page[package][0]
+    assert on_page == expected
+
+
+def test_every_package_that_we_ask_for_is_installed_and_names_its_licence() -> None:
+    asked = [*PROJECT["dependencies"], *(each for listed in EXTRAS.values() for each in listed)]
+    names = {Requirement(each).name for each in asked} - {"aioproducer"}
+    assert [name for name in sorted(names) if not licence(name)] == []
