@@ -1,6 +1,6 @@
 """A service: one producer for its whole life, shared by all requests.
 
-The same in FastAPI or Starlette: `FastAPI(lifespan=lifespan)`, and the producer in `app.state`.
+The same behind HTTP, with health, back-pressure and an end that loses nothing: fastapi_app/ and aiohttp_app/.
 With a broker as for quickstart.py:
 
     python examples/service.py [bootstrap servers]

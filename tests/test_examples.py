@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.testing import DecodedRecord, ThreadedCluster
+from tests.services.serving import APPS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -36,6 +37,7 @@ def everything(cluster: ThreadedCluster, topic: str, partitions: int) -> list[De
 def test_every_example_is_tested() -> None:
     names = {path.name for path in EXAMPLES.glob("*.py")}
     assert names == {"quickstart.py", "service.py", "bulk.py", "errors.py", "test_your_code.py"}
+    assert {path.parent.name for path in EXAMPLES.glob("*_app/app.py")} == set(APPS)  # by tests/services
 
 
 def test_quickstart(kafka_cluster: ThreadedCluster) -> None:
