@@ -7,7 +7,7 @@ import logging
 import socket
 import struct
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from aioproducer.errors import ProtocolError
 from aioproducer.net.framing import FrameReader
@@ -22,7 +22,7 @@ from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, Listener
 from aioproducer.testing.state import ClusterState
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
 """Kafka's default for `socket.request.max.bytes`."""

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.refusal import Refused
@@ -58,6 +58,13 @@ class _Moment:
             raise Refused(self.error, "a fault of the test's script", record_errors=self.record_errors)
 
 
+class _Waiting(NamedTuple):
+    """Somebody who waits for a rule to strike."""
+
+    loop: asyncio.AbstractEventLoop
+    hit: asyncio.Event
+
+
 class Rule:
     """What happens to the requests that it matches; made by `Cluster.on`. Without a fault it only watches.
 
@@ -69,15 +76,16 @@ class Rule:
     ) -> None:
         if after < 0 or (times is not None and times < 1):
             raise ValueError(f"times={times} must be at least 1 or None, and after={after} not negative")
-        self.hits = 0
+        self.hits: int = 0
         """How many requests it has struck."""
-        self.throttle_ms = 0
+        self.throttle_ms: int = 0
         self.rewrites: list[Rewrite] = []
-        self.before, self.after = _Moment(), _Moment()
+        self.before: Final = _Moment()
+        self.after: Final = _Moment()
         self._request, self._target, self._node = request, target, node
         self._times, self._to_pass = times, after
         self._removed = False
-        self._hit = asyncio.Event()
+        self._waiting: set[_Waiting] = set()
 
     def answer(
         self,
@@ -130,10 +138,15 @@ class Rule:
         self._removed = True
 
     async def happened(self, times: int = 1) -> None:
-        """Wait until the rule has struck *times* requests; it strikes when a request arrives."""
-        while self.hits < times:
-            self._hit.clear()
-            await self._hit.wait()
+        """Wait, on any event loop, until the rule has struck *times* requests; it strikes when a request arrives."""
+        waiting = _Waiting(asyncio.get_running_loop(), asyncio.Event())
+        self._waiting.add(waiting)
+        try:
+            while self.hits < times:
+                await waiting.hit.wait()
+                waiting.hit.clear()
+        finally:
+            self._waiting.discard(waiting)
 
     def is_spent(self) -> bool:
         """Whether it will strike no more."""
@@ -161,7 +174,13 @@ class Rule:
     def strike(self) -> None:
         """Count a request, and tell who waits for it."""
         self.hits += 1
-        self._hit.set()
+        here = asyncio.get_running_loop()
+        for loop, hit in tuple(self._waiting):
+            if loop is here:
+                hit.set()
+            else:  # the cluster is on a thread of its own
+                with suppress(RuntimeError):  # who waited is gone, and so is the loop
+                    loop.call_soon_threadsafe(hit.set)
 
     def _moment(self, *, before_append: bool) -> _Moment:
         return self.before if before_append else self.after

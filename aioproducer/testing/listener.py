@@ -40,7 +40,7 @@ class TcpListener:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self.address = Address(host, port)
+        self.address: Address = Address(host, port)
         self._sock: socket.socket
         self._accept: Accept
         self._connecting: set[asyncio.Task[None]] = set()

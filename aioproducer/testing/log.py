@@ -87,7 +87,7 @@ class PartitionLog:
     """The batches of one partition, and the producers that wrote them."""
 
     def __init__(self, *, log_append_time: bool = False, compacted: bool = False) -> None:
-        self.end_offset = 0
+        self.end_offset: int = 0
         """The offset that the next record will have."""
         self.watchers: set[Callable[[], None]] = set()
         """Called after each append: fetches that wait for more."""

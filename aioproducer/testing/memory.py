@@ -28,7 +28,7 @@ class MemoryListener:
     """A listener within one event loop, at an address of its own; bytes take *latency_s* to it, and back."""
 
     def __init__(self, host: str, *, latency_s: float = 0.0) -> None:
-        self.address = Address(host, next(_ports))
+        self.address: Address = Address(host, next(_ports))
         self._latency_s = latency_s
 
     async def open(self, accept: Accept) -> None:

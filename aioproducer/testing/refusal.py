@@ -17,6 +17,6 @@ class Refused(Exception):
         self, error: type[BrokerError], message: str = "", *, record_errors: Mapping[int, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.code = error.code
-        self.message = message or error.__name__
-        self.record_errors = record_errors or {}
+        self.code: int = error.code
+        self.message: str = message or error.__name__
+        self.record_errors: Mapping[int, str] = record_errors or {}

@@ -75,13 +75,13 @@ class ClusterState:
     """The topics and nodes of one cluster, and what its clients asked for."""
 
     def __init__(self, *, auto_create_topics: bool, default_partitions: int, message_max_bytes: int) -> None:
-        self.cluster_id = uuid.uuid4().hex[:22]
+        self.cluster_id: str = uuid.uuid4().hex[:22]
         self.auto_create_topics = auto_create_topics
         self.default_partitions = default_partitions
         self.message_max_bytes = message_max_bytes
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
-        self.new_producer_ids = itertools.count(1000)
+        self.new_producer_ids: itertools.count[int] = itertools.count(1000)
         self.requests: Counter[tuple[str, int]] = Counter()
         """How many requests came, by their kind and the node that was asked."""
         self.produce_requests: dict[Target, list[int]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from aioproducer.errors import InvalidRequest, broker_error
+from aioproducer.errors import BrokerError, InvalidRequest, broker_error
 from aioproducer.protocol.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -33,8 +33,8 @@ MAX_TIMESTAMP_SINCE = 7
 LEADER_EPOCH_SINCE = 4
 """KIP-320."""
 
-OffsetOutOfRange = broker_error(1)
-FetchSessionIdNotFound = broker_error(70)
+OffsetOutOfRange: type[BrokerError] = broker_error(1)
+FetchSessionIdNotFound: type[BrokerError] = broker_error(70)
 
 
 async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import pytest
 
 from aioproducer.errors import NotEnoughReplicas
 from aioproducer.testing import Cluster, Refused, ThreadedCluster
+from aioproducer.testing.faults import _Waiting
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client
 
@@ -44,6 +46,32 @@ async def test_the_script_works_across_threads(cluster: ThreadedCluster) -> None
     async with await Client.to(cluster) as client:
         assert [(await client.produce()).error_code for _ in range(3)] == [0, NotEnoughReplicas.code, 0]
     assert rule.hits == 1
+
+
+async def test_what_the_script_does_is_waited_for_on_any_event_loop(cluster: ThreadedCluster) -> None:
+    rule = cluster.on("produce", times=2).delay(0)
+
+    def elsewhere() -> None:
+        asyncio.run(rule.happened(2))
+
+    waiting = [asyncio.create_task(rule.happened(2)), asyncio.create_task(asyncio.to_thread(elsewhere))]
+    async with await Client.to(cluster) as client:
+        await client.produce()
+        assert not waiting[0].done()
+        await client.produce()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*waiting)
+        await rule.happened()
+    assert rule._waiting == set()
+
+
+async def test_who_waited_on_a_loop_that_is_gone_is_no_hindrance(cluster: ThreadedCluster) -> None:
+    rule = cluster.on("produce").delay(0)
+    gone = asyncio.new_event_loop()
+    rule._waiting.add(_Waiting(gone, asyncio.Event()))
+    gone.close()
+    async with await Client.to(cluster) as client:
+        assert (await client.produce()).error_code == 0
 
 
 async def test_topics_and_nodes_are_managed_across_threads(cluster: ThreadedCluster) -> None:

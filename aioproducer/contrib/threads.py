@@ -1,0 +1,209 @@
+"""A producer for code without an event loop: worker threads, views of Flask and Django, scripts.
+
+    with ThreadedProducer("localhost:9092") as producer:
+        sent = producer.send("orders", b"value", key=b"customer-7")
+
+Code that has an event loop, and sends from a thread now and then, needs none of this: see docs/concurrency.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+
+from aioproducer import Producer, ProducerClosed, ProducerConfig, ProducerOptions, State, WrongLoop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _as(
+    method: Callable[Concatenate[Producer, P], Coroutine[Any, Any, T]],
+) -> Callable[[object], Callable[Concatenate[ThreadedProducer, P], T]]:
+    """Make a method do as *method*, with its parameters, and block until it is done; it has a name and no body."""
+
+    def decorate(_: object) -> Callable[Concatenate[ThreadedProducer, P], T]:
+        @wraps(method)
+        def call(self: ThreadedProducer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return self._call(partial(method, self._producer, *args, **kwargs))
+
+        return call
+
+    return decorate
+
+
+def _for_threads(
+    method: Callable[Concatenate[Producer, P], Coroutine[Any, Any, asyncio.Future[T]]],
+) -> Callable[Concatenate[Producer, P], Coroutine[Any, Any, Future[T]]]:
+    """Return *method* with a Future that any thread may wait for."""
+
+    @wraps(method)
+    async def call(producer: Producer, /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        appended = await method(producer, *args, **kwargs)
+        outcome: Future[T] = Future()
+        outcome.set_running_or_notify_cancel()  # the record cannot be taken back
+        appended.add_done_callback(partial(_pass_on, outcome))
+        return outcome
+
+    return call
+
+
+def _pass_on(outcome: Future[T], appended: asyncio.Future[T]) -> None:
+    error = appended.exception()
+    if error is None:
+        outcome.set_result(appended.result())
+    else:
+        outcome.set_exception(error)
+
+
+async def _metrics(producer: Producer) -> dict[str, dict[Any, Any]]:
+    return producer.metrics()
+
+
+class ThreadedProducer:
+    """A `Producer` on a thread and event loop of its own; its calls block, and any number of threads may make them.
+
+    What threads send at the same time shares batches; the records of each keep their order. `enqueue` returns a
+    `concurrent.futures.Future`, whose `cancel()` does nothing. An interrupted call (Ctrl-C) is a cancelled one.
+
+    All calls raise, beside their own errors: ProducerClosed before the start and after the end; WrongLoop in a forked
+    child, and where the producer calls you (interceptors, serializers, callbacks of Futures): it would wait for itself.
+    """
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+        self._begin(Producer(bootstrap_servers, **options))
+
+    @classmethod
+    def from_config(cls, config: ProducerConfig) -> Self:
+        """Return a producer with a configuration that was made before."""
+        threaded = cls.__new__(cls)
+        threaded._begin(Producer.from_config(config))  # noqa: SLF001 - our own
+        return threaded
+
+    def _begin(self, producer: Producer) -> None:
+        self._producer = producer
+        self._lock = threading.Lock()  # a call reaches the loop before it ends, or not at all
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event
+        self._pid: int
+
+    @property
+    def state(self) -> State:
+        """See `Producer`."""
+        return self._producer.state
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close, and wait for everything that was sent."""
+        self.close()
+
+    def start(self) -> None:
+        """Start the thread, and the producer in it; the end of the program closes it if nobody else does.
+
+        Raises: ConnectionFailed, and then it may be tried again; ProducerClosed the second time.
+        """
+        self._check_process()
+        up: Future[asyncio.AbstractEventLoop] = Future()
+        with self._lock:
+            if self._thread is not None:
+                raise ProducerClosed(f"a producer is started once; this one is {self.state}")
+            self._pid = os.getpid()
+            self._thread = threading.Thread(
+                target=lambda: asyncio.run(self._live(up)), name="aioproducer", daemon=True
+            )
+            self._thread.start()
+            self._loop = up.result()
+        try:
+            self._call(self._producer.start)
+        except BaseException:
+            self._end()
+            self._thread = None
+            raise
+        atexit.register(self.close)
+
+    @_as(Producer.send)
+    def send(self) -> None:
+        """See `Producer`."""
+
+    @_as(_for_threads(Producer.enqueue))
+    def enqueue(self) -> None:
+        """See `Producer`; the Future is one of `concurrent.futures`."""
+
+    @_as(Producer.send_many)
+    def send_many(self) -> None:
+        """See `Producer`."""
+
+    @_as(Producer.flush)
+    def flush(self) -> None:
+        """See `Producer`."""
+
+    @_as(Producer.partitions_for)
+    def partitions_for(self) -> None:
+        """See `Producer`."""
+
+    @_as(_metrics)
+    def metrics(self) -> None:
+        """See `Producer`."""
+
+    def close(self, timeout_s: float | None = None) -> int:
+        """Do as `Producer.close`, and end the thread. Interrupted it is `close(0)`; a forked child has none to close."""
+        if self._thread is None or os.getpid() != self._pid:
+            return 0
+        try:
+            failed = self._call(partial(self._producer.close, timeout_s))
+        except ProducerClosed:  # by another thread
+            failed = 0
+        except KeyboardInterrupt:
+            self._end()
+            raise
+        self._end()
+        return failed
+
+    def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self._check_process()
+        if threading.current_thread() is self._thread:
+            raise WrongLoop("this is the producer's own thread: a call that blocks would wait for itself")
+        with self._lock:
+            if self._loop is None:
+                raise ProducerClosed(f"the producer is {'closed' if self._thread else 'not started'}")
+            outcome = asyncio.run_coroutine_threadsafe(call(), self._loop)
+        try:
+            return outcome.result()
+        finally:
+            outcome.cancel()  # we were interrupted; else it is done, and this does nothing
+
+    def _check_process(self) -> None:
+        if self._thread is not None and os.getpid() != self._pid:
+            raise WrongLoop("the producer and its thread live in the parent process; a child makes its own")
+
+    async def _live(self, up: Future[asyncio.AbstractEventLoop]) -> None:
+        self._over = asyncio.Event()
+        up.set_result(asyncio.get_running_loop())
+        await self._over.wait()
+        if self.state is not State.NEW:
+            await self._producer.close(0)  # nothing is left to do, unless who closed it was interrupted
+        if calls := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(calls)  # each has its outcome, and only hands it over
+
+    def _end(self) -> None:
+        atexit.unregister(self.close)
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._over.set)
+                self._loop = None
+        if self._thread is not None:
+            self._thread.join()

@@ -1,0 +1,182 @@
+"""Structured concurrency around the calls: task groups, scopes and timeouts of anyio and of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import anyio
+import pytest
+
+from aioproducer import Producer, ProducerClosed, ProducerError, RecordMetadata, TopicAuthorizationFailed
+from tests.scenarios.story import TOPIC, cluster, now, producing, settle, story, values
+
+
+def nothing_is_pending() -> bool:
+    """Whether all cancellations of this task were taken back, as who ends a scope or timeout has to."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() == 0
+
+
+class TestTimeouts:
+    @story
+    async def test_a_scope_that_moves_on_only_ends_the_waiting(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            with anyio.move_on_after(0.1) as scope:
+                await producer.send(TOPIC, b"goes on")
+            assert scope.cancelled_caught
+            assert nothing_is_pending()
+            assert now() < 0.5
+            await producer.flush()
+            assert values(cluster) == [b"goes on"]
+
+    @story
+    async def test_one_that_fails_raises_an_error_that_is_none_of_ours(self) -> None:
+        async with producing(linger_ms=500) as (producer, _):
+            with pytest.raises(TimeoutError) as raised, anyio.fail_after(0.1):
+                await producer.send(TOPIC, b"goes on")
+            assert not isinstance(raised.value, ProducerError)
+            assert nothing_is_pending()
+
+    @story
+    async def test_an_outer_one_never_hears_of_those_inside(self) -> None:
+        async with producing() as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).delay(2)
+            future = producer.send_nowait(TOPIC, b"v")
+            with anyio.fail_after(5) as scope:
+                with pytest.raises(TimeoutError), anyio.fail_after(1):
+                    await producer.flush()
+                with pytest.raises(TimeoutError):
+                    await producer.flush(timeout_s=0.5)
+                assert nothing_is_pending()
+                assert (await future).offset == 0
+            assert not scope.cancelled_caught
+
+    @story
+    async def test_one_that_ends_in_the_moment_of_the_answer_leaves_no_doubt(self) -> None:
+        """Either the call returns, or the scope has cancelled it; never both, never neither."""
+        async with producing(linger_ms=0) as (producer, cluster):
+            for number in range(5):
+                cluster.on("produce", topic=TOPIC).delay(0.1)
+                sent: RecordMetadata | None = None
+                with anyio.move_on_after(0.1) as scope:
+                    sent = await producer.send(TOPIC, b"%d" % number)
+                assert scope.cancelled_caught is (sent is None)
+                await producer.flush()
+            assert len(values(cluster)) == 5
+
+
+class TestScopes:
+    @story
+    async def test_a_cancelled_one_ends_the_whole_producer_at_once(self) -> None:
+        """Unlike a cancellation of asyncio's, it does not let `close` wait, either."""
+        async with cluster() as opened:
+            futures = []
+            with anyio.move_on_after(1):
+                async with Producer(opened.bootstrap_servers) as producer:
+                    await producer.send(TOPIC, b"acknowledged")
+                    opened.freeze_broker(1)
+                    futures.append(await producer.enqueue(TOPIC, b"lost"))
+                    await anyio.sleep_forever()
+            assert now() == 1
+            assert isinstance(futures[0].exception(), ProducerClosed)
+            opened.thaw_broker(1)
+
+    @story
+    async def test_a_shield_lets_it_send_what_it_has(self) -> None:
+        async with cluster() as opened:
+            producer = Producer(opened.bootstrap_servers, linger_ms=100)
+            with anyio.move_on_after(1):
+                await producer.start()
+                try:
+                    await anyio.sleep(0.99)
+                    future = await producer.enqueue(TOPIC, b"at the last moment")
+                    await anyio.sleep_forever()
+                finally:
+                    with anyio.move_on_after(5, shield=True):
+                        assert await producer.close() == 0
+            assert future.result().offset == 0
+
+    @story
+    async def test_what_was_started_in_one_outlives_it(self) -> None:
+        async with cluster() as opened:
+            producer = Producer(opened.bootstrap_servers)
+            with anyio.move_on_after(1) as scope:
+                await producer.start()
+                await anyio.sleep_forever()
+            assert scope.cancelled_caught
+            await anyio.sleep(5)
+            assert (await producer.send(TOPIC, b"v")).offset == 0
+            await producer.close()
+
+
+Group = Callable[[], AbstractAsyncContextManager[Any]]
+in_each_group = pytest.mark.parametrize(
+    "group", [asyncio.TaskGroup, anyio.create_task_group], ids=["asyncio", "anyio"]
+)
+
+
+def spawn(group: Any, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    if isinstance(group, asyncio.TaskGroup):
+        group.create_task(call())
+    else:
+        group.start_soon(call)
+
+
+class TestTaskGroups:
+    @in_each_group
+    @story
+    async def test_a_record_that_fails_ends_the_group_and_its_error_is_in_there(self, group: Group) -> None:
+        async with producing(linger_ms=0, partitions=2) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC, partition=0).answer(TopicAuthorizationFailed)
+            cluster.on("produce", topic=TOPIC, partition=1).delay(1)
+
+            async def send_both() -> None:
+                async with group() as tasks:
+                    spawn(tasks, lambda: producer.send(TOPIC, b"waits", partition=1))
+                    await settle()
+                    spawn(tasks, lambda: producer.send(TOPIC, b"fails", partition=0))
+                    await anyio.sleep(60)
+
+            with pytest.raises(ExceptionGroup) as raised:
+                await send_both()
+            [error] = raised.value.exceptions
+            assert isinstance(error, TopicAuthorizationFailed)
+            assert now() < 2
+            assert nothing_is_pending()
+            await producer.flush()
+            assert values(cluster, 1) == [b"waits"], "it goes on, as after any cancellation"
+            assert (await producer.send(TOPIC, b"v", partition=0)).offset == 0
+
+    @in_each_group
+    @story
+    async def test_each_failed_record_of_a_batch_is_in_there_once(self, group: Group) -> None:
+        async with producing(linger_ms=10) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
+
+            async def send_all() -> None:
+                async with group() as tasks:
+                    for _ in range(50):
+                        spawn(tasks, lambda: producer.send(TOPIC, b"v"))
+
+            with pytest.raises(ExceptionGroup) as raised:
+                await send_all()
+            errors = raised.value.exceptions
+            assert {type(error) for error in errors} == {TopicAuthorizationFailed}
+            assert len({id(error) for error in errors}) == len(errors) >= 1
+
+    @in_each_group
+    @story
+    async def test_a_producer_may_be_started_in_one_task_and_closed_in_another(self, group: Group) -> None:
+        async with cluster() as opened:
+            producer = Producer(opened.bootstrap_servers)
+            async with group() as tasks:
+                spawn(tasks, producer.start)
+            async with group() as tasks:
+                for _ in range(10):
+                    spawn(tasks, lambda: producer.send(TOPIC, b"v"))
+            async with group() as tasks:
+                spawn(tasks, producer.close)
+            assert len(values(opened)) == 10

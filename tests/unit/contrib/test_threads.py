@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from aioproducer import (
+    ConnectionFailed,
+    DeliveryTimeout,
+    Interceptor,
+    LeaderNotAvailable,
+    Producer,
+    ProducerClosed,
+    ProducerConfig,
+    ProducerError,
+    RecordMetadata,
+    SendManyError,
+    TopicAuthorizationFailed,
+    TopicPartition,
+    WrongLoop,
+)
+from aioproducer.contrib.threads import ThreadedProducer
+from aioproducer.testing import ThreadedCluster
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ThreadedCluster]:
+    with ThreadedCluster(topics={TOPIC: 1}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before
+
+
+def values(cluster: ThreadedCluster) -> list[bytes | None]:
+    return [record.value for record in cluster.records(TOPIC, 0)]
+
+
+def interrupt() -> None:
+    """Press Ctrl-C: the main thread, wherever it waits, gets a KeyboardInterrupt."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class TestCalls:
+    def test_they_return_what_the_producers_own_do(self, cluster: ThreadedCluster) -> None:
+        with ThreadedProducer(cluster.bootstrap_servers) as producer:
+            sent = producer.send(TOPIC, b"0", key=b"k", headers={"h": b"1"})
+            assert isinstance(sent, RecordMetadata)
+            assert producer.enqueue(TOPIC, b"1").result(10).offset == 1
+            assert producer.send_many(TOPIC, [b"2", b"3"]).offset(1) == 3
+            future = producer.enqueue(TOPIC, b"4")
+            producer.flush()
+            assert future.done()
+            assert producer.partitions_for(TOPIC) == {0}
+            assert producer.metrics()["topics"].keys() == {TOPIC}
+            assert producer.state == "ready"
+        assert producer.state == "closed"
+        assert values(cluster) == [b"0", b"1", b"2", b"3", b"4"]
+
+    def test_a_configuration_may_be_made_before(self, cluster: ThreadedCluster) -> None:
+        config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers)
+        with ThreadedProducer.from_config(config) as producer:
+            assert producer.send(TOPIC, b"v").offset == 0
+
+    def test_their_errors_are_raised_in_the_thread_that_called(self, cluster: ThreadedCluster) -> None:
+        with ThreadedProducer(cluster.bootstrap_servers, max_request_size=1_000) as producer:
+            with pytest.raises(TypeError, match="value"):
+                producer.send(TOPIC, "not bytes")
+            with pytest.raises(SendManyError):
+                producer.send_many(TOPIC, [b"v", b"x" * 1_000])
+            cluster.on("produce", times=2).answer(TopicAuthorizationFailed)
+            with pytest.raises(TopicAuthorizationFailed):
+                producer.send(TOPIC, b"v")
+            assert isinstance(producer.enqueue(TOPIC, b"v").exception(10), TopicAuthorizationFailed)
+            cluster.on("produce").delay(0.2)
+            with pytest.raises(DeliveryTimeout):
+                producer.send(TOPIC, b"v", timeout_s=0.05)
+
+    def test_what_is_enqueued_cannot_be_taken_back(self, cluster: ThreadedCluster) -> None:
+        with ThreadedProducer(cluster.bootstrap_servers, linger_ms=100) as producer:
+            future = producer.enqueue(TOPIC, b"v")
+            assert not future.cancel()
+            assert future.result(10).offset == 0
+
+    def test_serializers_see_the_context_variables_of_the_call(self, cluster: ThreadedCluster) -> None:
+        user: ContextVar[str] = ContextVar("user", default="nobody")
+        with ThreadedProducer(
+            cluster.bootstrap_servers, value_serializer=lambda _: user.get().encode()
+        ) as producer:
+            user.set("ada")
+            producer.send(TOPIC, None)
+        assert values(cluster) == [b"ada"]
+
+    def test_many_threads_share_batches_and_each_keeps_its_order(self, cluster: ThreadedCluster) -> None:
+        threads, each = 8, 50
+
+        def send(name: int) -> list[Future[RecordMetadata]]:
+            return [producer.enqueue(TOPIC, b"%d %d" % (name, number)) for number in range(each)]
+
+        with ThreadedProducer(cluster.bootstrap_servers, linger_ms=20) as producer:
+            with ThreadPoolExecutor(threads) as pool:
+                futures = [future for sent in pool.map(send, range(threads)) for future in sent]
+            offsets = [future.result(10).offset for future in futures]
+        assert sorted(offsets) == list(range(threads * each))
+        written = [tuple(map(int, (value or b"").split())) for value in values(cluster)]
+        for name in range(threads):
+            assert [number for by, number in written if by == name] == list(range(each))
+        assert len(cluster.batches(TOPIC, 0)) < threads * each / 5
+
+
+class TestLife:
+    def test_outside_of_it_every_call_is_refused(self, cluster: ThreadedCluster) -> None:
+        producer = ThreadedProducer(cluster.bootstrap_servers)
+        with pytest.raises(ProducerClosed, match="not started"):
+            producer.send(TOPIC, b"v")
+        assert producer.close() == 0
+        with producer:
+            with pytest.raises(ProducerClosed, match="started once; this one is ready"):
+                producer.start()
+            with pytest.raises(ValueError, match="timeout_s"):
+                producer.close(-1)
+            producer.send(TOPIC, b"v")
+        assert producer.close() == 0
+        for call in (producer.start, producer.flush, producer.metrics):
+            with pytest.raises(ProducerClosed, match="closed"):
+                call()
+
+    def test_a_start_that_failed_may_be_tried_again(self, cluster: ThreadedCluster) -> None:
+        producer = ThreadedProducer(cluster.bootstrap_servers)
+        cluster.stop_broker(1)
+        before = threading.active_count()
+        with pytest.raises(ConnectionFailed):
+            producer.start()
+        assert threading.active_count() == before
+        cluster.start_broker(1)
+        with producer:
+            producer.send(TOPIC, b"v")
+
+    def test_closing_at_once_fails_what_is_left(self, cluster: ThreadedCluster) -> None:
+        with ThreadedProducer(cluster.bootstrap_servers) as producer:
+            producer.send(TOPIC, b"v")
+            cluster.on("produce", times=None).drop()
+            future = producer.enqueue(TOPIC, b"v")
+            assert producer.close(timeout_s=0) == 1
+            assert isinstance(future.exception(0), ProducerClosed)
+
+    def test_closed_under_load_it_loses_nothing_that_was_acknowledged(self, cluster: ThreadedCluster) -> None:
+        acknowledged: list[RecordMetadata] = []
+        busy = threading.Barrier(9)
+
+        def send_until_closed() -> None:
+            acknowledged.append(producer.send(TOPIC, b"v"))
+            busy.wait()
+            with suppress(ProducerClosed):
+                while True:
+                    acknowledged.append(producer.send(TOPIC, b"v"))
+
+        with ThreadPoolExecutor(10) as pool:
+            with ThreadedProducer(cluster.bootstrap_servers) as producer:
+                senders = [pool.submit(send_until_closed) for _ in range(8)]
+                busy.wait(10)
+                closing = [pool.submit(producer.close) for _ in range(2)]
+            assert [each.result(10) for each in closing] == [0, 0]
+            for sender in senders:
+                sender.result(10)
+        assert sorted(each.offset for each in acknowledged) == list(range(len(values(cluster))))
+
+    def test_calls_that_take_their_time_to_return_do_so_before_the_thread_ends(
+        self, cluster: ThreadedCluster
+    ) -> None:
+        waits = threading.Event()
+
+        async def slow() -> str:
+            waits.set()
+            while producer.state != "closed":  # noqa: ASYNC110 - what it sees is a moment within the closing
+                await asyncio.sleep(0)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            return "outcome"
+
+        with ThreadPoolExecutor(1) as pool:
+            with ThreadedProducer(cluster.bootstrap_servers) as producer:
+                calling = pool.submit(producer._call, slow)
+                assert waits.wait(10)
+            assert calling.result(10) == "outcome"
+
+    def test_a_program_that_ends_without_closing_it_sends_what_it_has(self, cluster: ThreadedCluster) -> None:
+        program = (
+            "import sys\n"
+            "from aioproducer.contrib.threads import ThreadedProducer\n"
+            "producer = ThreadedProducer(sys.argv[1], linger_ms=60_000)\n"
+            "producer.start()\n"
+            "producer.enqueue('orders', b'v')\n"
+        )
+        command = [sys.executable, "-X", "dev", "-c", program, cluster.bootstrap_servers]
+        ended = subprocess.run(command, check=True, capture_output=True, timeout=30)
+        assert ended.stderr == b""
+        assert values(cluster) == [b"v"]
+
+
+class TestInterrupted:
+    def test_a_call_is_cancelled_and_the_producer_goes_on(self, cluster: ThreadedCluster) -> None:
+        with ThreadedProducer(cluster.bootstrap_servers) as producer:
+            asked = cluster.on("metadata", topic=TOPIC, times=None).answer(LeaderNotAvailable)
+
+            def once_it_waits() -> None:
+                asyncio.run(asked.happened())
+                interrupt()
+
+            other = threading.Thread(target=once_it_waits)
+            other.start()
+            with pytest.raises(KeyboardInterrupt):
+                producer.send(TOPIC, b"cancelled")
+            other.join()
+            asked.remove()
+            producer.send(TOPIC, b"sent")
+        assert values(cluster) == [b"sent"]
+
+    def test_closing_fails_what_is_left_and_ends(
+        self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        close = Producer.close
+
+        async def interrupted(producer: Producer, timeout_s: float | None = None) -> int:
+            if timeout_s is None:
+                asyncio.get_running_loop().call_soon(interrupt)
+            return await close(producer, timeout_s)
+
+        monkeypatch.setattr(Producer, "close", interrupted)
+        producer = ThreadedProducer(cluster.bootstrap_servers)
+        producer.start()
+        producer.send(TOPIC, b"v")
+        cluster.on("produce", times=None).drop()
+        future = producer.enqueue(TOPIC, b"v")
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+        assert isinstance(future.exception(0), ProducerClosed)
+        assert producer.state == "closed"
+
+    def test_even_before_the_closing_has_begun(
+        self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(_: object) -> None:
+            raise KeyboardInterrupt
+
+        with ThreadedProducer(cluster.bootstrap_servers) as producer:
+            cluster.on("produce", times=None).drop()
+            future = producer.enqueue(TOPIC, b"v")
+            with monkeypatch.context() as patched:
+                patched.setattr(producer, "_call", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    producer.close()
+        assert isinstance(future.exception(0), ProducerClosed)
+        assert producer.state == "closed"
+
+
+class Calls(Interceptor):
+    """Calls the producer from where the producer calls it."""
+
+    def __init__(self) -> None:
+        self.call: Callable[[], Any] | None = None
+        self.raised: BaseException | None = None
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: ProducerError | None, record: TopicPartition
+    ) -> None:
+        if self.call is not None:
+            with pytest.raises(WrongLoop, match="wait for itself") as raised:
+                self.call()
+            self.raised = raised.value
+
+
+class TestWrongLoop:
+    def test_what_the_producer_calls_may_not_call_it(self, cluster: ThreadedCluster) -> None:
+        calls = Calls()
+        with ThreadedProducer(cluster.bootstrap_servers, interceptors=[calls]) as producer:
+            calls.call = producer.flush
+            producer.send(TOPIC, b"v")
+            assert isinstance(calls.raised, WrongLoop)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    def test_a_forked_child_makes_its_own(self, cluster: ThreadedCluster) -> None:
+        with ThreadedProducer(cluster.bootstrap_servers) as producer:
+            producer.send(TOPIC, b"parent")
+            child = os.fork()
+            if child == 0:  # it must not come back into the test
+                signal.alarm(20)  # nor wait for ever
+                try:
+                    with pytest.raises(WrongLoop, match="parent process"):
+                        producer.send(TOPIC, b"parent's")
+                    with pytest.raises(WrongLoop, match="parent process"):
+                        producer.start()
+                    assert producer.close() == 0
+                    with ThreadedProducer(cluster.bootstrap_servers) as own:
+                        own.send(TOPIC, b"child")
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            _, status = os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(status) == 0
+            producer.send(TOPIC, b"parent")
+        assert values(cluster) == [b"parent", b"child", b"parent"]
