@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import ProducerError
-from aioproducer.types import ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.types import Headers, HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class Interceptor(Protocol):
@@ -24,7 +26,8 @@ class Interceptor(Protocol):
         """Return the record to send: *record*, changed or not, or another one, for another topic even.
 
         Called before anything is looked up or serialized. *record* is this interceptor's own copy; its
-        key, value and headers are the caller's, so put new ones in their place instead of changing them.
+        key, value and headers are the caller's, so put new ones in their place instead of changing them. Its
+        headers are pairs here, also if they were given as a mapping.
         """
         return record
 
@@ -37,7 +40,10 @@ class Interceptor(Protocol):
     ) -> None:
         """Hear how a record ended: either *metadata* or *error* is given.
 
-        The partition of *topic_partition* is -1 if the record failed before one was chosen.
+        Called once for each record that went through `on_send`, also if it failed before it was appended. The
+        partition of *topic_partition* is -1 if the record failed before one was chosen. Declare a fourth
+        parameter, `headers: Headers = ()`, to get the record's headers, too (KIP-512): what `on_send` put
+        there is found again here.
         """
         return  # an empty body would make it abstract to type checkers
 
@@ -67,6 +73,20 @@ class HasOnAcknowledgement(Protocol):
         """See `Interceptor`."""
 
 
+class HasOnAcknowledgementWithHeaders(Protocol):
+    """An interceptor with at least an `on_acknowledgement` that takes the record's headers."""
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers,
+        /,
+    ) -> None:
+        """See `Interceptor`."""
+
+
 class HasClose(Protocol):
     """An interceptor with at least `close`."""
 
@@ -74,7 +94,7 @@ class HasClose(Protocol):
         """See `Interceptor`."""
 
 
-AnyInterceptor: TypeAlias = HasOnSend | HasOnAcknowledgement | HasClose
+AnyInterceptor: TypeAlias = HasOnSend | HasOnAcknowledgement | HasOnAcknowledgementWithHeaders | HasClose
 """What may be given as an interceptor: every method is optional, and one is needed."""
 
 
@@ -89,7 +109,9 @@ class InterceptorChain:
     def __init__(self, interceptors: Iterable[object]) -> None:
         self._interceptors = tuple(interceptors)
         self._on_send = self._defined("on_send")
-        self._on_acknowledgement = self._defined("on_acknowledgement")
+        self._on_acknowledgement = tuple(
+            (each, method, _takes_headers(method)) for each, method in self._defined("on_acknowledgement")
+        )
         self._warned: set[tuple[type, str]] = set()
 
     def __bool__(self) -> bool:
@@ -100,7 +122,7 @@ class InterceptorChain:
         for interceptor, method in self._on_send:
             try:
                 # A copy: what an interceptor changes before it fails must not stay changed.
-                changed = method(replace(record))
+                changed = method(replace(record, headers=_as_pairs(record.headers)))
                 if not isinstance(changed, ProducerRecord):
                     raise TypeError(f"on_send returned {type(changed).__name__} instead of a ProducerRecord")  # noqa: TRY301 - contained and logged like any other
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
@@ -110,14 +132,39 @@ class InterceptorChain:
         return record
 
     def on_acknowledgement(
-        self, metadata: RecordMetadata | None, error: ProducerError | None, topic_partition: TopicPartition
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers = (),
     ) -> None:
-        """Tell every interceptor how a record ended."""
-        for interceptor, method in self._on_acknowledgement:
+        """Tell every interceptor how a record ended, with its *headers* if they are asked for."""
+        for interceptor, method, takes_headers in self._on_acknowledgement:
             try:
-                method(metadata, error, topic_partition)
+                if takes_headers:
+                    method(metadata, error, topic_partition, headers)
+                else:
+                    method(metadata, error, topic_partition)
             except BaseException as failure:  # noqa: BLE001 - called from a task of ours: there is nobody to raise to
                 self._log_failure(interceptor, "on_acknowledgement", failure)
+
+    def on_send_error(
+        self, topic: str, partition: int | None, headers: Headers, error: BaseException
+    ) -> None:
+        """Tell every interceptor of a record that failed before it was appended, as an acknowledgement like others.
+
+        So does the JVM's chain. They get a ProducerError, whatever *error* is: a call with wrong arguments, or one
+        that is cancelled, is the cause of one.
+        """
+        if not self._on_acknowledgement:
+            return
+        told = error
+        if not isinstance(told, ProducerError):
+            cancelled = isinstance(error, asyncio.CancelledError)
+            told = ProducerError(f"not appended: {'its call was cancelled' if cancelled else error}")
+            told.__cause__ = error
+        where = TopicPartition(topic, -1 if partition is None else partition)
+        self.on_acknowledgement(None, told, where, headers)
 
     def close(self) -> None:
         """Tell every interceptor that the producer is closed."""
@@ -142,3 +189,17 @@ class InterceptorChain:
             type(error).__name__,
             exc_info=error,
         )
+
+
+def _as_pairs(headers: HeadersInput) -> HeadersInput:
+    return tuple(headers.items()) if isinstance(headers, Mapping) else headers
+
+
+def _takes_headers(method: Callable[..., object]) -> bool:
+    """Whether *method* has a fourth parameter; `*args` is none, or those who took three so would get four."""
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):  # written in C, say
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional for each in parameters) > 3

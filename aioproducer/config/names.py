@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from aioproducer.errors import ConfigError
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 WITHOUT_EFFECT = frozenset(
     """

@@ -26,7 +26,7 @@ from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.interceptors import AnyInterceptor
 from aioproducer.records.compression import LEVELS, Codec
-from aioproducer.serializers import Serializer
+from aioproducer.serializers import AnySerializer
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -48,8 +48,8 @@ class ProducerOptions(TypedDict, total=False):
     compression_gzip_level: int
     compression_lz4_level: int
     compression_zstd_level: int
-    key_serializer: Serializer | None
-    value_serializer: Serializer | None
+    key_serializer: AnySerializer | None
+    value_serializer: AnySerializer | None
     partitioner: Partitioner | PartitionFunction | None
     partitioner_ignore_keys: bool
     interceptors: Sequence[AnyInterceptor]
@@ -150,10 +150,10 @@ class Options:
         "The high-compression mode's level; 9, the default, is the fast mode, as in the JVM.",
     )
     compression_zstd_level: int = option(3, level(Codec.ZSTD), "Larger is smaller and slower.")
-    key_serializer: Serializer | None = option(
+    key_serializer: AnySerializer | None = option(
         None, SerializerKind(), "Turns keys into bytes. None: keys are bytes already."
     )
-    value_serializer: Serializer | None = option(
+    value_serializer: AnySerializer | None = option(
         None, SerializerKind(), "Turns values into bytes. None: values are bytes already."
     )
     partitioner: Partitioner | None = option(

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.settings import BatchingSettings
@@ -22,7 +22,7 @@ from aioproducer.net.settings import ConnectionSettings
 from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.sender.settings import SenderSettings
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of each producer and partition, no more (KIP-98, KAFKA-5494)."""

@@ -21,16 +21,22 @@ _INTERCEPTOR_METHODS = ("on_send", "on_acknowledgement", "close")
 
 
 class SerializerKind(Kind):
-    """A callable from what the user sends to bytes."""
+    """What turns what the user sends into bytes."""
 
-    expected = "a callable that takes the value and returns bytes or None; or None"
+    expected = (
+        "a callable that takes the value and returns bytes or None, or an object with"
+        " serialize(topic, headers, value); or None"
+    )
 
     def check(self, value: object) -> object:
         if isinstance(value, str):
             raise self.unfit(_no_counterpart(_JAVA_SERIALIZERS, "a Python callable"))
-        if value is not None and not callable(value):
+        sees_topic = hasattr(value, "serialize")
+        if sees_topic and isinstance(value, type):
+            raise self.unfit(f"is a class; give an instance of it: {value.__name__}()")
+        if value is not None and not sees_topic and not callable(value):
             raise self.unfit()
-        _refuse_async(value)
+        _refuse_async(getattr(value, "serialize", value))
         return value
 
     def parse(self, text: str) -> object:
@@ -99,7 +105,10 @@ class AnyPartition:
 def _refuse_async(code: object) -> None:
     """Records of a partition keep the order of the calls: nothing may wait between call and append."""
     if inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(getattr(code, "__call__", None)):  # noqa: B004 - an object with an async __call__, not a test for callability
-        raise ValueError("is a coroutine function; it is called synchronously and may not wait")
+        raise ValueError(
+            "is a coroutine function; it is called synchronously and may not wait."
+            " Await what has to be awaited before you send"
+        )
 
 
 def _no_counterpart(mapped: Sequence[str] | Mapping[str, object], instead: str) -> str:

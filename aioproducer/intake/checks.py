@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from aioproducer.types import Headers, HeadersInput
@@ -43,6 +44,16 @@ def as_headers(argument: str, headers: HeadersInput) -> Headers:
     if isinstance(pairs, (str, bytes)) or not isinstance(pairs, Iterable):
         raise TypeError(f"{argument} must be pairs (name, value) or a mapping, not {type(headers).__name__}")
     return tuple(_as_header(argument, pair) for pair in pairs)
+
+
+def legal_headers(headers: object) -> Headers:
+    """Return those of *headers* that `as_headers` takes."""
+    pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
+    legal: list[tuple[str, bytes | None]] = []
+    for pair in pairs if isinstance(pairs, Iterable) else ():
+        with suppress(TypeError, ValueError):
+            legal.append(_as_header("headers", pair))
+    return tuple(legal)
 
 
 def _as_header(argument: str, pair: object) -> tuple[str, bytes | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import BaseEventLoop, Future, get_running_loop
+from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError, Future, get_running_loop
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -22,16 +22,23 @@ from aioproducer.errors import (
     DeliveryTimeout,
     MetadataUnavailable,
     ProducerError,
-    SerializationError,
     WrongLoop,
 )
-from aioproducer.intake.checks import as_bytes, as_headers, check_partition, check_timestamp, check_topic
+from aioproducer.intake.checks import (
+    as_bytes,
+    as_headers,
+    check_partition,
+    check_timestamp,
+    check_topic,
+    legal_headers,
+)
 from aioproducer.intake.pending import Pending, Ready
+from aioproducer.intake.serializing import InContext, in_context, serialized
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.intake.turn import Turn, earlier_calls, has_partition, no_such_partition
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
 from aioproducer.serializers import Serializer
-from aioproducer.types import HeadersInput, ProducerRecord, TopicPartition
+from aioproducer.types import Headers, HeadersInput, ProducerRecord
 
 Attempt = Callable[[], Appended | None]
 """Appends if that needs no waiting."""
@@ -57,7 +64,7 @@ class Intake:
         refresher: Refresher,
     ) -> None:
         self.settings = settings
-        self.loop = get_running_loop()
+        self.loop: AbstractEventLoop = get_running_loop()
         self.awaits: type[RecordFuture | Acknowledgement] = Future
         """What a call should offer that only awaits its record."""
         if isinstance(self.loop, BaseEventLoop):  # others, in C, wake the task of a Future for less
@@ -67,6 +74,18 @@ class Intake:
         self._settler = settler
         self._refresher = refresher
         self._partitioner = settings.partitioner
+        self.in_context: InContext | None = in_context(settings.key_serializer, settings.value_serializer)
+        """Both serializers, if any of them sees topic and headers."""
+        self.prepare: Callable[[TopicQueues, Pending], Ready] = self._prepare_plain
+        """Serializes a record and chooses its partition. Raises: SerializationError, RecordTooLarge, ProducerError."""
+        self.key_serializer: Serializer | None = None
+        self.value_serializer: Serializer | None = None
+        """Those that are called with the key, or the value, alone."""
+        if self.in_context is not None:
+            self.prepare = partial(self._prepare_in_context, self.in_context)
+        else:
+            self.key_serializer = cast("Serializer | None", settings.key_serializer)
+            self.value_serializer = cast("Serializer | None", settings.value_serializer)
         plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
         joins = plain and settings.partitioner.keyless_is_sticky
         self._joins_up_to = min(SMALL_PAYLOAD, accumulator.largest_record) - RECORD_OVERHEAD if joins else -1
@@ -115,7 +134,7 @@ class Intake:
         try:
             ready = self.prepare(queues, pending)
         except ProducerError as error:
-            self.tell(pending.topic, pending.partition, error)
+            self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
         waiter = self._accumulator.append(queues, *ready, waits)
         return pending._replace(ready=ready) if waiter is None else waiter
@@ -140,26 +159,10 @@ class Intake:
     ) -> Pending:
         """Check a record and make it immutable, after the interceptors have seen it; `wait` appends it.
 
-        Raises: TypeError, ValueError, naming the argument.
+        Raises: TypeError, ValueError, naming the argument; ProducerError if the interceptors spoilt it.
         """
         if not self.settings.interceptors:
             return self._checked(topic, value, key, partition, headers, timestamp_ms)
-        try:
-            return self.intercepted(topic, value, key, partition, headers, timestamp_ms)
-        except ProducerError as error:
-            self.tell(topic, partition, error)
-            raise
-
-    def intercepted(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersInput,
-        timestamp_ms: int | None,
-    ) -> Pending:
-        """Do as `pend`, but do not tell the interceptors if they spoilt the record. Raises: ProducerError then."""
         record = self.settings.interceptors.on_send(
             ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
         )
@@ -168,8 +171,14 @@ class Intake:
                 record.topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms
             )
         except (TypeError, ValueError) as error:
-            self._checked(topic, value, key, partition, headers, timestamp_ms)  # raises if it was so before
-            raise ProducerError(f"an interceptor spoilt a record for {topic!r}: {error}") from error
+            try:
+                self._checked(topic, value, key, partition, headers, timestamp_ms)
+            except (TypeError, ValueError) as reason:  # it was so before
+                self.tell(topic, None, legal_headers(record.headers), reason)
+                raise
+            spoilt = ProducerError(f"an interceptor spoilt a record for {topic!r}: {error}")
+            self.tell(topic, None, legal_headers(record.headers), spoilt)
+            raise spoilt from error
 
     def _checked(
         self,
@@ -203,9 +212,10 @@ class Intake:
             and not has_partition(queues, partition)
         ):
             self._refresher.request_refresh([topic])
-            return no_such_partition("partition", topic, partition, len(queues.leaders))
-        error = self._not_now(topic, queues)
-        self.tell(topic, partition, error)
+            error: Exception = no_such_partition("partition", topic, partition, len(queues.leaders))
+        else:
+            error = self._not_now(topic, queues)
+        self.tell(topic, partition, pending.headers, error)
         return error
 
     def _not_now(self, topic: str, queues: TopicQueues | None) -> BufferFull | MetadataUnavailable:
@@ -249,14 +259,20 @@ class Intake:
                     reserved = self._accumulator.room_for(arrival.prepared().size)
                     await turn.memory(reserved)
                     appended = arrival.append(reserved)
-        except ProducerError as error:
-            self.tell(pending.topic, pending.partition, error)
+        except (ProducerError, ValueError, CancelledError) as error:
+            if not arrival.appended:  # else it was cancelled just after somebody had made the attempt for it
+                self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
         future, batch = appended
         self._accumulator.hasten(batch, called_at + delivery_timeout_s)
         if timeout_s is not None:
             self.limit(batch, future, called_at, timeout_s)
         return future
+
+    def tell(self, topic: str, partition: int | None, headers: Headers, error: BaseException) -> None:
+        """Let the interceptors hear of a record that fails before it is appended, too, and have it counted."""
+        self.settings.on_refused(1, error)
+        self.settings.interceptors.on_send_error(topic, partition, headers, error)
 
     def limit(self, batch: Batch, future: RecordFuture, called_at: float, timeout_s: float) -> None:
         """Fail *future*, which waits for a record of *batch*, at the call's own deadline, if that is earlier."""
@@ -329,37 +345,24 @@ class Intake:
             )
         return chosen
 
-    def serialized(self, argument: str, serializer: Serializer | None, topic: str, data: Any) -> bytes | None:
-        """Return *data* as the user's serializer makes it bytes. Raises: SerializationError."""
-        if serializer is None:
-            return as_bytes(argument, data)
-        try:
-            return as_bytes(f"what {argument}_serializer returned", serializer(data))
-        except Exception as error:
-            raise SerializationError(
-                f"the {argument} of a record for {topic!r} ({type(data).__name__}) could not be serialized: {error}"
-            ) from error
-
-    def tell(self, topic: str, partition: int | None, error: ProducerError) -> None:
-        """Let the interceptors hear of a record that fails before it is appended, too."""
-        where = TopicPartition(topic, -1 if partition is None else partition)
-        self.settings.interceptors.on_acknowledgement(None, error, where)
-
-    def prepare(self, queues: TopicQueues, pending: Pending) -> Ready:
-        """Serialize *pending* and choose its partition. Raises: SerializationError, RecordTooLarge, ProducerError."""
+    def _prepare_plain(self, queues: TopicQueues, pending: Pending) -> Ready:
         topic, raw_value, raw_key, partition, headers, timestamp_ms, _ = pending
-        key = self.serialized("key", self.settings.key_serializer, topic, raw_key)
-        value = self.serialized("value", self.settings.value_serializer, topic, raw_value)
+        key = serialized("key", self.key_serializer, topic, raw_key)
+        value = serialized("value", self.value_serializer, topic, raw_value)
         size = record_size_bound(value, key, headers)
         self._accumulator.check_size(topic, size)  # first: a partitioner would hash a key of any size
         queue = self.choose(queues, key) if partition is None else queues[partition]
         return Ready(queue, value, key, headers, timestamp_ms, size)
 
+    def _prepare_in_context(self, serialize: InContext, queues: TopicQueues, pending: Pending) -> Ready:
+        key, value, headers = serialize(pending.topic, pending.headers, pending.key, pending.value)
+        return self._prepare_plain(queues, pending._replace(key=key, value=value, headers=headers))
+
 
 class _Arrival:
     """A record whose call is in line; prepared once, whoever appends it."""
 
-    __slots__ = ("_accumulator", "_intake", "_pending", "_queues", "_ready")
+    __slots__ = ("_accumulator", "_intake", "_pending", "_queues", "_ready", "appended")
 
     def __init__(
         self, intake: Intake, accumulator: Accumulator, queues: TopicQueues, pending: Pending
@@ -369,6 +372,7 @@ class _Arrival:
         self._queues = queues
         self._pending = pending
         self._ready = pending.ready
+        self.appended = False
 
     def prepared(self) -> Ready:
         """Return the record, serialized and with its partition chosen."""
@@ -380,11 +384,14 @@ class _Arrival:
         """Append it if the partition is known, and there is memory."""
         if not has_partition(self._queues, self._pending.partition):
             return None
-        return self._accumulator.append_slowly(self._queues, *self.prepared())
+        appended = self._accumulator.append_slowly(self._queues, *self.prepared())
+        self.appended = appended is not None
+        return appended
 
     def append(self, reserved: int) -> Appended:
         """Append it with memory that was waited for."""
         appended = self._accumulator.append_slowly(self._queues, *self.prepared(), reserved=reserved)
         if appended is None:
             raise AssertionError("reserved memory did not suffice")
+        self.appended = True
         return appended

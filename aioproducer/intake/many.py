@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, repeat
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.bulk import SendManyCall
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.rows import Rows
-from aioproducer.batching.runs import SendManyCall
 from aioproducer.batching.settler import Settler
 from aioproducer.cluster.partitioner import chooses_columns
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.pending import Pending
 from aioproducer.intake.rows import check_rows
+from aioproducer.intake.serializing import Contents, InContext, serialized
 from aioproducer.intake.turn import Turn, no_such_partition
 from aioproducer.records.sizes import sizes
 from aioproducer.results import SendManyResult
+from aioproducer.types import Headers
 
 Group = tuple[PartitionQueue | None, Rows]
 """Rows and the queue they go to; None is the sticky one's."""
@@ -91,6 +94,11 @@ class ManyIntake:
             for _, rest in todo:
                 self._fail(rest, error, call)
             call.failed(rows.positions[planned:], _failure(error))  # interceptors have not seen these
+            self._settings.on_refused(len(rows) - planned, error)
+        except CancelledError:
+            for _, rest in todo:
+                self._tell(rest, CancelledError)
+            raise
         finally:
             self._seal(queues, call)
 
@@ -121,7 +129,9 @@ class ManyIntake:
         settings = self._settings
         if settings.interceptors:
             rows = self._intercepted(rows, call)
-        if settings.value_serializer is not None or settings.key_serializer is not None:
+        if self._intake.in_context is not None:
+            rows = self._serialized_in_context(self._intake.in_context, rows, call)
+        elif settings.value_serializer is not None or settings.key_serializer is not None:
             rows = self._serialized(rows, call)
         rows = replace(rows, sizes=sizes(rows.values, rows.keys, rows.headers))
         if max(rows.sizes, default=0) <= self._accumulator.largest_record:
@@ -135,55 +145,78 @@ class ManyIntake:
         return self._without(failures, rows, call)
 
     def _intercepted(self, rows: Rows, call: SendManyCall) -> Rows:
+        kept: list[int] = []
         pended: list[Pending] = []
-        failures: dict[int, ProducerError] = {}
         for index in range(len(rows)):
             arguments = (
                 rows.topic,
                 rows.values[index],
                 None if rows.keys is None else rows.keys[index],
                 rows.partition(index),
-                () if rows.headers is None else rows.headers[index],
+                _headers(rows, index),
                 rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else rows.timestamps_ms[index],
             )
             try:
-                pending = self._intake.intercepted(*arguments)
-            except ProducerError as error:
-                failures[index] = error
-                pending = Pending(rows.topic, None, None, None, (), 0, None)
+                pending = self._intake.pend(*arguments)
+            except ProducerError as error:  # the interceptors have heard of it
+                call.failed([rows.positions[index]], _failure(error))
+                continue
             if pending.topic != rows.topic:
-                failures[index] = ProducerError(
+                moved = ProducerError(
                     f"an interceptor moved a record from {rows.topic!r} to {pending.topic!r};"
                     " send_many writes to one topic"
                 )
+                self._intake.tell(rows.topic, pending.partition, pending.headers, moved)
+                call.failed([rows.positions[index]], _failure(moved))
+                continue
+            kept.append(index)
             pended.append(pending)
         partitions = [each.partition for each in pended]
-        changed = replace(
-            rows,
+        return replace(
+            rows if len(kept) == len(rows) else rows.take(kept),
             values=[each.value for each in pended],
             keys=[each.key for each in pended],
             headers=[each.headers for each in pended],
             timestamps_ms=[each.timestamp_ms for each in pended],
             partitions=partitions if partitions.count(None) < len(partitions) else None,
         )
-        return self._without(failures, changed, call)
 
     def _serialized(self, rows: Rows, call: SendManyCall) -> Rows:
-        settings, topic = self._settings, rows.topic
+        intake, topic = self._intake, rows.topic
         values: list[bytes | None] = []
         keys: list[bytes | None] = []
         failures: dict[int, ProducerError] = {}
         for index, value in enumerate(rows.values):
             key = None if rows.keys is None else rows.keys[index]
+            position = rows.positions[index]
             try:
-                serialized_key = self._intake.serialized("key", settings.key_serializer, topic, key)
-                serialized_value = self._intake.serialized("value", settings.value_serializer, topic, value)
+                serialized_key = serialized("key", intake.key_serializer, topic, key, position)
+                serialized_value = serialized("value", intake.value_serializer, topic, value, position)
             except SerializationError as error:
                 failures[index] = error
                 serialized_key = serialized_value = None
             keys.append(serialized_key)
             values.append(serialized_value)
         return self._without(failures, replace(rows, values=values, keys=keys), call)
+
+    def _serialized_in_context(self, serialize: InContext, rows: Rows, call: SendManyCall) -> Rows:
+        contents: list[Contents] = []
+        failures: dict[int, ProducerError] = {}
+        for index, value in enumerate(rows.values):
+            key, headers = None if rows.keys is None else rows.keys[index], _headers(rows, index)
+            try:
+                made = serialize(rows.topic, headers, key, value, rows.positions[index])
+            except SerializationError as error:
+                failures[index] = error
+                made = Contents(None, None, headers)
+            contents.append(made)
+        prepared = replace(
+            rows,
+            values=[each.value for each in contents],
+            keys=[each.key for each in contents],
+            headers=[each.headers for each in contents],
+        )
+        return self._without(failures, prepared, call)
 
     def _by_queue(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> list[Group]:
         """Return *rows* by the queue they go to, in order within each; those that have none fail."""
@@ -264,9 +297,12 @@ class ManyIntake:
     def _fail(self, rows: Rows, error: ProducerError, call: SendManyCall) -> None:
         """Let *rows*, which interceptors have seen, fail before they are appended."""
         failure = _failure(error)
-        for index in range(len(rows)):
-            self._intake.tell(rows.topic, rows.partition(index), failure.error())
+        self._tell(rows, failure.error)
         call.failed(rows.positions, failure)
+
+    def _tell(self, rows: Rows, error: Callable[[], BaseException]) -> None:
+        for index in range(len(rows)):
+            self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), error())
 
 
 def _failure(error: ProducerError) -> Failure:
@@ -279,3 +315,7 @@ def _highest_partition(rows: Rows) -> tuple[int | None, str]:
     if highest is None or not isinstance(rows.partitions, Sequence):
         return highest, "partition"
     return highest, f"partitions[{rows.partitions.index(highest)}]"
+
+
+def _headers(rows: Rows, index: int) -> Headers:
+    return () if rows.headers is None else rows.headers[index]

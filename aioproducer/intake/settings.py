@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from aioproducer.cluster.partitioner import Partitioner
 from aioproducer.interceptors import InterceptorChain
-from aioproducer.serializers import Serializer
+from aioproducer.serializers import AnySerializer
 
 
 class IntakeSettings(NamedTuple):
     """What happens to a record before it is appended. Durations in seconds."""
 
-    key_serializer: Serializer | None
-    value_serializer: Serializer | None
+    key_serializer: AnySerializer | None
+    value_serializer: AnySerializer | None
     partitioner: Partitioner
     interceptors: InterceptorChain
     max_block_s: float
     """How long a call may wait for metadata and memory together."""
+    on_refused: Callable[[int, BaseException], None] = lambda count, error: None  # noqa: ARG005 - nobody counts them
+    """Told how many records have failed before they were appended, and of what."""

@@ -3,12 +3,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.interceptors import Interceptor, InterceptorChain
-from aioproducer.types import ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 RECORD = ProducerRecord("orders", b"value", key=b"key")
 PARTITION = TopicPartition("orders", 3)
@@ -161,3 +162,94 @@ def test_subclassing_the_protocol_spares_the_methods_that_are_not_needed() -> No
     assert chain.on_send(RECORD) == RECORD
     chain.on_acknowledgement(METADATA, None, PARTITION)
     chain.close()
+
+
+class WithHeaders:
+    """Asks for the headers, by a fourth parameter."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers = (),
+    ) -> None:
+        self.heard.append(headers)
+
+
+class WithAny:
+    """Takes as many arguments as come."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def on_acknowledgement(self, *arguments: object) -> None:
+        self.heard.append(arguments)
+
+
+def test_headers_are_for_those_who_ask_for_them() -> None:
+    asking, listening, taking = WithHeaders(), Listening(), WithAny()
+    headers = (("trace", b"1"),)
+    chain = InterceptorChain([asking, listening, taking])
+    chain.on_acknowledgement(METADATA, None, PARTITION, headers)
+    assert asking.heard == [headers]
+    assert listening.heard == taking.heard == [(METADATA, None, PARTITION)]
+
+
+def test_one_without_a_signature_is_not_asked_for_headers() -> None:
+    class Unsigned:
+        on_acknowledgement = staticmethod(print)
+
+    class Odd(WithAny):
+        """Its method lies about itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.on_acknowledgement = partial(self.on_acknowledgement)  # type: ignore[method-assign]
+            self.on_acknowledgement.__signature__ = "none"  # type: ignore[attr-defined]
+
+    odd = Odd()
+    InterceptorChain([Unsigned(), odd]).on_acknowledgement(METADATA, None, PARTITION, (("trace", b"1"),))
+    assert odd.heard == [(METADATA, None, PARTITION)]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TypeError("value must be bytes"), "not appended: value must be bytes"),
+        (asyncio.CancelledError(), "not appended: its call was cancelled"),
+    ],
+)
+def test_whatever_ends_a_record_before_the_append_is_told_as_an_error_of_ours(
+    error: BaseException, told: str
+) -> None:
+    spy, headers = Listening(), (("trace", b"1"),)
+    InterceptorChain([spy]).on_send_error("orders", None, headers, error)
+    [ended] = spy.heard
+    assert isinstance(ended, tuple)
+    metadata, heard, where = ended
+    assert metadata is None
+    assert type(heard) is ProducerError
+    assert str(heard) == told
+    assert heard.__cause__ is error
+    assert where == TopicPartition("orders", -1)
+
+
+def test_an_error_of_ours_is_told_as_it_is() -> None:
+    spy, error = Listening(), DeliveryTimeout("too late")
+    InterceptorChain([spy]).on_send_error("orders", 3, (), error)
+    assert spy.heard == [(None, error, PARTITION)]
+
+
+def test_they_see_headers_as_pairs_however_they_were_given() -> None:
+    class Adds:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            record.headers = [*record.headers, ("b", b"2")]
+            return record
+
+    record = ProducerRecord("orders", headers={"a": b"1"})
+    assert InterceptorChain([Adds()]).on_send(record).headers == [("a", b"1"), ("b", b"2")]
+    assert record.headers == {"a": b"1"}

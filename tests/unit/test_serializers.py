@@ -1,8 +1,20 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
-from aioproducer.serializers import bytes_serializer, string_serializer
+from aioproducer.serializers import (
+    Serializer,
+    bytes_serializer,
+    double_serializer,
+    float_serializer,
+    integer_serializer,
+    long_serializer,
+    short_serializer,
+    string_serializer,
+    uuid_serializer,
+)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", b""), ("grün €", "grün €".encode()), (None, None)])
@@ -30,3 +42,63 @@ def test_bytes_are_handed_on_as_they_are(value: object) -> None:
 def test_the_bytes_serializer_takes_nothing_but_bytes(value: object) -> None:
     with pytest.raises(TypeError, match=f"not {type(value).__name__}"):
         bytes_serializer(value)
+
+
+@pytest.mark.parametrize(
+    ("serializer", "value", "expected"),
+    [  # what Java's serializers write
+        (short_serializer, -2, "fffe"),
+        (integer_serializer, 1, "00000001"),
+        (integer_serializer, -(2**31), "80000000"),
+        (long_serializer, 1_700_000_000_000, "0000018bcfe56800"),
+        (long_serializer, -1, "ffffffffffffffff"),
+        (float_serializer, 1.5, "3fc00000"),
+        (float_serializer, 3, "40400000"),
+        (double_serializer, -0.1, "bfb999999999999a"),
+        (double_serializer, float("inf"), "7ff0000000000000"),
+        (uuid_serializer, UUID(int=1), b"00000000-0000-0000-0000-000000000001".hex()),
+    ],
+)
+def test_numbers_and_uuids_are_written_as_java_does(
+    serializer: Serializer, value: object, expected: str
+) -> None:
+    written = serializer(value)
+    assert isinstance(written, bytes)
+    assert written.hex() == expected
+
+
+NUMBERS = [short_serializer, integer_serializer, long_serializer, float_serializer, double_serializer]
+
+
+@pytest.mark.parametrize("serializer", [*NUMBERS, uuid_serializer])
+def test_each_keeps_null_and_takes_no_other_types(serializer: Serializer) -> None:
+    assert serializer(None) is None
+    for value in ("7", b"7", True):
+        with pytest.raises(
+            TypeError, match=rf"^\w+_serializer takes .* or None, not {type(value).__name__}$"
+        ):
+            serializer(value)
+
+
+@pytest.mark.parametrize("serializer", [short_serializer, integer_serializer, long_serializer])
+def test_whole_numbers_are_not_rounded(serializer: Serializer) -> None:
+    with pytest.raises(TypeError, match=r"takes int or None, not float"):
+        serializer(1.0)
+
+
+@pytest.mark.parametrize(
+    ("serializer", "value"),
+    [
+        (short_serializer, 2**15),
+        (integer_serializer, 2**31),
+        (long_serializer, -(2**63) - 1),
+        (float_serializer, 1e39),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(serializer: Serializer, value: float) -> None:
+    with pytest.raises(ValueError, match="the number is too large"):
+        serializer(value)
+
+
+def test_their_names_are_shown_where_an_option_is() -> None:
+    assert repr(long_serializer) == "<long_serializer>"

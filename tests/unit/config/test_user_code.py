@@ -92,6 +92,26 @@ def test_a_serializer_is_any_callable_or_none(serializer: object) -> None:
     assert SerializerKind().check(serializer) is serializer
 
 
+class SeesTopic:
+    def serialize(self, topic: str, headers: object, value: str) -> bytes:
+        return f"{topic}: {value}".encode()
+
+
+class SeesTopicLater:
+    async def serialize(self, topic: str, headers: object, value: str) -> bytes:
+        return value.encode()
+
+
+def test_or_an_object_that_sees_the_topic() -> None:
+    serializer = SeesTopic()
+    assert SerializerKind().check(serializer) is serializer
+
+
+def test_of_such_a_class_an_instance_has_to_be_given() -> None:
+    with pytest.raises(ValueError, match=r"is a class; give an instance of it: SeesTopic\(\)"):
+        SerializerKind().check(SeesTopic)
+
+
 @pytest.mark.parametrize("serializer", [5, b"bytes", object()])
 def test_a_serializer_can_be_called(serializer: object) -> None:
     with pytest.raises(ValueError, match="expected a callable"):
@@ -105,6 +125,11 @@ def test_nothing_that_has_to_be_awaited_comes_between_call_and_append(
 ) -> None:
     with pytest.raises(ValueError, match="is a coroutine function"):
         kind.check(code)
+
+
+def test_nor_may_a_serializer_that_sees_the_topic() -> None:
+    with pytest.raises(ValueError, match=r"is a coroutine function.* Await what has to be awaited before"):
+        SerializerKind().check(SeesTopicLater())
 
 
 def test_a_partitioner_may_not_wait() -> None:

@@ -16,7 +16,7 @@ from aioproducer.intake.pending import Pending
 from aioproducer.intake.rows import check_rows
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import Interceptor, InterceptorChain
-from aioproducer.serializers import Serializer
+from aioproducer.serializers import AnySerializer
 from aioproducer.types import HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
 from tests.unit.workbench import TOPIC, Workbench
 
@@ -67,8 +67,8 @@ class Bench(Workbench):
         partitions: int = 1,
         partitioner: Partitioner | None = None,
         interceptors: Sequence[Interceptor] = (),
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: AnySerializer | None = None,
+        value_serializer: AnySerializer | None = None,
         max_block_s: float = 60.0,
         **settings: Any,
     ) -> None:

@@ -12,6 +12,7 @@ from aioproducer.intake.checks import (
     check_timeout,
     check_timestamp,
     check_topic,
+    legal_headers,
 )
 
 
@@ -103,6 +104,21 @@ class TestHeaders:
     def test_a_name_without_a_utf_8_form_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"headers\[3\]: the header name '\\ud800' cannot be encoded"):
             as_headers("headers[3]", [("\ud800", b"1")])
+
+    @pytest.mark.parametrize(
+        ("headers", "legal"),
+        [
+            (
+                [("a", b"1"), ("b", 5), 7, ("\ud800", b"1"), ("c", bytearray(b"3"))],
+                (("a", b"1"), ("c", b"3")),
+            ),
+            ({"a": b"1", 5: b"2"}, (("a", b"1"),)),
+            (5, ()),
+            (None, ()),
+        ],
+    )
+    def test_what_is_legal_of_headers_that_are_not_is_found(self, headers: Any, legal: Any) -> None:
+        assert legal_headers(headers) == legal
 
 
 class TestTopic:

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from aioproducer.cluster.partitioner import CallablePartitioner, RoundRobinPartitioner
-from aioproducer.errors import ProducerError, SerializationError
-from aioproducer.serializers import Serializer, string_serializer
+from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
+from aioproducer.serializers import HeaderList, Serializer, string_serializer
 from aioproducer.types import HeadersInput, ProducerRecord
 from tests.unit.intake.intake_bench import NOW_MS, Bench, Spy
 from tests.unit.workbench import TOPIC
@@ -35,6 +35,18 @@ class TestSerializers:
             bench.offer(**cast("Any", {"value": b"v", argument: "text"}))
         assert isinstance(raised.value.__cause__, TypeError)
         assert bench.queued == 0
+
+    async def test_one_may_see_topic_and_headers_and_add_some_and_they_count(self) -> None:
+        class Marks:
+            def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
+                headers.append(("schema", b"x" * 800))
+                return f"{topic} {value}".encode()
+
+        bench = Bench(value_serializer=Marks(), max_request_bytes=1_000)
+        bench.put(5, b"key", headers={"own": b"1"})
+        assert bench.records() == [(b"orders 5", b"key", (("own", b"1"), ("schema", b"x" * 800)), NOW_MS)]
+        with pytest.raises(RecordTooLarge):
+            bench.offer("y" * 200)
 
     async def test_they_have_to_return_bytes(self) -> None:
         bench = Bench(value_serializer=cast("Serializer", str))

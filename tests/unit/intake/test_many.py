@@ -7,7 +7,8 @@ import pytest
 
 from aioproducer.cluster.partitioner import CallablePartitioner, Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
-from aioproducer.serializers import string_serializer
+from aioproducer.intake.many import CHUNK_RECORDS
+from aioproducer.serializers import HeaderList, string_serializer
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import ProducerRecord
 from tests.unit.intake.intake_bench import Spy
@@ -151,6 +152,42 @@ class TestRecordsThatFail:
         assert [(type(error), where) for error, where in spy.errors] == [
             (SerializationError, (TOPIC, -1))
         ] * 2
+
+    @in_virtual_time
+    async def test_an_unserializable_one_is_named_by_its_place_in_the_call(self) -> None:
+        class SeesTopic:
+            def serialize(self, topic: str, headers: object, value: str) -> bytes:
+                return value.encode()
+
+        for serializer in (string_serializer, SeesTopic()):
+            bench = Bench(value_serializer=serializer)
+            values: list[object] = ["v"] * (CHUNK_RECORDS + 2)
+            values[-1] = 5
+            result = await bench.delivered(bench.send(values))
+            [error] = result.failures.values()
+            assert f"the value of record {CHUNK_RECORDS + 1} for 'orders' (int)" in str(error)
+
+    @in_virtual_time
+    async def test_a_serializer_that_sees_topic_and_headers_may_add_some(self) -> None:
+        class Marks:
+            def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
+                headers.append(("topic", topic.encode()))
+                if value is None:
+                    raise LookupError
+                return b"%d" % value
+
+        spy = Spy()
+        bench = Bench(value_serializer=Marks(), interceptors=[spy])
+        sending = bench.send([1, None, 3], headers=[[("own", b"1")], [], []])
+        await settle()
+        topic = ("topic", b"orders")
+        assert [record[::2] for record in bench.records()] == [
+            (b"1", (("own", b"1"), topic)),
+            (b"3", (topic,)),
+        ]
+        result = await bench.delivered(sending)
+        assert list(result.failures) == [1]
+        assert [type(error) for error, _ in spy.errors] == [SerializationError]
 
     @in_virtual_time
     async def test_an_oversized_one_fails_alone(self) -> None:

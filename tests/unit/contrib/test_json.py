@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from aioproducer import Producer, SerializationError
+from aioproducer.contrib.json import json_serializer, pydantic_serializer
+from aioproducer.testing import ThreadedCluster
+
+SAMPLES: list[tuple[Any, bytes | None]] = [
+    (None, None),
+    ({"a": 1, "ü": [True, None, "€", 0.5]}, '{"a":1,"ü":[true,null,"€",0.5]}'.encode()),
+    ([], b"[]"),
+    ("text", b'"text"'),
+    (0, b"0"),
+    ((1, 2), b"[1,2]"),
+]
+
+
+class Order(BaseModel):
+    number: int
+    note: str | None = None
+
+
+@pytest.mark.parametrize(("value", "expected"), SAMPLES)
+def test_json_is_compact_and_utf8(value: Any, expected: bytes | None) -> None:
+    assert json_serializer(value) == expected
+
+
+def test_without_orjson_it_is_the_same() -> None:
+    program = f"""
+import sys; sys.modules["orjson"] = None
+from aioproducer.contrib.json import json_serializer
+for value, expected in {SAMPLES!r}:
+    assert json_serializer(value) == expected, value
+try:
+    json_serializer({{"x": float("nan")}})
+except ValueError:
+    print("refused")
+"""
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    assert output.stdout.decode().split() == ["refused"]
+
+
+@pytest.mark.parametrize("value", [object(), b"bytes", {1: "a number as a key"}])
+def test_what_json_cannot_say_is_a_type_error(value: Any) -> None:
+    with pytest.raises(TypeError):
+        json_serializer(value)
+
+
+def test_what_is_written_is_never_nan() -> None:
+    assert json_serializer(math.nan) == b"null"  # with orjson; without, it is refused
+
+
+def test_a_model_is_written_as_pydantic_does() -> None:
+    assert pydantic_serializer(Order(number=7)) == b'{"number":7,"note":null}'
+    assert pydantic_serializer(None) is None
+
+
+async def test_a_producer_sends_them(kafka_cluster: ThreadedCluster) -> None:
+    async with Producer(
+        kafka_cluster.bootstrap_servers, key_serializer=json_serializer, value_serializer=pydantic_serializer
+    ) as producer:
+        await producer.send("orders", Order(number=7, note="ü"), key=[1])
+        with pytest.raises(SerializationError, match="value of a record for 'orders'"):
+            await producer.send("orders", {"number": 7})
+    [record] = kafka_cluster.records("orders", 0)
+    assert (record.key, record.value) == (b"[1]", '{"number":7,"note":"ü"}'.encode())

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import (
+    SchemaRegistryClient,
+    dual_schema_id_deserializer,
+    header_schema_id_serializer,
+)
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import (  # type: ignore[import-untyped]
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+)
+
+from aioproducer import Producer, SendManyError, SerializationError
+from aioproducer.contrib.schema_registry import key_serializer, value_serializer
+from aioproducer.testing import ThreadedCluster
+from tests.unit.contrib.registry_fake import RegistryFake, registry
+
+FIELDS = [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}]
+AVRO = json.dumps({"type": "record", "name": "Order", "fields": FIELDS})
+JSON_SCHEMA = json.dumps({"title": "Order", "type": "object", "properties": {"id": {"type": "integer"}}})
+ORDER = {"id": 7, "note": "grün"}
+
+
+def protobuf_order() -> Any:
+    """What protoc makes of `message Order { string note = 1; }`."""
+    field_kind = descriptor_pb2.FieldDescriptorProto
+    field = field_kind(name="note", number=1, type=field_kind.TYPE_STRING, label=field_kind.LABEL_OPTIONAL)
+    message = descriptor_pb2.DescriptorProto(name="Order", field=[field])
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3", message_type=[message]))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))
+
+
+@pytest.fixture
+def fake() -> Iterator[RegistryFake]:
+    with registry() as running:
+        yield running
+
+
+@pytest.fixture
+def client(fake: RegistryFake) -> SchemaRegistryClient:
+    return SchemaRegistryClient({"url": fake.url})
+
+
+def avro(client: SchemaRegistryClient) -> tuple[Any, Any, Any]:
+    return AvroSerializer(client, AVRO), AvroDeserializer(client), ORDER
+
+
+def json_schema(client: SchemaRegistryClient) -> tuple[Any, Any, Any]:
+    return (
+        JSONSerializer(JSON_SCHEMA, client),
+        JSONDeserializer(JSON_SCHEMA, schema_registry_client=client),
+        ORDER,
+    )
+
+
+def protobuf(client: SchemaRegistryClient) -> tuple[Any, Any, Any]:
+    message = protobuf_order()
+    return (
+        ProtobufSerializer(message, client),
+        ProtobufDeserializer(message, None, client),
+        message(note="grün"),
+    )
+
+
+@pytest.mark.parametrize("kind", [avro, json_schema, protobuf])
+async def test_what_is_sent_can_be_read_back(
+    kind: Callable[[SchemaRegistryClient], tuple[Any, Any, Any]],
+    client: SchemaRegistryClient,
+    fake: RegistryFake,
+    kafka_cluster: ThreadedCluster,
+) -> None:
+    serializer, deserializer, value = kind(client)
+    options: Any = {
+        "key_serializer": key_serializer(serializer),
+        "value_serializer": value_serializer(serializer),
+    }
+    async with Producer(kafka_cluster.bootstrap_servers, **options) as producer:
+        await producer.send("orders", value, value)
+        await producer.send_many("orders", [value, None])
+    first, second, tombstone = kafka_cluster.records("orders", 0)
+    context = SerializationContext("orders", MessageField.VALUE)
+    assert deserializer(first.value, context) == deserializer(second.value, context) == value
+    assert deserializer(first.key, SerializationContext("orders", MessageField.KEY)) == value
+    assert (second.key, tombstone.value) == (None, None)
+    assert {schema["subject"] for schema in fake.schemas} == {"orders-key", "orders-value"}
+
+
+async def test_the_id_of_the_schema_may_go_to_the_headers(
+    client: SchemaRegistryClient, kafka_cluster: ThreadedCluster
+) -> None:
+    serializer = AvroSerializer(client, AVRO, conf={"schema.id.serializer": header_schema_id_serializer})
+    async with Producer(
+        kafka_cluster.bootstrap_servers, value_serializer=value_serializer(serializer)
+    ) as producer:
+        await producer.send("orders", ORDER, headers={"own": b"1"})
+        await producer.send_many("orders", [ORDER])
+    deserializer = AvroDeserializer(client, conf={"schema.id.deserializer": dual_schema_id_deserializer})
+    first, second = kafka_cluster.records("orders", 0)
+    assert [name for name, _ in first.headers] == ["own", "__value_schema_id"]
+    for record in (first, second):
+        context = SerializationContext("orders", MessageField.VALUE, list(record.headers))
+        assert deserializer(record.value, context) == ORDER
+
+
+async def test_warmed_up_it_asks_the_registry_nothing_more(
+    client: SchemaRegistryClient, fake: RegistryFake
+) -> None:
+    orders = value_serializer(AvroSerializer(client, AVRO))
+    await asyncio.to_thread(orders.warm_up, "orders", ORDER)
+    asked = list(fake.requests)
+    assert asked
+    headers: list[tuple[str, bytes | None]] = []
+    assert orders.serialize("orders", headers, ORDER)
+    assert fake.requests == asked
+
+
+async def test_what_does_not_fit_the_schema_is_told_with_its_place(
+    client: SchemaRegistryClient, kafka_cluster: ThreadedCluster
+) -> None:
+    orders = value_serializer(AvroSerializer(client, AVRO))
+    async with Producer(kafka_cluster.bootstrap_servers, value_serializer=orders) as producer:
+        with pytest.raises(
+            SerializationError, match=r"the value of a record for 'orders' \(dict\)"
+        ) as raised:
+            await producer.send("orders", {"id": "no number"})
+        assert raised.value.__cause__ is not None
+        with pytest.raises(SendManyError) as some:
+            await producer.send_many("orders", [ORDER, {}, ORDER])
+    assert list(some.value.result.failures) == [1]
+    assert "the value of record 1 for 'orders' (dict)" in str(some.value.result.failures[1])
+    assert len(kafka_cluster.records("orders", 0)) == 2
+
+
+def test_without_confluents_package_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['confluent_kafka'] = None; import aioproducer.contrib.schema_registry"
+    output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
+    assert 'pip install "aioproducer[schema-registry]"' in output.stderr.decode()

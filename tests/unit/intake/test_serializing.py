@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aioproducer.errors import SerializationError
+from aioproducer.intake.serializing import in_context, serialized
+from aioproducer.serializers import HeaderList, string_serializer
+
+
+class Marks:
+    """Writes what it sees, and adds a header."""
+
+    def __init__(self, header: tuple[Any, Any]) -> None:
+        self.header = header
+
+    def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
+        written = f"{topic} {[name for name, _ in headers]} {value}".encode()
+        headers.append(self.header)
+        return written
+
+
+def test_without_a_serializer_bytes_are_what_they_are() -> None:
+    assert serialized("value", None, "orders", bytearray(b"v")) == b"v"
+
+
+@pytest.mark.parametrize(("position", "record"), [(None, "a record for"), (17, "record 17 for")])
+def test_what_one_raises_is_told_with_field_record_topic_and_what_to_do(
+    position: int | None, record: str
+) -> None:
+    with pytest.raises(SerializationError) as raised:
+        serialized("key", string_serializer, "orders", 5, position)
+    assert str(raised.value) == (
+        f"the key of {record} 'orders' (int) could not be serialized: string_serializer takes str or None, not int;"
+        " send what key_serializer takes, or configure another one"
+    )
+    assert isinstance(raised.value.__cause__, TypeError)
+
+
+def test_nothing_sees_the_topic_unless_it_is_asked_for() -> None:
+    assert in_context(None, None) is None
+    assert in_context(string_serializer, string_serializer) is None
+
+
+def test_one_that_sees_it_gets_topic_headers_and_value_the_key_first() -> None:
+    serialize = in_context(Marks(("k", b"1")), Marks(("v", b"2")))
+    assert serialize is not None
+    given = (("own", b"0"),)
+    key, value, headers = serialize("orders", given, "key", "value")
+    assert key == b"orders ['own'] key"
+    assert value == b"orders ['own', 'k'] value"
+    assert headers == (("own", b"0"), ("k", b"1"), ("v", b"2"))
+    assert given == (("own", b"0"),)
+
+
+def test_the_other_one_may_be_a_callable_or_none() -> None:
+    for key_serializer, key in ((string_serializer, "k"), (None, b"k")):
+        serialize = in_context(key_serializer, Marks(("v", b"2")))
+        assert serialize is not None
+        assert serialize("orders", (), key, "v") == (b"k", b"orders [] v", (("v", b"2"),))
+
+
+def test_headers_that_nobody_changed_stay_the_very_same() -> None:
+    class Plain:
+        def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
+            return b"v"
+
+    serialize, headers = in_context(None, Plain()), (("own", b"0"),)
+    assert serialize is not None
+    assert serialize("orders", headers, None, "v").headers is headers
+
+
+@pytest.mark.parametrize("header", [("name", "text"), (5, b"v"), ("\ud800", b"v")])
+def test_headers_that_will_not_do_fail_the_record(header: tuple[Any, Any]) -> None:
+    serialize = in_context(None, Marks(header))
+    assert serialize is not None
+    with pytest.raises(
+        SerializationError, match=r"^record 3 for 'orders': what serializers made of the headers"
+    ) as raised:
+        serialize("orders", (), None, "v", 3)
+    assert isinstance(raised.value.__cause__, TypeError | ValueError)
+
+
+def test_what_it_raises_is_told_like_that_of_others() -> None:
+    class Broken:
+        def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
+            raise LookupError("no schema")
+
+    serialize = in_context(None, Broken())
+    assert serialize is not None
+    with pytest.raises(
+        SerializationError, match=r"the value of record 3 for 'orders' .*: no schema; send what"
+    ):
+        serialize("orders", (), None, "v", 3)
