@@ -2,7 +2,7 @@
 
 A batch holds its records as columns and, beside them, *runs*: stretches of consecutive records that
 have the same kind of waiter. A batch of single sends has one run of Futures; a batch that `send_many`
-filled has one run for the whole stretch, so that a bulk record costs neither a Future nor a call.
+filled has one run for the whole stretch (bulk.py), so that a bulk record costs neither a Future nor a call.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count, repeat
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from aioproducer.batching import acknowledgement
 from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.failure import Failure
-from aioproducer.results import DeliveredRun, SendManyResult
 from aioproducer.types import RecordMetadata
 
 _new_metadata = partial(tuple.__new__, RecordMetadata)  # RecordMetadata._make without its Python frame
+
+
+Waiter: TypeAlias = object
+"""Who waits for a record, and may give up: its Future, or the call of `send_many`. Told apart by identity."""
 
 
 class Delivered(NamedTuple):
@@ -75,7 +78,7 @@ class FutureRun:
     __slots__ = ("waiters",)
 
     def __init__(self, waiters: list[asyncio.Future[RecordMetadata]]) -> None:
-        self.waiters = waiters
+        self.waiters: list[asyncio.Future[RecordMetadata]] = waiters
 
     def __len__(self) -> int:
         return len(self.waiters)
@@ -116,7 +119,7 @@ class AwaitedRun:
     __slots__ = ("waiters",)
 
     def __init__(self, waiters: list[Acknowledgement]) -> None:
-        self.waiters = waiters
+        self.waiters: list[Acknowledgement] = waiters
 
     def __len__(self) -> int:
         return len(self.waiters)
@@ -139,81 +142,3 @@ class AwaitedRun:
 
     def detach(self, waiter: Waiter, failure: Failure) -> None:
         """Do nothing: *waiter* is none of these."""
-
-
-class SendManyCall:
-    """What the runs of one `send_many` call have in common: its result, and who waits for it."""
-
-    __slots__ = ("_done", "_outstanding", "partitions", "result")
-
-    def __init__(self, topic: str, total: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.result = SendManyResult(topic, total)
-        self.partitions: set[int] = set()
-        """Those its records went to."""
-        self._outstanding = total
-        self._done: asyncio.Future[None] = loop.create_future()
-        if total == 0:
-            self._done.set_result(None)
-
-    def delivered(self, run: DeliveredRun) -> None:
-        """Note the records of *run* as acknowledged."""
-        self.result.add_delivered(run)
-        self._settled(len(run.positions))
-
-    def failed(self, positions: Sequence[int], failure: Failure) -> None:
-        """Note the records at *positions* as failed."""
-        for position in positions:
-            self.result.add_failed(position, failure.error())
-        self._settled(len(positions))
-
-    async def wait(self) -> None:
-        """Wait until every record is settled. Cancelling only stops the waiting."""
-        await asyncio.shield(self._done)
-
-    def _settled(self, count: int) -> None:
-        self._outstanding -= count
-        if self._outstanding == 0 and not self._done.done():  # nothing (count 0) may follow the last one
-            self._done.set_result(None)
-
-
-class ColumnRun:
-    """Records of one `send_many` call."""
-
-    __slots__ = ("call", "positions")
-
-    def __init__(self, call: SendManyCall | None, positions: Sequence[int]) -> None:
-        self.call = call
-        """None once the call has given up waiting."""
-        self.positions = positions
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def deliver(self, delivered: Delivered) -> None:
-        """Add one run to the call's result."""
-        _, partition, base, timestamps, log_append = delivered
-        if self.call is not None:
-            self.call.delivered(DeliveredRun(self.positions, partition, base, timestamps, log_append))
-
-    def fail(self, failure: Failure) -> None:
-        """Add each record to the call's failures."""
-        if self.call is not None:
-            self.call.failed(self.positions, failure)
-
-    def take(self, indices: Sequence[int]) -> ColumnRun:
-        """Return a run of the positions at *indices*."""
-        return ColumnRun(self.call, [self.positions[index] for index in indices])
-
-    def indices_of(self, waiter: Waiter) -> Sequence[int]:
-        """Return all of them if the call *waiter* is ours."""
-        return range(len(self.positions)) if self.call is waiter else ()
-
-    def detach(self, waiter: Waiter, failure: Failure) -> None:
-        """Fail the positions now and let the call go."""
-        if self.call is waiter:
-            self.fail(failure)
-            self.call = None
-
-
-Waiter = asyncio.Future[RecordMetadata] | SendManyCall
-"""Who waits for a record, and may give up."""

@@ -33,10 +33,10 @@ class Pace:
     __slots__ = ("fruitless", "fruitless_since", "not_before")
 
     def __init__(self) -> None:
-        self.fruitless = 0
+        self.fruitless: int = 0
         """How many requests in a row have not helped."""
-        self.fruitless_since = -inf
-        self.not_before = -inf
+        self.fruitless_since: float = -inf
+        self.not_before: float = -inf
 
     def helped(self, now: float) -> None:
         """Start anew."""
@@ -65,7 +65,7 @@ class Interest(Pace):
 
     def __init__(self, last_used: float) -> None:
         super().__init__()
-        self.last_used = last_used
+        self.last_used: float = last_used
 
 
 class _Drawn(NamedTuple):

@@ -8,9 +8,6 @@ from itertools import repeat
 from operator import index, mod
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from aioproducer.cluster.murmur2 import murmur2
-from aioproducer.cluster.murmur2_column import positive_murmur2_column
-
 PartitionFunction: TypeAlias = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 """`(key, all_partitions, available_partitions) -> partition`, as written for other Python clients."""
 
@@ -62,19 +59,31 @@ class Murmur2Partitioner:
 
     keyless_is_sticky: ClassVar[bool] = True
 
+    def __init__(self) -> None:
+        self._murmur2: Callable[[bytes], int] = self._import_murmur2
+
     def partition(
         self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
     ) -> int | None:
         """Choose among all partitions: a key stays where it is while a leader is away."""
         if key is None:
             return None
-        return (murmur2(key) & 0x7FFFFFFF) % partition_count
+        return (self._murmur2(key) & 0x7FFFFFFF) % partition_count
 
     def partition_column(
         self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
     ) -> Sequence[int]:
         """Choose for each of *keys* as `partition` does, many at once."""
+        from aioproducer.cluster.murmur2_column import positive_murmur2_column  # noqa: PLC0415 - as below
+
         return list(map(mod, positive_murmur2_column(keys), repeat(partition_count)))
+
+    def _import_murmur2(self, key: bytes) -> int:
+        """Return the hash of *key*, the first one, and import it for all others: without keys one starts sooner."""
+        from aioproducer.cluster.murmur2 import murmur2  # noqa: PLC0415 - see above
+
+        self._murmur2 = murmur2
+        return murmur2(key)
 
 
 class Murmur3Partitioner:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from math import isinf
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aioproducer.cluster.absent import AbsentBrokers
 from aioproducer.cluster.agenda import Agenda, Plan
@@ -23,7 +23,7 @@ from aioproducer.errors import MetadataTimeout, ProducerClosed, ProducerError
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer.trouble import Trouble
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 OnUpdate: TypeAlias = Callable[[Snapshot, Collection[str]], None]
 """Told the new snapshot and the topics that are new, gone or different in it. Does not raise, does not wait."""
@@ -52,7 +52,7 @@ class Refresher:
         self._closed = False
         self._last_error: ProducerError | None = None
         self._trouble = Trouble()
-        self.snapshot = Snapshot()
+        self.snapshot: Snapshot = Snapshot()
 
     async def bootstrap(self, deadline: float) -> None:
         """Get the first answer, from whichever bootstrap address is the first to give one.

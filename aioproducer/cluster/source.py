@@ -22,7 +22,7 @@ from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.trouble import Trouble
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 CONNECT_STAGGER_S: Final = 0.25
 """How long one address has to connect and answer before the next is tried beside it."""

@@ -6,7 +6,6 @@ A codec's package is imported when the codec is first asked for: who does not co
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
@@ -64,7 +63,7 @@ def compressor(codec: Codec, level: int | None) -> Compress:
     """
     _check_level(codec, level)
     if codec is Codec.GZIP:
-        return partial(zlib.compress, level=-1 if level is None else level, wbits=_GZIP_FORMAT)
+        return partial(_package(codec).compress, level=-1 if level is None else level, wbits=_GZIP_FORMAT)
     if codec is Codec.SNAPPY:
         compress: Compress = _package(codec).compress
         return compress
@@ -109,14 +108,15 @@ def _check_level(codec: Codec, level: int | None) -> None:
 def _package(codec: Codec) -> Any:
     """Return the module that knows *codec*."""
     module, needed = {
-        Codec.SNAPPY: ("aioproducer.records.snappy", "cramjam, or aioproducer with its extra 'snappy'"),
-        Codec.LZ4: ("lz4.frame", "lz4"),
-        Codec.ZSTD: ("zstandard", "zstandard"),
+        Codec.GZIP: ("zlib", "a Python that was built with zlib"),
+        Codec.SNAPPY: ("aioproducer.records.snappy", 'a package: pip install "aioproducer[snappy]"'),
+        Codec.LZ4: ("lz4.frame", "a package: pip install lz4"),
+        Codec.ZSTD: ("zstandard", "a package: pip install zstandard"),
     }[codec]
     try:
         return import_module(module)
     except ImportError as error:
-        raise ConfigError(f"compression type {codec} needs a package: pip install {needed}") from error
+        raise ConfigError(f"compression type {codec} needs {needed}") from error
 
 
 def _check_size(codec: Codec, size: int, limit: int) -> None:
@@ -132,9 +132,10 @@ def _check_end(codec: Codec, *, complete: bool, rest: bytes | None) -> None:
 
 
 def _gunzip(data: bytes, limit: int) -> bytes:
+    zlib = _package(Codec.GZIP)
     inflater = zlib.decompressobj(_GZIP_FORMAT)
     try:
-        plain = inflater.decompress(data, limit + 1)
+        plain: bytes = inflater.decompress(data, limit + 1)
     except zlib.error as error:
         raise ProtocolError(f"not gzip: {error}") from error
     _check_size(Codec.GZIP, len(plain), limit)

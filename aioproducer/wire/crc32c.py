@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,9 +19,10 @@ def _extension() -> Any:
     if package is not None:
         spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
         if spec is not None and spec.loader is not None:
-            extension = module_from_spec(spec)
-            spec.loader.exec_module(extension)
-            return extension
+            extension = spec.loader.create_module(spec)
+            if extension is not None:
+                spec.loader.exec_module(extension)
+                return extension
     import crc32c  # noqa: PLC0415 - better not at all
 
     return crc32c

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.acknowledgement import Acknowledgement
+from aioproducer.batching.bulk import SendManyCall
 from aioproducer.batching.rows import Rows
-from aioproducer.batching.runs import SendManyCall
 from aioproducer.cluster.murmur2 import murmur2, python_murmur2
 from aioproducer.cluster.partitioner import Murmur2Partitioner
 from aioproducer.config import ProducerConfig

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zlib
@@ -158,7 +159,7 @@ def test_one_compressor_serves_many_threads_at_once(each: Codec) -> None:
 @pytest.mark.parametrize(
     ("each", "module", "install"),
     [
-        (Codec.SNAPPY, "cramjam", "pip install cramjam, or aioproducer with its extra 'snappy'"),
+        (Codec.SNAPPY, "cramjam", 'pip install "aioproducer[snappy]"'),
         (Codec.LZ4, "lz4.frame", "pip install lz4"),
         (Codec.ZSTD, "zstandard", "pip install zstandard"),
     ],
@@ -168,9 +169,9 @@ def test_a_missing_package_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "aioproducer.records.snappy", raising=False)
-    with pytest.raises(ConfigError, match=install):
+    with pytest.raises(ConfigError, match=re.escape(install)):
         compressor(each, None)
-    with pytest.raises(ConfigError, match=install):
+    with pytest.raises(ConfigError, match=re.escape(install)):
         decompress(each, b"", limit=1)
 
 
