@@ -22,7 +22,7 @@ class TurnClock:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self.known_ms = 0
+        self.known_ms: int = 0
         """The time of this turn, or 0 if nobody has asked yet."""
 
     def now_ms(self) -> int:

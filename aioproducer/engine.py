@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import asdict
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.failure import Failure
@@ -21,7 +21,7 @@ from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
-from aioproducer.metrics import Metrics
+from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
@@ -32,7 +32,10 @@ from aioproducer.sender.wakeup import Wakeup
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
+
+BOOTSTRAP: Final = -1
+"""What the connections to bootstrap addresses are counted as: they are to no node that is known yet."""
 
 
 class Engine:
@@ -52,16 +55,21 @@ class Engine:
         self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self.metrics = Metrics()
+        self.metrics: Final = Metrics(self._loop.time)
         wakeup = Wakeup(self._loop)
-        self.pool = Pool(self._connections, on_connected=self._connected, on_disconnected=self._disconnected)
-        self.refresher = Refresher(
+        self.pool: Final = Pool(
+            self._connections,
+            on_connected=self._connected,
+            on_disconnected=self._disconnected,
+            metrics=self.metrics,
+        )
+        self.refresher: Final = Refresher(
             config.metadata_settings(),
             self.pool,
             open_connection=self._open_bootstrap_connection,
             on_update=self._metadata_changed,
         )
-        self.accumulator = Accumulator(
+        self.accumulator: Final = Accumulator(
             config.batching_settings(),
             IdentityKeeper(),
             loop=self._loop,
@@ -78,6 +86,7 @@ class Engine:
             pool=self.pool,
             refresher=self.refresher,
             wakeup=wakeup,
+            metrics=self.metrics,
         )
         settings = IntakeSettings(
             key_serializer=config.key_serializer,
@@ -85,8 +94,9 @@ class Engine:
             partitioner=config.effective_partitioner(),
             interceptors=interceptors,
             max_block_s=config.max_block_s,
+            on_refused=self.metrics.refused,
         )
-        self.intake = Intake(
+        self.intake: Final = Intake(
             settings, accumulator=self.accumulator, settler=settler, refresher=self.refresher
         )
 
@@ -140,32 +150,47 @@ class Engine:
         return arriving + self._settler.fail_everything(failure)
 
     async def stop(self) -> None:
-        """Close connections and end tasks; at the same time from several callers is fine."""
+        """Close connections and end tasks; at the same time from several callers is fine.
+
+        In a cancelled scope of anyio it waits for them, too, and raises CancelledError then.
+        """
         if self._stopping is None:
             self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
-        await asyncio.shield(self._stopping)
+        try:
+            await asyncio.shield(self._stopping)
+        except asyncio.CancelledError:
+            # Such a scope cancels whatever is awaited in it, not just once: else who leaves it leaves tasks behind.
+            from anyio import CancelScope  # noqa: PLC0415 - whoever has no scopes need not wait for it
+
+            with CancelScope(shield=True):
+                await asyncio.shield(self._stopping)
+            raise
 
     def report(self) -> dict[str, dict[Any, Any]]:
-        """Return the counters, and the gauges that are cheap to read."""
-        memory = self.accumulator.memory
-        return {
-            "producer": {
-                **self.metrics.total(),
-                "buffer_used_bytes": memory.used,
-                "buffer_limit_bytes": memory.limit,
-                "calls_waiting": self.accumulator.callers,
-                "batches_unfinished": self.accumulator.unfinished,
-            },
-            "topics": {name: asdict(counters) for name, counters in self.metrics.topics.items()},
-            "nodes": {
-                node_id: {
-                    "address": str(broker.address),
-                    "connected": (connection := self.pool.get(node_id)) is not None,
-                    "in_flight": connection.in_flight if connection is not None else 0,
-                }
-                for node_id, broker in self.refresher.snapshot.brokers.items()
-            },
+        """Return the metrics. Reads only, and may be called from any thread, at any time."""
+        # Imported when it is first called for: the first record of others comes the sooner.
+        from aioproducer.metrics.report import Values, report  # noqa: PLC0415
+
+        memory, snapshot = self.accumulator.memory, self.refresher.snapshot
+        age_s = self._loop.time() - snapshot.fetched_at
+        producer: Values = {
+            "requests_in_flight": self.pool.in_flight,
+            "buffer_total_bytes": memory.limit,
+            "buffer_available_bytes": memory.free,
+            "bufferpool_wait_time_ns_total": round(memory.waited_s * 1e9),
+            "calls_waiting": self.accumulator.callers,
+            "batches_unfinished": self.accumulator.unfinished,
+            "metadata_age": age_s if isfinite(age_s) else None,
         }
+        nodes: dict[int, Values] = {
+            node_id: {
+                "address": str(broker.address),
+                "connected": (connection := self.pool.get(node_id)) is not None,
+                "requests_in_flight": connection.in_flight if connection is not None else 0,
+            }
+            for node_id, broker in snapshot.brokers.items()
+        }
+        return report(self.metrics, producer, nodes)
 
     async def _stop(self) -> None:
         self._sender.finish()
@@ -201,7 +226,8 @@ class Engine:
         return await open_to_any(address, partial(self._open, deadline), deadline=deadline)
 
     async def _open(self, deadline: float, endpoint: Address) -> Connection:
-        return await Connection.open(endpoint, self._connections, deadline=deadline)
+        tally = self.metrics.node(BOOTSTRAP)
+        return await Connection.open(endpoint, self._connections, tally=tally, deadline=deadline)
 
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)

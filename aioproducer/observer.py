@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.failure import Failure
 from aioproducer.interceptors import InterceptorChain
-from aioproducer.metrics import Metrics
+from aioproducer.metrics.counters import Metrics
+from aioproducer.records.columns import RecordColumns
 from aioproducer.types import RecordMetadata, TopicPartition
 
 
@@ -18,16 +21,18 @@ class OutcomeObserver:
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """Count the batch; tell the interceptors of each record."""
-        counters = self._metrics.topic(batch.queue.topic)
-        counters.records_delivered += len(batch)
-        counters.batches_delivered += 1
-        counters.bytes_before_compression += batch.size
-        counters.bytes_delivered += len(batch.encoded or b"")
+        tally = self._metrics.topic(batch.queue.topic)
+        tally.delivered_records += len(batch)
+        tally.delivered_batches += 1
+        tally.delivered_uncompressed += batch.size
+        tally.delivered_bytes += len(batch.encoded or b"")
         if not self._interceptors:
             return
         log_append = log_append_time_ms >= 0
         topic, partition = where = TopicPartition(batch.queue.topic, batch.queue.partition)
-        for index, timestamp_ms in enumerate(batch.columns.timestamps):
+        columns = batch.columns
+        each_with_headers = zip(columns.timestamps, columns.headers or repeat(()), strict=False)
+        for index, (timestamp_ms, headers) in enumerate(each_with_headers):
             metadata = RecordMetadata(
                 topic,
                 partition,
@@ -35,12 +40,20 @@ class OutcomeObserver:
                 log_append_time_ms if log_append else timestamp_ms,
                 log_append,
             )
-            self._interceptors.on_acknowledgement(metadata, None, where)
+            self._interceptors.on_acknowledgement(metadata, None, where, headers)
 
-    def failed(self, batch: Batch, count: int, failure: Failure) -> None:
+    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
         """Count the records; tell the interceptors of each, with an error of its own."""
-        self._metrics.topic(batch.queue.topic).records_failed += count
+        self._metrics.event(batch.queue.topic).failed_records += len(records)
         if self._interceptors:
             where = TopicPartition(batch.queue.topic, batch.queue.partition)
-            for _ in range(count):
-                self._interceptors.on_acknowledgement(None, failure.error(), where)
+            for _, headers in zip(records.values, records.headers or repeat(()), strict=False):
+                self._interceptors.on_acknowledgement(None, failure.error(), where, headers)
+
+    def retried(self, batch: Batch) -> None:
+        """Count the records, which are to be sent again."""
+        self._metrics.event(batch.queue.topic).retried_records += len(batch)
+
+    def split(self, batch: Batch) -> None:
+        """Count the batch, which was too large."""
+        self._metrics.event(batch.queue.topic).splits += 1

@@ -7,7 +7,7 @@ from asyncio import Future
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import RecordFuture
@@ -18,8 +18,10 @@ from aioproducer.errors import ProducerClosed
 from aioproducer.intake.checks import check_timeout, check_topic
 from aioproducer.intake.pending import Offer, Pending
 from aioproducer.interceptors import InterceptorChain
-from aioproducer.results import SendManyResult
 from aioproducer.types import HeadersInput, RecordMetadata
+
+if TYPE_CHECKING:
+    from aioproducer.results import SendManyResult  # imported with what send_many needs, by its first call
 
 CLOSING_MARGIN_S = 1.0
 """What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
@@ -262,8 +264,13 @@ class Producer:
         """
         engine = self._started()
         engine.intake.check_loop()
-        async with asyncio.timeout(None if timeout_s is None else check_timeout("timeout_s", timeout_s)):
-            await engine.accumulator.flush()
+        loop = engine.intake.loop
+        began_at = loop.time()
+        try:
+            async with asyncio.timeout(None if timeout_s is None else check_timeout("timeout_s", timeout_s)):
+                await engine.accumulator.flush()
+        finally:
+            engine.metrics.flushed(loop.time() - began_at)
 
     async def partitions_for(self, topic: str) -> frozenset[int]:
         """Return the partitions of *topic*, waiting for its metadata if it is not known yet.
@@ -279,7 +286,12 @@ class Producer:
         return frozenset(range(len(info.partitions)))
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
-        """Return counters since the start, and what is in use now: `{"producer": …, "topics": …, "nodes": …}`."""
+        """Return Kafka's metrics, spelled with `_`: `{"producer": {…}, "topics": {name: {…}}, "nodes": {id: {…}}}`.
+
+        Counters since the start, rates, averages and maxima of the last 30 to 60 s, and what is in use now. An average
+        or a maximum of nothing is None. Cheap to ask for, and the only method that any thread may call. Before
+        `start` all is empty; after `close` the last numbers stay.
+        """
         if self._engine is None:
             return {"producer": {}, "topics": {}, "nodes": {}}
         return self._engine.report()

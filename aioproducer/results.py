@@ -53,7 +53,7 @@ class SendManyResult:
     __slots__ = ("_failures", "_runs", "_total", "_unfolded", "topic")
 
     def __init__(self, topic: str, total: int) -> None:
-        self.topic = topic
+        self.topic: str = topic
         self._total = total
         self._runs: list[DeliveredRun] = []
         self._failures: dict[int, ProducerError] = {}

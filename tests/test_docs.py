@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import json
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +22,8 @@ from pyarrow import parquet
 from aioproducer import Producer, errors
 from aioproducer.arrow import send_table
 from aioproducer.batching.state import LEGAL
+from aioproducer.contrib.metric_table import METRICS
+from aioproducer.contrib.prometheus import ProducerCollector
 from aioproducer.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -35,13 +39,20 @@ from aioproducer.testing.handlers.table import APIS
 from benchmarks.faults.clients import CLIENTS
 from benchmarks.faults.report import HEADINGS
 from benchmarks.faults.scenarios import SCENARIOS
+from tests.services.serving import serving
+from tests.unit.contrib.registry_fake import registry
 
 ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs/design.md").read_text()
 RELIABILITY = (ROOT / "docs/reliability.md").read_text()
 TESTING = (ROOT / "docs/reference/testing.md").read_text()
 ARROW = (ROOT / "docs/reference/arrow.md").read_text()
+SERIALIZERS = (ROOT / "docs/serializers.md").read_text()
+INTERCEPTORS = (ROOT / "docs/interceptors.md").read_text()
+METRICS_PAGE = (ROOT / "docs/metrics.md").read_text()
 AUDIT = (ROOT / "docs/reference/audit.md").read_text()
+CONCURRENCY = (ROOT / "docs/concurrency.md").read_text()
+SERVICES = (ROOT / "docs/services.md").read_text()
 README = (ROOT / "README.md").read_text()
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
@@ -79,12 +90,28 @@ def test_the_example_in_the_readme_runs(kafka_cluster: ThreadedCluster) -> None:
 
 
 def test_the_example_of_the_testing_page_runs() -> None:
-    asynchronous, in_virtual_time = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
+    asynchronous, *_, in_virtual_time = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
     for program in (
         f"import asyncio\n{asynchronous}\nasyncio.run(test_my_service())",
         f"{in_virtual_time}\ntest_it_is_given_up_in_the_end()",
     ):
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+def test_the_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
+    _, *programs, _ = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
+    for number, program in enumerate(programs):
+        (tmp_path / f"test_sample_{number}.py").write_text(program)
+    settings = ["-c", os.devnull, "-p", "no:cacheprovider", "--assert=plain"]  # a reader has none of ours
+    settings += ["-o", "asyncio_default_fixture_loop_scope=function"]
+    output = subprocess.run(
+        [sys.executable, "-m", "pytest", *settings, "-W", "error", "-q", tmp_path],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    assert output.splitlines()[-1].startswith("2 passed"), output
 
 
 def test_the_examples_of_the_arrow_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
@@ -135,6 +162,80 @@ def test_the_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> N
     assert run("-c", alone).splitlines() == list(promised)
 
 
+def printed_by(page: str, kafka_cluster: ThreadedCluster, **addresses: str) -> list[str]:
+    """Run the programs of *page*, and return what each has printed."""
+    addresses["localhost:9092"] = kafka_cluster.bootstrap_servers
+    printed = []
+    for program in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        for address, instead in addresses.items():
+            program = program.replace(address, instead)  # noqa: PLW2901
+        output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+        printed.append(output.stdout.decode())
+    return printed
+
+
+def test_the_examples_of_the_serializers_page_run(kafka_cluster: ThreadedCluster) -> None:
+    with registry() as fake:
+        json_record, *others = printed_by(SERIALIZERS, kafka_cluster, **{"http://localhost:8081": fake.url})
+    assert [json_record.strip(), *others] == ["0", "", "", ""]
+    first, one, two, *encrypted, order = kafka_cluster.records("orders", 0)
+    assert (first.key, first.value) == (b"customer-7", '{"id":7,"note":"grün"}'.encode())
+    assert [(each.value, each.headers) for each in (one, two)] == [
+        (b"one", (("crc32", b"7a6c86f1"),)),
+        (b"two", (("crc32", b"11ca8a66"),)),
+    ]
+    assert [each.value for each in encrypted] == [b"redro", b"a", b"b", b"c"]
+    assert order.value == b"\0\0\0\0\x01\x0e"  # magic, the schema's id, 7 zigzag
+
+
+def test_the_examples_of_the_concurrency_page_run(kafka_cluster: ThreadedCluster) -> None:
+    timeouts, *others = [printed.splitlines() for printed in printed_by(CONCURRENCY, kafka_cluster)]
+    (promised,) = re.findall(r"^It prints `(.*)`, `(.*)` and `(.*)`\.$", CONCURRENCY, re.MULTILINE)
+    assert timeouts == list(promised)
+    assert others == [["lost: 0"], ["orders", "orders"], ["100", "True", "1000"], []]
+
+
+def test_the_examples_of_the_interceptors_page_run(kafka_cluster: ThreadedCluster) -> None:
+    audited, took, traced = printed_by(INTERCEPTORS, kafka_cluster)
+    assert audited == "orders-0 offset 0\n"
+    assert took == "orders took less than a second\n"
+    decoder, spans, start = json.JSONDecoder(), {}, 0
+    while start < len(traced):
+        span, start = decoder.raw_decode(traced, start)
+        start += 1  # a line break between two
+        spans[span["name"]] = span
+    send = spans["send orders"]
+    assert send["parent_id"] == spans["POST /orders"]["context"]["span_id"]
+    listed = set(re.findall(r"`(messaging\.[\w.]+|error\.type)`", INTERCEPTORS))
+    assert set(send["attributes"]) == listed - {
+        "messaging.kafka.message.key",
+        "messaging.kafka.message.tombstone",
+        "error.type",
+    }
+
+
+@pytest.mark.parametrize("framework", ["fastapi", "aiohttp", "starlette"])
+@pytest.mark.kafka_cluster(topics={"orders": 1})
+async def test_the_examples_of_the_services_page_serve(
+    framework: str, kafka_cluster: ThreadedCluster
+) -> None:
+    (program,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", SERVICES, re.DOTALL)
+        if f"from {framework}" in block
+    )
+    namespace: dict[str, Any] = {}
+    exec(program.replace("localhost:9092", kafka_cluster.bootstrap_servers), namespace)
+    async with serving(namespace["app"]) as client:
+        answer = await client.post("/orders", content=b"v")
+        assert (answer.status_code, answer.json()) == (200, {"partition": 0, "offset": 0})
+        assert namespace["producer"].state == "ready"
+        if "answer_to" in namespace:
+            assert (await client.post("/orders", content=bytes(2_000_000))).status_code == 413
+    assert namespace["producer"].state == "closed"
+    assert [record.value for record in kafka_cluster.records("orders", 0)] == [b"v"]
+
+
 def test_the_testing_page_names_every_request_and_every_argument_of_the_cluster() -> None:
     (requests,) = re.findall(r"`request` is (.*?)\. The rule", TESTING, re.DOTALL)
     assert set(re.findall(r'"(\w+)"', requests)) == {api.name for api in APIS.values()}
@@ -171,23 +272,63 @@ async def test_the_error_sample_of_the_readme_runs() -> None:
     assert caught
 
 
-async def test_the_metrics_that_are_listed_are_there() -> None:
-    page = (ROOT / "docs/reference/producer.md").read_text()
-    rows = page.split("## Metrics")[1].partition("|---|")[2].splitlines()[1:]
-    listed: dict[str, set[str]] = {"producer": set(), "topics": set(), "nodes": set()}
-    parts: list[str] = []
-    for row in rows:
-        where, keys = row.split("|")[1:3]
-        parts = re.findall(r'"(\w+)"', where) or parts
-        for part in parts:
-            listed[part] |= set(re.findall(r"`(\w+)`", keys))
-    async with Cluster(topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
-        await producer.send("orders", b"v")
-        metrics = producer.metrics()
-    assert metrics.keys() == listed.keys()
-    assert metrics["producer"].keys() == listed["producer"]
-    assert metrics["topics"]["orders"].keys() == listed["topics"]
-    assert metrics["nodes"][1].keys() == listed["nodes"]
+def test_the_metrics_page_lists_all_of_them_as_the_expositions_describe_them() -> None:
+    listed: dict[str, dict[str, tuple[str, ...]]] = {}
+    part: dict[str, tuple[str, ...]] = {}
+    for line in METRICS_PAGE.split("## All of them")[1].splitlines():
+        if heading := re.match(r"### `metrics\(\)\[\"(\w+)\"\]", line):
+            part = listed.setdefault(heading[1], {})
+        elif row := re.match(r"\| `(\w+)` \| (.*) \| (.*) \| (.*) \|", line):
+            part[row[1]] = row.groups()[1:]
+    assert listed == {
+        part: {
+            key: (
+                "none" if metric.kafka is None else f"`{metric.kafka or key.replace('_', '-')}`",
+                metric.meaning,
+                metric.unit or "none",
+            )
+            for key, metric in metrics.items()
+        }
+        for part, metrics in METRICS.items()
+    }
+
+
+def test_the_examples_of_the_metrics_page_run(kafka_cluster: ThreadedCluster) -> None:
+    latency, sent = printed_by(METRICS_PAGE, kafka_cluster, **{"9400": "0"})[0].splitlines()
+    assert latency.endswith(" ms")
+    assert sent == "1 records"
+
+
+def test_the_dashboard_shows_metrics_that_there_are() -> None:
+    dashboard = json.loads((ROOT / "examples/grafana/aioproducer.json").read_text())
+    exposed = {
+        metric.name + "_total" * (metric.type == "counter") for metric in ProducerCollector().describe()
+    }
+    panels = dashboard["panels"]
+    assert [panel["title"] for panel in panels if panel["type"] == "row"] == [
+        "Throughput",
+        "Latency",
+        "Errors and retries",
+        "Memory",
+        "Connections",
+    ]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len(panels), "none lies on another"
+    variables = {each["name"] for each in dashboard["templating"]["list"]}
+    assert variables == {"datasource", "client_id", "topic"}
+    queries = [each["definition"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+    for panel in panels:
+        if panel["type"] != "row":
+            queries += [target["expr"] for target in panel["targets"]]
+            assert panel["datasource"]["uid"] == "${datasource}"
+    for query in queries:
+        assert set(re.findall(r"kafka_\w+", query)) <= exposed
+        assert re.findall(r"kafka_\w+", query)
+        assert set(re.findall(r"\$(\w+)", query)) <= variables | {"__rate_interval"}
+        assert query.count("(") == query.count(")")
+        for name, interval in re.findall(r"(kafka_\w+)\{[^}]*\}(\[)?", query):
+            assert bool(interval) == name.endswith("_total"), "the rate of counters, and of nothing else"
 
 
 def logged(source: ast.AST) -> Iterator[tuple[str, str]]:

@@ -57,7 +57,9 @@ class SendTableError(ProducerError):
     ) -> None:
         super().__init__(message, possibly_persisted=possibly_persisted)
         self._first = first
-        self.row, self.topic, self.partition, _ = first
+        self.row: int = first.row
+        self.topic: str | None = first.topic
+        self.partition: int | None = first.partition
         self.failures = failures
         self.result = result
         self.retriable = retriable

@@ -11,7 +11,7 @@ from asyncio import Future
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
@@ -19,7 +19,6 @@ from aioproducer.batching.deadlines import Deadlines
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.memory import MemoryBudget
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
-from aioproducer.batching.runs import ColumnRun, SendManyCall
 from aioproducer.batching.schedule import Schedule
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.clock import TurnClock
@@ -29,6 +28,7 @@ from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
 
 if TYPE_CHECKING:
+    from aioproducer.batching.bulk import SendManyCall
     from aioproducer.batching.rows import Rows
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
@@ -47,16 +47,16 @@ class Accumulator:
         wake: Callable[[], None],
         touch: Callable[[str], None],
     ) -> None:
-        self.memory = MemoryBudget(settings.buffer_bytes)
-        self.schedule = Schedule(identities)
+        self.memory: Final = MemoryBudget(settings.buffer_bytes)
+        self.schedule: Final = Schedule(identities)
         self.deadlines: Deadlines[Batch] = Deadlines()
-        self.clock = TurnClock(loop)
+        self.clock: Final = TurnClock(loop)
         self.unresolved: dict[Batch, None] = {}
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
-        self.unfinished = 0
+        self.unfinished: int = 0
         """How many batches are not at the end of their lives: those, and the abandoned ones."""
         self.topics: dict[str, TopicQueues] = {}
-        self.flushing = 0
+        self.flushing: int = 0
         """How many wait for everything to be sent: while there are any, nothing lingers."""
         self.finishing = False
         """Whether the sender ends as soon as everything has its outcome."""
@@ -253,7 +253,7 @@ class Accumulator:
             batch.size += ends[stop] - ends[start]
             part = rows.slice(start, stop)
             batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
-            batch.add_run(ColumnRun(call, part.positions))
+            batch.add_run(call.run(part.positions))
             call.partitions.add(batch.queue.partition)
             start = stop
         memory.give_back(0)

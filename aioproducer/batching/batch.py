@@ -68,41 +68,41 @@ class Batch:
         runs: list[Run] | None = None,
         state: BatchState = BatchState.OPEN,
     ) -> None:
-        self.queue = queue
-        self.order = order
-        self.columns = RecordColumns() if columns is None else columns
+        self.queue: PartitionQueue = queue
+        self.order: Order = order
+        self.columns: RecordColumns = RecordColumns() if columns is None else columns
         self.runs: list[Run] = [] if runs is None else runs
         self.waits: type[RecordFuture | Acknowledgement] | None = None
         """What the last run is of, if a single record may join it: the append path does so without a call."""
         self.waiters: list[Any] = []
         """Those of the last run then."""
-        self.size = BATCH_OVERHEAD
+        self.size: int = BATCH_OVERHEAD
         """Upper bound of the encoded size before compression; what the batch holds of the byte budget."""
-        self.state = state
-        self.due = False
+        self.state: BatchState = state
+        self.due: bool = False
         """Whether it need not wait for more records."""
-        self.created_at = created_at
-        self.deadline = deadline
-        self.attempts = 0
+        self.created_at: float = created_at
+        self.deadline: float = deadline
+        self.attempts: int = 0
         """How often it was drained, by itself or as part of a batch that was split."""
-        self.retries = 0
+        self.retries: int = 0
         """How often it was put back to be sent again; a split is no retry."""
-        self.retry_at = 0.0
+        self.retry_at: float = 0.0
         self.stamp: Stamp | None = None
         """The sequence it holds; None before the first drain, and after the broker refused it for its sequence."""
-        self.stamped_before = 0
+        self.stamped_before: int = 0
         """How many batches of its partition got a sequence before it."""
         self.encoded: bytearray | None = None
         """What is written; kept for resending, made at the first drain."""
         self.encoded_stamp: Stamp | None = None
         """The sequence in `encoded`."""
-        self.unanswered = False
+        self.unanswered: bool = False
         """Whether it was handed to a socket and its answer is still to come."""
-        self.uncertain = False
+        self.uncertain: bool = False
         """Whether an attempt may have reached the log. Sticky: a later refusal says nothing of an earlier attempt."""
-        self.torn = False
+        self.torn: bool = False
         """Whether it is a part of a batch that may be in the log whole: there the leader does not recognise it."""
-        self.gaps_told = 0
+        self.gaps_told: int = 0
         """How often in a row the broker has missed one before it, which may indeed not be in the log."""
         self.last_error: ProducerError | None = None
         self.successors: Sequence[Batch] = ()

@@ -20,7 +20,7 @@ class Line(Generic[T]):
     __slots__ = ("_held", "_waiters", "length")
 
     def __init__(self) -> None:
-        self.length = 0
+        self.length: int = 0
         """How many calls are in line, the one whose turn it is included."""
         self._held = False
         self._waiters: deque[tuple[asyncio.Future[T | None], Callable[[], T | None]]] = deque()

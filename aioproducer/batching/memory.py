@@ -16,11 +16,13 @@ class MemoryBudget:
     `free` and `waiters` are public for the append path, which takes without a call when nobody waits.
     """
 
-    __slots__ = ("free", "limit", "waiters")
+    __slots__ = ("free", "limit", "waited_s", "waiters")
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.free = limit
+        self.limit: int = limit
+        self.free: int = limit
+        self.waited_s: float = 0.0
+        """How long calls have waited, all together, served or not; those that still do are not in it."""
         self.waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
@@ -38,7 +40,9 @@ class MemoryBudget:
         if not self.waiters and size <= self.free:
             self.free -= size
             return
-        granted = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        granted = loop.create_future()
         waiter = (size, granted)
         self.waiters.append(waiter)
         try:
@@ -52,6 +56,8 @@ class MemoryBudget:
                     self.waiters.remove(waiter)
                 self._serve()  # a large one that leaves may have held up small ones
             raise
+        finally:
+            self.waited_s += loop.time() - began_at
 
     def give_back(self, size: int) -> None:
         """Return *size* bytes and hand them to those who wait."""

@@ -8,6 +8,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Final
 
 from aioproducer.batching.batch import Appended, Batch, Order
 from aioproducer.batching.line import Line
@@ -47,9 +48,9 @@ class PartitionQueue:
     def __init__(
         self, topic: str, partition: int, settings: BatchingSettings, identities: IdentityKeeper
     ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.leader = NO_LEADER
+        self.topic: str = topic
+        self.partition: int = partition
+        self.leader: int = NO_LEADER
         self.batches: deque[Batch] = deque()
         """Without a sequence: the open one last, before it sealed ones."""
         self.open: Batch | None = None
@@ -58,8 +59,8 @@ class PartitionQueue:
         """In backoff, the oldest first; they hold their sequences."""
         self.in_flight: list[Batch] = []
         """Drained and not answered, the oldest first."""
-        self.sequences = PartitionSequences()
-        self.stamped = 0
+        self.sequences: Final = PartitionSequences()
+        self.stamped: int = 0
         """How many batches got a sequence."""
         self.offered_to: int | None = None
         """The node among whose ready partitions the schedule has it."""
@@ -216,14 +217,14 @@ class TopicQueues:
     )
 
     def __init__(self, name: str, settings: BatchingSettings, identities: IdentityKeeper) -> None:
-        self.name = name
+        self.name: str = name
         self.leaders: Sequence[int] = ()
         """The node id of each partition's leader, or NO_LEADER."""
         self.available: Sequence[int] = ()
         """The partitions that have a leader."""
-        self.batch_bytes = settings.batch_bytes
+        self.batch_bytes: int = settings.batch_bytes
         """The largest batch to make; smaller than the setting once the broker refused one for its size."""
-        self.capped_until = math.inf
+        self.capped_until: float = math.inf
         self.line: Line[Appended] = Line()
         """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
         self.sticky: PartitionQueue | None = None

@@ -7,7 +7,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import Final, Protocol
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
@@ -15,10 +15,11 @@ from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.runs import Waiter
 from aioproducer.batching.state import RESOLVED, BatchState
+from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import sizes
 from aioproducer.trouble import Burst
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
@@ -27,8 +28,14 @@ class Observer(Protocol):
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """All records of *batch* are acknowledged."""
 
-    def failed(self, batch: Batch, count: int, failure: Failure) -> None:
-        """*count* records of *batch* have failed."""
+    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
+        """*records* have failed, all of *batch* or some."""
+
+    def retried(self, batch: Batch) -> None:
+        """*batch* is to be sent again."""
+
+    def split(self, batch: Batch) -> None:
+        """*batch* was too large, and goes in parts."""
 
 
 class Settler:
@@ -80,6 +87,7 @@ class Settler:
         queue = batch.queue
         queue.remove(batch)
         batch.move(BatchState.BACKOFF)
+        self._observer.retried(batch)
         batch.retries += 1
         batch.retry_at = at
         queue.retry(batch)
@@ -97,6 +105,7 @@ class Settler:
         queue = batch.queue
         queue.remove(batch)
         batch.move(BatchState.SEALED)
+        self._observer.retried(batch)
         batch.retries += 1
         batch.retry_at = at
         batch.stamp = None
@@ -123,6 +132,7 @@ class Settler:
             self._part(batch, range(half), 0, state),
             self._part(batch, range(half, len(batch)), 1, state),
         )
+        self._observer.split(batch)
         self._replace(batch, parts)
         for part, offset in zip(parts, (0, half), strict=True):
             part.stamp = stamp.after(offset) if stamp is not None else None
@@ -142,7 +152,7 @@ class Settler:
         """
         kept = [index for index in range(len(batch)) if index not in failures]
         for index, failure in sorted(failures.items()):
-            self._observer.failed(batch, 1, failure)
+            self._observer.failed(batch, batch.columns.take([index]), failure)
             for run in batch.take_runs([index]):
                 run.fail(failure)
         rest = self._part(batch, kept, 0, BatchState.BACKOFF if batch.stamp is None else BatchState.SEALED)
@@ -183,11 +193,12 @@ class Settler:
             batch.detach(waiter, failure._replace(possibly_persisted=True))
             return  # the observer will hear what becomes of the record itself
         size = batch.size
+        records = batch.columns.take(indices)
         dropped = batch.drop(indices)
         self._accumulator.memory.give_back(size - batch.size)
         for run in dropped:
             run.fail(failure)
-        self._observer.failed(batch, len(indices), failure)  # an interceptor may append to this very batch
+        self._observer.failed(batch, records, failure)  # an interceptor may append to this very batch
         if not len(batch):
             self.fail(batch, failure)
 
@@ -256,7 +267,7 @@ class Settler:
             failure.kind.__name__,
             failure.message,
         )
-        self._observer.failed(batch, len(batch), failure)
+        self._observer.failed(batch, batch.columns, failure)
         for run in batch.runs:
             run.fail(failure)
 

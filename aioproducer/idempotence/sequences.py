@@ -38,7 +38,7 @@ class PartitionSequences:
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
-        self.broken = False
+        self.broken: bool = False
         """Whether a sequence was given out that will never be in the log, or may not be."""
         self.hole: tuple[int, ...] | None = None
         """The place, in the order of its partition, of the first batch whose sequence will never be in the log.
@@ -47,7 +47,7 @@ class PartitionSequences:
         """
         self.doubt: tuple[int, ...] | None = None
         """The place of the first batch that has failed and may be in the log: if it is not, it has left a gap."""
-        self.recognised = False
+        self.recognised: bool = False
         """Whether the leader has acknowledged something under the present identity.
 
         Until then it takes whatever sequence it sees first (KIP-360), and nothing may follow a batch that

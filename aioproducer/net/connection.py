@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
+from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.dial import Address, Dial, configure_socket, dial as dial_any
 from aioproducer.net.framing import FrameReader
 from aioproducer.net.handshake import handshake
@@ -28,7 +29,7 @@ from aioproducer.protocol.frames import decode_response, encode_request
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.versions import ApiVersionTable
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this is left to write."""
@@ -67,13 +68,14 @@ class Connection(asyncio.BufferedProtocol):
         """Done once the socket is closed, some time after `close`."""
         self.address = address
         self.node_id = node_id
-        self.versions = ApiVersionTable({})
+        self.tally: NodeTally = NodeTally(self._opened_at)  # other connections may count there, too
+        self.versions: ApiVersionTable = ApiVersionTable({})
         """Empty until the handshake is over."""
         self.error: ProducerError | None = None
         """What the connection was closed for."""
-        self.last_used = self._opened_at
+        self.last_used: float = self._opened_at
         """When the last request was written or the last answer came, in loop time."""
-        self.throttled_until = 0.0
+        self.throttled_until: float = 0.0
         """The broker asked for silence until then, in loop time (KIP-219)."""
 
     @classmethod
@@ -84,11 +86,12 @@ class Connection(asyncio.BufferedProtocol):
         *,
         dial: Dial = dial_any,
         node_id: int = -1,
+        tally: NodeTally | None = None,
         deadline: float | None = None,
     ) -> Connection:
         """Dial *address* and shake hands, until *deadline* in loop time (by default, the setup timeout from now).
 
-        A *node_id* below 0 means that it is not known yet: a bootstrap address.
+        A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *tally*.
 
         Raises: ConnectionFailed; ProtocolError if something else than a broker answers; BrokerError if it refuses
             the handshake. Then, as when this is cancelled, nothing is left open.
@@ -98,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         if deadline is None:
             deadline = began_at + settings.setup_timeout_s
         connection = cls(address, settings, node_id, loop)
+        connection.tally = tally or connection.tally
         await connection._reach(dial, deadline)
         try:
             async with asyncio.timeout_at(deadline):
@@ -118,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         return connection
 
     def __str__(self) -> str:
-        return _name(self.address, self.node_id)
+        return f"{self.address} ({'bootstrap' if self.node_id < 0 else f'node {self.node_id}'})"
 
     @property
     def age_s(self) -> float:
@@ -181,6 +185,8 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises: as `call`.
         """
+        if (now := self._loop.time()) >= self.tally.window_ends_at:
+            self.tally.turn(now)  # there are no answers that would do it
         self._write(self._encode(request, version)[1])
 
     async def request(
@@ -251,6 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         """Keep *transport*."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.tally.opened += 1
         configure_socket(transport, self._settings)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -261,6 +268,10 @@ class Connection(asyncio.BufferedProtocol):
         """Hand out the answers that are complete with the *nbytes* that have come."""
         if self._closed:
             return
+        self.last_used = now = self._loop.time()
+        if now >= self.tally.window_ends_at:
+            self.tally.turn(now)
+        self.tally.bytes_in += nbytes
         try:
             self._take(bytes(self._received[:nbytes]))
         except ProtocolError as error:
@@ -278,6 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close(_caused(ConnectionFailed(f"{self}: lost {self._story()}: {exc}"), exc))
         self._stop_timer()
         self.resume_writing()
+        self.tally.closed += 1
         self.gone.set_result(None)
 
     def pause_writing(self) -> None:
@@ -313,16 +325,18 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, frame: bytearray) -> None:
         self._handed_over += len(frame)
         self.last_used = self._loop.time()
+        self.tally.requests += 1
+        self.tally.bytes_out += len(frame)
         self._transport.write(frame)
 
     def _take(self, chunk: bytes) -> None:
         for payload in self._frames.feed(chunk):
             self._settle(*self._in_flight.match(payload))
+            self.tally.responses += 1
             self._heard = self._ready
             self._close_if_retired()
             if self._closed:
                 return
-        self.last_used = self._loop.time()
         if self._frames.buffered and not self._in_flight:
             raise ProtocolError(f"{self._frames.buffered} bytes came that nobody asked for")
         begun = self._frames.begun_payload
@@ -350,7 +364,8 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = self._loop.call_at(oldest.deadline, self._check_oldest)
         else:
             waited_s = self._settings.request_timeout_s
-            self.close(ConnectionFailed(f"{self}: no answer in {waited_s:.3g} s to {oldest}"))
+            silent = ConnectionFailed(f"{self}: no answer in {waited_s:.3g} s to {oldest}")
+            self.close(_caused(silent, TimeoutError("request_timeout_ms")))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -367,10 +382,6 @@ class Connection(asyncio.BufferedProtocol):
         elif self._in_flight and not self._heard:
             story += ", before it answered anything but the handshake: does this listener want SASL?"
         return story
-
-
-def _name(address: Address, node_id: int) -> str:
-    return f"{address} ({'bootstrap' if node_id < 0 else f'node {node_id}'})"
 
 
 def _resolve(answered: asyncio.Future[R], outcome: R | ProducerError) -> None:

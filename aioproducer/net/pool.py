@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ProducerError
+from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address, Dial, dial as dial_any
 from aioproducer.net.settings import ConnectionSettings
 from aioproducer.trouble import Trouble
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 STEADY_S: Final = 1.0
 """A connection that lasted so long was well: to lose it is news."""
@@ -47,6 +48,7 @@ class Pool:
         *,
         on_connected: Callable[[int], None],
         on_disconnected: Callable[[int, ProducerError | None], None],
+        metrics: Metrics,
         dial: Dial = dial_any,
     ) -> None:
         """Neither callable may wait, or raise.
@@ -58,6 +60,7 @@ class Pool:
         self._dial = dial
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
+        self._metrics = metrics
         self._setup_timeout = Backoff(settings.setup_timeout_s, settings.setup_timeout_max_s)
         self._nodes: dict[int, _Node] = {}
         self._open: set[Connection] = set()  # with those that only wait for their last answers
@@ -100,6 +103,7 @@ class Pool:
         if node.address != address or node.connection is not None or node.is_connecting:
             return False
         connection.node_id = node_id
+        connection.tally = self._metrics.node(node_id)
         self._keep(connection, node)
         return True
 
@@ -112,6 +116,11 @@ class Pool:
         """Return why the node is not connected; None after a success."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls wait for their answer, on all connections together."""
+        return sum(connection.in_flight for connection in tuple(self._open))
 
     def least_loaded(self, candidates: Iterable[int]) -> Connection | None:
         """Return the usable connection with the fewest calls in flight; one that the broker muted comes last."""
@@ -152,7 +161,12 @@ class Pool:
         deadline = asyncio.get_running_loop().time() + self._setup_timeout.delay_s(node.failures)
         try:
             connection = await Connection.open(
-                node.address, self._settings, dial=self._dial, node_id=node_id, deadline=deadline
+                node.address,
+                self._settings,
+                dial=self._dial,
+                node_id=node_id,
+                tally=self._metrics.node(node_id),
+                deadline=deadline,
             )
         except ProducerError as error:
             retry_in_s = self._back_off(node, error, attempt=node.failures)

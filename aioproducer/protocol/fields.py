@@ -34,11 +34,11 @@ class WireType(ABC, Generic[T]):
     __slots__ = ("code", "name", "nullable")
 
     def __init__(self, name: str, *, nullable: bool = False, code: str = "") -> None:
-        self.name = name
+        self.name: str = name
         """As in Kafka's message definitions: `int16`, `[]string`, `[]PartitionProduceData`."""
-        self.nullable = nullable
+        self.nullable: bool = nullable
         """Whether None may be a value, in the versions that a field says."""
-        self.code = code
+        self.code: str = code
         """The format of `struct` if the width is fixed, else empty; runs of such fields are read and written at once."""
 
     @abstractmethod

@@ -47,7 +47,7 @@ class _Fixed(WireType[T]):
 
     def __init__(self, name: str, code: str, zero: T) -> None:
         super().__init__(name, code=code)
-        self.zero = zero
+        self.zero: T = zero
 
     def default(self) -> T:
         return self.zero
@@ -88,9 +88,9 @@ class _Sized(WireType[T]):
     ) -> None:
         """Writers and readers are those by whether flexible and whether nullable."""
         super().__init__(name, nullable=nullable)
-        self.empty = empty
-        self.writers = writers
-        self.readers = readers
+        self.empty: T = empty
+        self.writers: Mapping[tuple[bool, bool], Writer] = writers
+        self.readers: Mapping[tuple[bool, bool], Reader] = readers
 
     def default(self) -> T:
         return self.empty

@@ -26,7 +26,7 @@ from aioproducer.protocol.produce import PartitionProduceResponse, ProduceRespon
 from aioproducer.sender import describe, outcomes
 from aioproducer.sender.settings import SenderSettings
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 GAPS_BELIEVED: Final = 3
 """So many refusals in a row for the same gap are believed."""

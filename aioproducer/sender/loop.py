@@ -15,9 +15,11 @@ from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import ProducerError, UnsupportedVersion
+from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool
 from aioproducer.protocol.produce import ProduceResponse
+from aioproducer.records.compression import Codec
 from aioproducer.sender import describe
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.producer_id import ProducerIdRequester
@@ -42,6 +44,7 @@ class Sender:
         pool: Pool,
         refresher: Refresher,
         wakeup: Wakeup,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._accumulator = accumulator
@@ -50,7 +53,9 @@ class Sender:
         self._pool = pool
         self._refresher = refresher
         self._wakeup = wakeup
+        self._metrics = metrics
         self._encoder = Encoder(settings)
+        self._compresses = settings.codec is not Codec.NONE
         self._answers = AnswerHandler(settings, settler, refresher)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
@@ -206,11 +211,12 @@ class Sender:
         )
         for batch in batches:
             batch.unanswered = True
+        now = self._loop.time()
         try:
             if self._settings.acks == 0:
                 connection.write_only(request)
             else:
-                connection.call(request, partial(self._answered, connection, batches))
+                connection.call(request, partial(self._answered, connection, batches, now))
                 self._in_flight[connection] += 1
         except UnsupportedVersion as error:
             for batch in batches:
@@ -219,17 +225,35 @@ class Sender:
         except ProducerError as error:
             self._answers.lost(connection, batches, error)
         else:
+            self._count(batches, now)
             if self._settings.acks == 0:
                 for batch in batches:
                     self._settler.deliver(batch, -1)
 
+    def _count(self, batches: Sequence[Batch], now: float) -> None:
+        """Count what was written in one request."""
+        share = 1 / len(batches)
+        for batch in batches:
+            sent = len(batch.encoded or b"")
+            # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
+            uncompressed = batch.size if self._compresses else sent
+            row = (len(batch.columns), sent, uncompressed, now - batch.created_at, share)
+            self._metrics.topic(batch.queue.topic).add(row, now)
+
     def _answered(
-        self, connection: Connection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
+        self,
+        connection: Connection,
+        batches: Sequence[Batch],
+        sent_at: float,
+        answer: ProduceResponse | ProducerError,
     ) -> None:
         """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
         self._in_flight[connection] -= 1
         if not self._in_flight[connection]:
             del self._in_flight[connection]
+        if not isinstance(answer, ProducerError):
+            now = connection.last_used  # just now: the answer has come
+            connection.tally.add((now - sent_at, answer.throttle_time_ms), now)
         try:
             self._answers.take(connection, batches, answer)
         except Exception as bug:

@@ -17,7 +17,7 @@ from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 _NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # what the JVM client sends without a transactional id
 
@@ -46,9 +46,9 @@ class ProducerIdRequester:
         self._failures = 0
         self.asked: set[int] = set()
         """The nodes that have not answered yet."""
-        self.patient_until = 0.0
+        self.patient_until: float = 0.0
         """Nobody is to be asked before this, in loop time: an answer may be on its way, or was a failure."""
-        self.dial_next_at = 0.0
+        self.dial_next_at: float = 0.0
         """Nobody else is to be dialled before this: the last one may be about to accept."""
         self._dialled: set[int] = set()
 

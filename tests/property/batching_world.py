@@ -16,10 +16,10 @@ from typing import NamedTuple, cast
 from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.bulk import SendManyCall
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.rows import Rows
-from aioproducer.batching.runs import SendManyCall
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
@@ -36,6 +36,7 @@ from aioproducer.errors import (
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender import describe
@@ -173,8 +174,8 @@ class World:
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         self.told["delivered"] += len(batch)
 
-    def failed(self, batch: Batch, count: int, failure: Failure) -> None:
-        self.told["failed"] += count
+    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
+        self.told["failed"] += len(records)
         if failure.possibly_persisted:
             self.doubtful.add(batch.queue)
             assert batch.unanswered or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"

@@ -123,7 +123,7 @@ class TestFutures:
             assert len(lines) == 1, "one line per batch, not per record"
             assert "records=50" in lines[0]
             assert "error=TopicAuthorizationFailed" in lines[0]
-            assert producer.metrics()["topics"][TOPIC]["records_failed"] == 50
+            assert producer.metrics()["topics"][TOPIC]["record_error_total"] == 50
             assert sum(isinstance(each, TopicAuthorizationFailed) for each in spy.heard) == 50
 
     @story
@@ -171,7 +171,7 @@ class TestTimeoutOfTheCall:
             assert values(cluster) == [b"late"]
             assert [type(each) for each in spy.heard[1:]] == [RecordMetadata], "the record's own end, once"
             assert producer.metrics()["topics"][TOPIC]["records_delivered"] == 1
-            assert producer.metrics()["topics"][TOPIC]["records_failed"] == 0
+            assert producer.metrics()["topics"][TOPIC]["record_error_total"] == 0
 
     @story
     async def test_it_counts_from_the_call(self) -> None:

@@ -15,7 +15,8 @@ LARGE = b"x" * 700
 
 
 def used_bytes(producer: Producer) -> int:
-    used = producer.metrics()["producer"]["buffer_used_bytes"]
+    memory = producer.metrics()["producer"]
+    used = memory["buffer_total_bytes"] - memory["buffer_available_bytes"]
     assert isinstance(used, int)
     return used
 

@@ -171,4 +171,4 @@ async def test_waiting_for_the_brokers_costs_next_to_no_processor_time(*, frozen
                 else:
                     await cluster.start_broker(node_id)
         assert waited_s >= 1.9
-        assert spent_s <= 0.05 * waited_s
+        assert spent_s <= 0.15 * waited_s

@@ -18,9 +18,11 @@ from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import Broker, LeaderHint, PartitionInfo, Snapshot, TopicInfo
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
+from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
 from aioproducer.records.sizes import record_size_bound
 from aioproducer.sender.settings import SenderSettings
@@ -66,12 +68,20 @@ class Witness:
     def __init__(self) -> None:
         self.delivered_batches: list[tuple[Batch, int, int]] = []
         self.failures: list[tuple[Batch, int, Failure]] = []
+        self.retried_batches: list[Batch] = []
+        self.split_batches: list[Batch] = []
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         self.delivered_batches.append((batch, base_offset, log_append_time_ms))
 
-    def failed(self, batch: Batch, count: int, failure: Failure) -> None:
-        self.failures.append((batch, count, failure))
+    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
+        self.failures.append((batch, len(records), failure))
+
+    def retried(self, batch: Batch) -> None:
+        self.retried_batches.append(batch)
+
+    def split(self, batch: Batch) -> None:
+        self.split_batches.append(batch)
 
 
 @dataclass
@@ -87,6 +97,8 @@ class FakeConnection:
 
     def __init__(self, node_id: int = NODE) -> None:
         self.node_id = node_id
+        self.tally = NodeTally(0.0)
+        self.last_used = 0.0
         self.calls: list[Call] = []
         self.unanswered: list[Any] = []
         """Requests that no answer is expected to."""

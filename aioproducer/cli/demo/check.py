@@ -17,7 +17,7 @@ class Check:
     """
 
     def __init__(self, events: Events, acknowledged: Sequence[RecordMetadata]) -> None:
-        self.seen = 0
+        self.seen: int = 0
         self._events = events
         self._acknowledged = acknowledged
         self._times_seen = bytearray(len(events))  # 255 times is as wrong as any more

@@ -93,12 +93,15 @@ class _Watch:
 
     def measured(self, acknowledged: list[RecordMetadata], latencies_s: Sequence[float] = ()) -> Measured:
         after = self._producer.metrics()["producer"]
-        counted = {name: after[name] - count for name, count in self._before.items()}
+
+        def counted(name: str) -> int:
+            return int(after[name] - self._before[name])
+
         return Measured(
             seconds=self._seconds,
-            batches=counted["batches_delivered"],
-            bytes_before_compression=counted["bytes_before_compression"],
-            bytes_sent=counted["bytes_delivered"],
+            batches=counted("batches_delivered"),
+            bytes_before_compression=counted("bytes_before_compression"),
+            bytes_sent=counted("bytes_delivered"),
             acknowledged=acknowledged,
             latencies_s=latencies_s,
         )

@@ -17,8 +17,8 @@ class Latencies:
     """How long records took, in seconds."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.longest_s = 0.0
+        self.count: int = 0
+        self.longest_s: float = 0.0
         self._total_s = 0.0
         self._buckets: Counter[int] = Counter()
 

@@ -98,7 +98,11 @@ async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
                 task = asyncio.current_task()
                 if task is not None:
                     task.uncancel()
-                await producer.flush()
+                try:
+                    await producer.flush()
+                except asyncio.CancelledError:
+                    _ = await producer.close(0)  # else the end of the block would wait for what was given up
+                    raise
     return outcome
 
 

@@ -203,6 +203,7 @@ def _check_first_ack(load: Load, began_at: float, scenario: Scenario, verdict: V
 
 def _check_leftovers(world: World, scenario: Scenario, verdict: Verdict) -> None:
     report = world.producer.metrics()["producer"]
+    report["buffer_used_bytes"] = report["buffer_total_bytes"] - report["buffer_available_bytes"]
     for gauge in ("buffer_used_bytes", "calls_waiting", "batches_unfinished"):
         if report[gauge]:
             verdict.hold_against("nothing is left in the producer", f"{gauge}={report[gauge]}")

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.bulk import ColumnRun, SendManyCall
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue
-from aioproducer.batching.runs import ColumnRun, FutureRun, Run, SendManyCall
+from aioproducer.batching.runs import FutureRun, Run
 from aioproducer.batching.state import LEGAL, BatchState
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.idempotence.identity import IdentityKeeper

@@ -132,3 +132,19 @@ async def test_who_is_failed_and_cancelled_at_once_leaves_quietly() -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     assert memory.used == 100
+
+
+@in_virtual_time
+async def test_how_long_calls_have_waited_adds_up_served_or_not() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER)
+    assert memory.waited_s == 0
+    calls = await in_line(memory, 60, 50)
+    await asyncio.sleep(2)
+    memory.give_back(60)
+    await asyncio.sleep(1)
+    calls[1].cancel()
+    with pytest.raises(TimeoutError):
+        await memory.take(10, asyncio.get_running_loop().time() + 4)
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert memory.waited_s == 2 + 3 + 4

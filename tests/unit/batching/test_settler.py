@@ -134,6 +134,7 @@ async def test_a_retried_batch_goes_again_at_its_time_under_its_stamp() -> None:
     bench = Workbench()
     batch, [future] = bench.sent()
     bench.settler.retry(batch, 0.1)
+    assert bench.witness.retried_batches == [batch]
     assert batch.state is BatchState.BACKOFF
     assert bench.drain() == []
     assert bench.accumulator.schedule.next_due() == 0.1
@@ -150,6 +151,7 @@ async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_
     batch, [future] = bench.sent()
     behind = bench.fill(b"behind")
     bench.settler.restamp(batch, 0.1)
+    assert bench.witness.retried_batches == [batch]
     assert batch.state is BatchState.SEALED
     assert batch.stamp is None
     assert list(bench.queue().batches) == [batch, behind]

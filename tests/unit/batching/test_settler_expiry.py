@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.bulk import SendManyCall
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.rows import Rows
-from aioproducer.batching.runs import SendManyCall
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.testing.virtual_time import in_virtual_time

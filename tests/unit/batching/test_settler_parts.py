@@ -40,6 +40,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     batch.uncertain = True
     batch.last_error = SPOILT.error()
     bench.settler.split(batch)
+    assert (bench.witness.split_batches, bench.witness.retried_batches) == ([batch], [])
     assert batch.state is BatchState.SPLIT
     left, right = batch.successors
     assert [part.columns.values for part in (left, right)] == [[b"a", b"b"], [b"c", b"d"]]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import ProducerError
+from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -91,8 +92,10 @@ class Clock:
 
 
 @asynccontextmanager
-async def connected(broker: ScriptedBroker, **changes: Any) -> AsyncIterator[tuple[Connection, Peer]]:
-    connection = await Connection.open(broker.address, settings(**changes), node_id=3)
+async def connected(
+    broker: ScriptedBroker, *, tally: NodeTally | None = None, **changes: Any
+) -> AsyncIterator[tuple[Connection, Peer]]:
+    connection = await Connection.open(broker.address, settings(**changes), node_id=3, tally=tally)
     peer = await broker.accepted.get()
     try:
         yield connection, peer

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aioproducer.errors import ProducerError
+from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address, Dial, MakeProtocol, dial
 from aioproducer.net.pool import Pool
@@ -45,12 +46,17 @@ class Reports:
 
 @asynccontextmanager
 async def pool_of(
-    reports: Reports, *, dial: Dial = dial, config: ConnectionSettings | None = None
+    reports: Reports,
+    *,
+    dial: Dial = dial,
+    config: ConnectionSettings | None = None,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Pool]:
     pool = Pool(
         settings() if config is None else config,
         on_connected=reports.connected,
         on_disconnected=reports.disconnected,
+        metrics=metrics or Metrics(asyncio.get_running_loop().time),
         dial=dial,
     )
     try:

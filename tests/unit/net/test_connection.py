@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer.errors import ConnectionFailed, ProducerError, UnsupportedVersion
+from aioproducer.metrics.counters import NodeTally
 from aioproducer.net import connection as connection_module
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import MakeProtocol, dial
@@ -27,6 +28,41 @@ async def test_answers_go_to_their_calls_in_order(broker: ScriptedBroker, outcom
         assert [each.producer_id for each in answers] == [0, 1, 2]
         assert connection.in_flight == 0
         assert not connection.closed
+
+
+async def test_requests_answers_and_bytes_are_counted(broker: ScriptedBroker, outcomes: Outcomes) -> None:
+    tally = NodeTally(0.0)
+    async with connected(broker, tally=tally) as (connection, peer):
+        before = tally.numbers()  # the handshake
+        assert (before["opened"], before["closed"], before["requests"], before["responses"]) == (1, 0, 1, 1)
+        connection.call(ASK, outcomes.of("a"))
+        connection.write_only(ASK)
+        answer = (await peer.inbox.get()).answered_with_id(1)
+        peer.send(answer)
+        await outcomes.all_of("a")
+        after = tally.numbers()
+        assert {name: after[name] - before[name] for name in ("requests", "responses", "bytes_in")} == {
+            "requests": 2,
+            "responses": 1,
+            "bytes_in": len(answer),
+        }
+        assert before["bytes_out"] < after["bytes_out"] == connection._handed_over
+    assert tally.closed == 1
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_traffic_turns_the_window_of_what_is_counted(
+    broker: ScriptedBroker, outcomes: Outcomes, *, answered: bool
+) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.tally.window_ends_at = 0.0
+        if answered:
+            connection.call(ASK, outcomes.of("a"))
+            peer.send((await peer.inbox.get()).answered_with_id(1))
+            await outcomes.all_of("a")
+        else:
+            connection.write_only(ASK)
+        assert connection.tally.window_ends_at > 0
 
 
 async def test_an_answer_may_come_one_byte_at_a_time(broker: ScriptedBroker, outcomes: Outcomes) -> None:

@@ -163,6 +163,7 @@ async def test_a_broker_that_does_not_answer_in_time_is_hung_up_on(
         connection.call(ASK, outcomes.of("b"))
         errors = await outcomes.errors("a", "b")
         assert str(errors[0]) == f"{connection}: no answer in 0.02 s to InitProducerId v4"
+        assert isinstance(errors[0].__cause__, TimeoutError)  # tells it from a connection that was lost
         assert isinstance(errors[0], ConnectionFailed)
         assert errors[0].written
         await peer.gone.wait()

@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed
+from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
@@ -22,7 +23,12 @@ def ignore(outcome: Any) -> None:
 
 
 def test_a_pool_can_be_made_without_an_event_loop(reports: Reports) -> None:
-    pool = Pool(settings(), on_connected=reports.connected, on_disconnected=reports.disconnected)
+    pool = Pool(
+        settings(),
+        on_connected=reports.connected,
+        on_disconnected=reports.disconnected,
+        metrics=Metrics(lambda: 0.0),
+    )
     assert pool.get(NODE) is None
     assert pool.next_attempt_at(NODE) is None
     assert pool.last_error(NODE) is None
@@ -269,6 +275,7 @@ async def test_a_connection_that_others_have_opened_is_used_and_watched_like_its
     await reports.expect_connected()
     assert usable(pool) is opened
     assert opened.node_id == NODE
+    assert opened.tally is pool._metrics.node(NODE)
     opened.close(ConnectionFailed("lost"))
     assert await reports.expect_disconnected() is opened.error
     assert pool.next_attempt_at(NODE) is not None

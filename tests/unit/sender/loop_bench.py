@@ -9,6 +9,7 @@ from typing import Any, Self
 import pytest
 
 from aioproducer.batching.batch import Batch
+from aioproducer.metrics.counters import Metrics
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer.records.decode import decode_batches
 from aioproducer.sender.loop import Sender
@@ -39,6 +40,7 @@ class Bench(Workbench):
         )
         self.recognise(partitions)
         self.pool = FakePool(*connected)
+        self.metrics = Metrics(self.loop.time)
         self.wakeup = Wakeup(self.loop)
         self.sender = Sender(
             sender_settings(**settings),
@@ -47,6 +49,7 @@ class Bench(Workbench):
             pool=self.pool.real,
             refresher=self.refresher.real,
             wakeup=self.wakeup,
+            metrics=self.metrics,
         )
 
     def _wake(self) -> None:

@@ -1,0 +1,91 @@
+"""The metrics of producers as observable instruments of OpenTelemetry.
+
+    async with Producer("localhost:9092") as producer:
+        expose(producer)
+
+An instrument is called `kafka.producer.…`, `kafka.producer.topic.…` or `kafka.producer.node.…` and the key in `metrics()`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from aioproducer import Producer
+from aioproducer.contrib.metric_table import Part, is_counter, numbers
+
+try:
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
+except ImportError as _missing:
+    raise ImportError('aioproducer.contrib.otel_metrics: pip install "aioproducer[otel]"') from _missing
+
+FRESH_S: Final = 0.05
+"""All instruments are read one after the other: those read within this time tell of the same moment."""
+
+_PREFIXES: Final[dict[Part, tuple[str, str]]] = {
+    "producer": ("kafka.producer.", ""),
+    "topics": ("kafka.producer.topic.", "topic"),
+    "nodes": ("kafka.producer.node.", "node"),
+}
+
+Report = dict[str, dict[Any, Any]]
+
+
+class ProducerInstruments:
+    """Instruments of one meter provider, made once: they cannot be taken back. Closed producers are forgotten."""
+
+    def __init__(self, meter_provider: MeterProvider, clock: Callable[[], float] = time.monotonic) -> None:
+        self._producers: list[Producer] = []
+        self._reports: list[tuple[str, Report]] = []
+        self._read_at = float("-inf")
+        self._clock = clock
+        meter = meter_provider.get_meter("aioproducer")
+        for part, (prefix, _) in _PREFIXES.items():
+            for key, metric in numbers(part).items():
+                create = meter.create_observable_counter if is_counter(key) else meter.create_observable_gauge
+                create(
+                    prefix + key,
+                    [partial(self._observe, part, key)],
+                    unit=metric.unit,
+                    description=metric.meaning,
+                )
+
+    def add(self, producer: Producer) -> None:
+        """Tell of *producer*, too, until it is closed. Its `client_id` should be its own: it is an attribute."""
+        if producer not in self._producers:
+            self._producers.append(producer)
+
+    def _observe(self, part: Part, key: str, _: CallbackOptions) -> Iterable[Observation]:
+        attribute = _PREFIXES[part][1]
+        for client_id, report in self._read():
+            for name, values in {"": report[part]}.items() if not attribute else report[part].items():
+                value = values.get(key)
+                if value is not None:  # the average of nothing
+                    of = {attribute: str(name)} if attribute else {}
+                    yield Observation(
+                        float(value) if isinstance(value, float) else int(value),
+                        {"client_id": client_id} | of,
+                    )
+
+    def _read(self) -> list[tuple[str, Report]]:
+        now = self._clock()
+        if now - self._read_at > FRESH_S:
+            self._producers = [each for each in self._producers if each.state != "closed"]
+            self._reports = [(str(each.config.client_id), each.metrics()) for each in self._producers]
+            self._read_at = now
+        return self._reports
+
+
+_instruments: Final[WeakKeyDictionary[MeterProvider, ProducerInstruments]] = WeakKeyDictionary()
+
+
+def expose(producer: Producer, meter_provider: MeterProvider | None = None) -> None:
+    """Let *meter_provider*, by default the global one, observe the metrics of *producer* until it is closed."""
+    provider = get_meter_provider() if meter_provider is None else meter_provider
+    instruments = _instruments.get(provider)
+    if instruments is None:
+        instruments = _instruments[provider] = ProducerInstruments(provider)
+    instruments.add(producer)

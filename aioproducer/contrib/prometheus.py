@@ -1,0 +1,87 @@
+"""The metrics of producers for Prometheus, through prometheus_client.
+
+    async with Producer("localhost:9092") as producer:
+        expose(producer)
+
+A metric is called `kafka_producer_…`, `kafka_producer_topic_…` or `kafka_producer_node_…` and the key in `metrics()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from aioproducer import Producer
+from aioproducer.contrib.metric_table import Part, is_counter, numbers
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+except ImportError as _missing:
+    raise ImportError('aioproducer.contrib.prometheus: pip install "aioproducer[prometheus]"') from _missing
+
+_PREFIXES: Final[dict[Part, tuple[str, tuple[str, ...]]]] = {
+    "producer": ("kafka_producer_", ("client_id",)),
+    "topics": ("kafka_producer_topic_", ("client_id", "topic")),
+    "nodes": ("kafka_producer_node_", ("client_id", "node")),
+}
+
+
+class ProducerCollector(Collector):
+    """Tells what its producers count, whenever it is asked; those that are closed are forgotten."""
+
+    def __init__(self) -> None:
+        self._producers: list[Producer] = []
+
+    def add(self, producer: Producer) -> None:
+        """Tell of *producer*, too, until it is closed. Its `client_id` should be its own: it is the label."""
+        if producer not in self._producers:
+            self._producers.append(producer)
+
+    def describe(self) -> Iterator[Metric]:
+        """Return all metrics without values: a registry refuses another collector of the same."""
+        for part, (prefix, labels) in _PREFIXES.items():
+            for key, metric in numbers(part).items():
+                family = CounterMetricFamily if is_counter(key) else GaugeMetricFamily
+                yield family(
+                    prefix + key, f"{metric.meaning} [{metric.unit}]".removesuffix(" []"), labels=labels
+                )
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all metrics, with what the producers say now. May be called from any thread."""
+        self._producers = [each for each in self._producers if each.state != "closed"]
+        reports = [(str(each.config.client_id), each.metrics()) for each in self._producers]
+        families = iter(self.describe())
+        for part in _PREFIXES:
+            for key in numbers(part):
+                family: Any = next(families)
+                for labels, values in _rows(part, reports):
+                    value = values.get(key)
+                    if value is not None:  # the average of nothing
+                        family.add_metric(labels, float(value))
+                yield family
+
+
+_collectors: Final[WeakKeyDictionary[CollectorRegistry, ProducerCollector]] = WeakKeyDictionary()
+
+
+def expose(producer: Producer, registry: CollectorRegistry = REGISTRY) -> None:
+    """Let *registry* tell the metrics of *producer* until it is closed, beside those exposed there before."""
+    collector = _collectors.get(registry)
+    if collector is None:
+        collector = _collectors[registry] = ProducerCollector()
+        registry.register(collector)
+    collector.add(producer)
+
+
+def _rows(
+    part: Part, reports: list[tuple[str, dict[str, dict[Any, Any]]]]
+) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    for client_id, report in reports:
+        if part == "producer":
+            yield [client_id], report[part]
+        else:
+            for name, values in report[part].items():
+                yield [client_id, str(name)], values

@@ -1,0 +1,112 @@
+"""What the metrics mean, where something goes wrong; in virtual time, so that durations are exact."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import BufferFull, MetadataTimeout, SendManyError
+from aioproducer.errors import MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
+from tests.scenarios.story import TOPIC, producing, settle, story
+
+
+@story
+async def test_what_goes_again_is_sent_again_and_a_retry_and_no_error() -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC, times=2).answer(NotEnoughReplicas)
+        await producer.send_many(TOPIC, [b"v"] * 5, partition=0)
+        told = producer.metrics()["topics"][TOPIC]
+    assert (told["record_send_total"], told["record_retry_total"]) == (15, 10)
+    assert (told["records_delivered"], told["record_error_total"]) == (5, 0)
+    assert told["record_retry_rate"] == pytest.approx(10 / 30)
+
+
+@story
+async def test_a_batch_that_is_split_is_no_retry() -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        before = producer.metrics()["producer"]["batch_split_total"]
+        cluster.on("produce", topic=TOPIC).answer(MessageTooLarge)
+        await producer.send_many(TOPIC, [b"v"] * 4, partition=0)
+        told = producer.metrics()
+    assert told["producer"]["batch_split_total"] - before == 1
+    assert told["topics"][TOPIC]["record_send_total"] == 8
+    assert told["topics"][TOPIC]["record_retry_total"] == 0
+
+
+@story
+async def test_latency_throttling_and_time_in_the_queue_are_in_milliseconds() -> None:
+    async with producing(linger_ms=250) as (producer, cluster):
+        await asyncio.sleep(100)  # what it took to get acquainted is forgotten
+        assert producer.metrics()["producer"]["request_latency_max"] is None
+        cluster.on("produce", topic=TOPIC).delay(0.5).throttle(100)
+        await producer.send(TOPIC, b"v")
+        cluster.on("produce", topic=TOPIC).delay(1.5)
+        await producer.send(TOPIC, b"v")
+        told = producer.metrics()
+    of_all, node = told["producer"], told["nodes"][1]
+    assert (of_all["request_latency_avg"], of_all["request_latency_max"]) == pytest.approx(
+        (1_000, 1_500), rel=0.15
+    )
+    assert node["request_latency_max"] == of_all["request_latency_max"]
+    assert (of_all["produce_throttle_time_avg"], of_all["produce_throttle_time_max"]) == (50, 100)
+    assert of_all["record_queue_time_avg"] == pytest.approx(250)
+
+
+@story
+async def test_an_error_is_counted_wherever_the_record_failed() -> None:
+    async with producing(linger_ms=0, max_block_ms=1_000) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
+        cluster.on("metadata", topic="slow", times=None).drop()
+        with pytest.raises(TopicAuthorizationFailed):
+            await producer.send(TOPIC, b"v")
+        with pytest.raises(MetadataTimeout):
+            await producer.send("slow", b"v")
+        with pytest.raises(SendManyError):
+            await producer.send_many("slow", [b"v"] * 10)
+        with pytest.raises(TypeError):
+            await producer.send(TOPIC, "a wrong call is none")
+        told = producer.metrics()
+    assert "slow" not in told["topics"], "topics that nothing was sent to leave no trace"
+    assert told["topics"][TOPIC]["record_error_total"] == 1
+    assert told["producer"]["record_error_total"] == 12
+    assert told["producer"]["record_error_rate"] == pytest.approx(12 / 30)
+
+
+@story
+async def test_waiting_for_memory_and_finding_none_are_told_apart() -> None:
+    async with producing(linger_ms=0, buffer_memory=1_000) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).delay(2.0)
+        sending = [asyncio.create_task(producer.send(TOPIC, b"x" * 700)) for _ in range(2)]
+        await settle()
+        assert producer.metrics()["producer"]["calls_waiting"] == 1
+        with pytest.raises(BufferFull):
+            _ = producer.send_nowait(TOPIC, b"x" * 700)
+        await asyncio.gather(*sending)
+        told = producer.metrics()["producer"]
+    assert told["buffer_exhausted_total"] == told["record_error_total"] == 1
+    assert told["bufferpool_wait_time_ns_total"] == pytest.approx(2e9, rel=0.1)
+
+
+@story
+async def test_connections_come_and_go() -> None:
+    async with producing(brokers=2, partitions=2) as (producer, cluster):
+        before = producer.metrics()["producer"]
+        await cluster.stop_broker(2)
+        await settle()
+        after = producer.metrics()["producer"]
+    assert after["connection_close_total"] - before["connection_close_total"] == 1
+    assert after["connection_count"] == after["connection_creation_total"] - after["connection_close_total"]
+    assert after["connection_count"] == before["connection_count"] - 1
+    assert producer.metrics()["producer"]["connection_count"] == 0
+
+
+@story
+async def test_how_long_flushing_took_adds_up() -> None:
+    async with producing(linger_ms=60_000) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).delay(2.0)
+        _ = await producer.enqueue(TOPIC, b"v")
+        with pytest.raises(TimeoutError):
+            await producer.flush(timeout_s=0.5)
+        await producer.flush()
+        assert producer.metrics()["producer"]["flush_time_ns_total"] == pytest.approx(2e9, rel=0.1)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry import metrics as api
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
+
+from aioproducer import Producer
+from aioproducer.contrib.metric_table import METRICS
+from aioproducer.contrib.otel_metrics import FRESH_S, ProducerInstruments, expose
+from aioproducer.testing import Cluster
+
+
+class Observed:
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what is observed now, by the name of the instrument."""
+        data = self.reader.get_metrics_data()
+        if data is None:
+            return {}
+        return {
+            metric.name: metric
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+
+def points(metric: Any) -> dict[tuple[Any, ...], float]:
+    return {tuple(point.attributes.values()): point.value for point in metric.data.data_points}
+
+
+async def test_a_producer_at_work_is_observed() -> None:
+    observed = Observed()
+    async with (
+        Cluster(topics={"orders": 1}) as cluster,
+        Producer(cluster.bootstrap_servers, client_id="shop") as producer,
+    ):
+        expose(producer, observed.provider)
+        expose(producer, observed.provider)
+        for _ in range(3):
+            await producer.send("orders", b"v")
+        metrics = observed.metrics()
+    assert len(metrics) == sum(map(len, METRICS.values())) - 1, "all but the addresses"
+    assert points(metrics["kafka.producer.record_send_total"]) == {("shop",): 3}
+    assert points(metrics["kafka.producer.topic.records_delivered"]) == {("shop", "orders"): 3}
+    assert points(metrics["kafka.producer.node.connected"]) == {("shop", "1"): 1}
+    latency = metrics["kafka.producer.node.request_latency_avg"]
+    assert latency.unit == "ms"
+    assert isinstance(latency.data, Gauge)
+    counter = metrics["kafka.producer.record_send_total"].data
+    assert isinstance(counter, Sum)
+    assert counter.is_monotonic
+
+
+async def test_what_is_closed_is_observed_no_more() -> None:
+    now = 0.0
+    observed = Observed()
+    instruments = ProducerInstruments(observed.provider, lambda: now)
+    async with Cluster() as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            instruments.add(producer)
+            assert observed.metrics()
+        assert observed.metrics(), "the same moment, as yet"
+        now += 2 * FRESH_S
+        assert observed.metrics() == {}
+
+
+async def test_the_average_of_nothing_is_not_observed() -> None:
+    observed = Observed()
+    async with Cluster() as cluster, Producer(cluster.bootstrap_servers) as producer:
+        expose(producer, observed.provider)
+        metrics = observed.metrics()
+    assert "kafka.producer.request_latency_avg" not in metrics
+    assert "kafka.producer.record_send_rate" in metrics
+
+
+async def test_the_global_provider_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = Observed()
+    monkeypatch.setattr(api._internal, "_METER_PROVIDER", observed.provider)
+    async with Cluster() as cluster, Producer(cluster.bootstrap_servers) as producer:
+        expose(producer)
+        assert observed.metrics()

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout
+from aioproducer.metrics.counters import ROWS, WINDOW_S, Metrics, NodeTally, TopicTally
+
+
+def tally_at(*times: float) -> NodeTally:
+    """A tally that has counted an answer at each of *times*, which took 10 s less each time."""
+    tally = NodeTally(0.0)
+    for number, at in enumerate(times):
+        tally.add((100.0 - 10 * number, 0), at)
+    return tally
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TestTally:
+    def test_its_numbers_are_attributes_and_sums_of_columns_and_maxima(self) -> None:
+        tally = NodeTally(0.0)
+        tally.requests += 2
+        tally.add((0.5, 30), 1.0)
+        tally.add((0.25, 0), 2.0)
+        numbers = tally.numbers()
+        assert (numbers["rows"], numbers["latency_s"], numbers["throttle_ms"]) == (2, 0.75, 30)
+        assert (numbers["latency_s_max"], numbers["throttle_ms_max"]) == (0.5, 30)
+        assert (numbers["requests"], numbers["responses"]) == (2, 0)
+
+    def test_it_keeps_few_rows_and_forgets_none(self) -> None:
+        tally = TopicTally(0.0)
+        for number in range(ROWS * 3 + 1):
+            tally.add((2, 10, 20, 0.5, 1.0), float(number % 7))
+        assert len(tally._rows) == 1
+        numbers = tally.numbers()
+        assert (numbers["rows"], numbers["records"], numbers["bytes"]) == (769, 2 * 769, 10 * 769)
+        assert numbers == tally.numbers(), "to look at it changes nothing"
+
+    def test_who_reads_while_rows_are_summed_up_sees_each_of_them_once(self) -> None:
+        tally = TopicTally(0.0)
+        for _ in range(ROWS - 1):
+            tally.add((1, 1, 1, 0.0, 1.0), 0.0)
+        summed = tally._summed  # another thread has just looked here ...
+        tally.add((1, 1, 1, 0.0, 1.0), 0.0)  # ... when there were enough
+        tally.add((1, 1, 1, 0.0, 1.0), 0.0)
+        assert tally.numbers()["records"] == ROWS + 1
+        tally._summed = summed
+        assert tally.numbers()["records"] == ROWS
+
+
+class TestLately:
+    def test_what_is_young_is_taken_for_a_window_old(self) -> None:
+        span_s, numbers = tally_at(0.001).recent(0.002)
+        assert (span_s, numbers["rows"]) == (WINDOW_S, 1)
+
+    @pytest.mark.parametrize(
+        ("now", "span_s", "rows", "maximum"),
+        [
+            (29, 30, 1, 100),
+            (31, 31, 1, 100),  # the window is over, and nobody has counted since
+            (59, 59, 1, 100),
+            (61, 30, 0, 0),
+        ],
+    )
+    def test_is_two_windows_for_what_was_counted_once(
+        self, now: float, span_s: float, rows: int, maximum: float
+    ) -> None:
+        assert tally_at(1).recent(now)[0] == span_s
+        numbers = tally_at(1).recent(now).numbers
+        assert (numbers["rows"], numbers["latency_s_max"]) == (rows, maximum)
+
+    @pytest.mark.parametrize(
+        ("now", "span_s", "rows", "maximum"),
+        [
+            (31, 31, 2, 100),
+            (60, 60, 2, 100),  # the second window began at 31
+            (61, 30, 1, 90),
+            (90, 59, 1, 90),
+            (91, 30, 0, 0),
+        ],
+    )
+    def test_is_the_present_window_and_the_one_before(
+        self, now: float, span_s: float, rows: int, maximum: float
+    ) -> None:
+        recent = tally_at(1, 31).recent(now)
+        assert (recent.span_s, recent.numbers["rows"], recent.numbers["latency_s_max"]) == (
+            span_s,
+            rows,
+            maximum,
+        )
+
+    def test_a_third_window_forgets_the_first(self) -> None:
+        recent = tally_at(1, 31, 62, 63).recent(64)
+        assert (recent.span_s, recent.numbers["rows"], recent.numbers["latency_s_max"]) == (33, 3, 90)
+
+    def test_what_comes_after_a_long_silence_stands_alone(self) -> None:
+        recent = tally_at(1, 31, 1_000).recent(1_001)
+        assert (recent.span_s, recent.numbers["rows"], recent.numbers["latency_s_max"]) == (30, 1, 80)
+
+    def test_totals_are_of_all_time(self) -> None:
+        assert tally_at(1, 31, 62, 1_000).numbers()["rows"] == 4
+
+
+class TestMetrics:
+    def test_a_topic_and_a_node_keep_their_tallies(self) -> None:
+        metrics = Metrics(Clock())
+        metrics.topic("a").delivered_records += 2
+        metrics.topic("a").delivered_records += 3
+        assert metrics.topics["a"].delivered_records == 5
+        assert metrics.node(1) is metrics.node(1) is not metrics.node(2)
+
+    def test_an_event_turns_the_window(self) -> None:
+        clock = Clock()
+        metrics = Metrics(clock)
+        metrics.event("a").retried_records += 1
+        clock.now = 70
+        metrics.event("a").retried_records += 10
+        assert metrics.topics["a"].recent(70).numbers["retried_records"] == 10
+        assert metrics.topics["a"].retried_records == 11
+
+    def test_records_that_were_refused_are_counted_and_those_for_want_of_memory_apart(self) -> None:
+        clock = Clock()
+        metrics = Metrics(clock)
+        metrics.refused(2, BufferFull("no"))
+        metrics.refused(1, BufferTimeout("no"))
+        clock.now = 70
+        metrics.refused(4, MetadataTimeout("no"))
+        metrics.refused(8, TypeError("a wrong call is not the cluster's fault"))
+        assert (metrics.calls.refused_records, metrics.calls.exhausted) == (7, 3)
+        recent = metrics.calls.recent(70).numbers
+        assert (recent["refused_records"], recent["exhausted"]) == (4, 0)
+
+    def test_flushes_add_up(self) -> None:
+        metrics = Metrics(Clock())
+        metrics.flushed(0.5)
+        metrics.flushed(0.25)
+        assert metrics.calls.flush_s == 0.75
