@@ -22,7 +22,7 @@ class OutcomeObserver:
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """Count the batch; tell the interceptors of each record."""
         tally = self._metrics.topic(batch.queue.topic)
-        tally.delivered_records += len(batch)
+        tally.delivered_records += len(batch.columns.values)  # len(batch) is two calls more
         tally.delivered_batches += 1
         tally.delivered_uncompressed += batch.size
         tally.delivered_bytes += len(batch.encoded or b"")

@@ -56,6 +56,7 @@ def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without
         "aioproducer.batching.rows",
         "aioproducer.results",
         "murmurhash2",
+        "uuid",
         "zlib",
     }
     program = f"import sys; from aioproducer import Producer; print(sorted({spared} & sys.modules.keys()))"

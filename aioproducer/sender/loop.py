@@ -237,7 +237,7 @@ class Sender:
             sent = len(batch.encoded or b"")
             # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
             uncompressed = batch.size if self._compresses else sent
-            row = (len(batch.columns), sent, uncompressed, now - batch.created_at, share)
+            row = (len(batch.columns.values), sent, uncompressed, now - batch.created_at, share)
             self._metrics.topic(batch.queue.topic).add(row, now)
 
     def _answered(
