@@ -1,4 +1,4 @@
-"""The command line: `aioproducer demo`, `broker`, `config`, `audit`, `perf`."""
+"""The command line: `aioproducer demo`, `send`, `perf`, `audit`, `topics`, `broker`, `config`, `completion`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
         if missing.name not in {"click", "rich"}:
             raise
         print(  # noqa: T201 - this is a command line
-            f"aioproducer: the command line needs {missing.name}; to install it: pip install 'aioproducer[cli]'",
+            f'aioproducer: the command line needs {missing.name}: pip install "aioproducer[cli]"',
             file=sys.stderr,
         )
         sys.exit(2)

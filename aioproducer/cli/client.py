@@ -1,10 +1,10 @@
-"""What commands ask of a cluster beside producing: create a topic, and read one back."""
+"""What commands ask of a cluster beside producing: create a topic, describe some, and read one back."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -12,6 +12,7 @@ from typing import Final, Self, TypeVar
 from aioproducer.backoff import Backoff
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
+    ConnectionFailed,
     LeaderNotAvailable,
     NotController,
     OffsetNotAvailable,
@@ -79,6 +80,12 @@ class Client:
         await self._patiently(partial(self._create_topic, name, partitions))
         await self._patiently(partial(self._leaders_of, name))
 
+    async def describe(self, topics: Iterable[str] | None) -> MetadataResponse:
+        """Return what a broker knows of the cluster and these *topics*; None: of all. Nothing is tried again."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        return await (await self._any_broker()).request(request)
+
     async def read(self, topic: str) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
         """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset."""
         for partition in sorted(await self._patiently(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
@@ -126,22 +133,18 @@ class Client:
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
-        *others, last = self._bootstrap
-        for address in others:
+        failures: list[ProducerError] = []
+        for address in self._bootstrap:
             try:
                 return await self._connection(address)
-            except ProducerError:
-                continue
-        return await self._connection(last)
-
-    async def _metadata(self, *topics: str) -> MetadataResponse:
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
-        )
-        return await (await self._any_broker()).request(request)
+            except ProducerError as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise ConnectionFailed("; ".join(map(str, failures))) from failures[-1]
 
     async def _create_topic(self, name: str, partitions: int) -> None:
-        told = await self._metadata()
+        told = await self.describe([])
         addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
         if told.controller_id not in addresses:
             raise NotController("the cluster has no controller now")
@@ -156,7 +159,7 @@ class Client:
     async def _leaders_of(self, topic: str) -> dict[int, Address]:
         """Return where the leader of each partition listens."""
         if topic not in self._leaders:
-            told = await self._metadata(topic)
+            told = await self.describe([topic])
             addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
             info = _only(told.topics)
             if info.error_code == UnknownTopicOrPartition.code:

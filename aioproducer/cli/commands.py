@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets
 from pathlib import Path
 from typing import Any
 
 import click
 
+from aioproducer.cli.parameters import (
+    WrongOption,
+    bootstrap_option,
+    check_run,
+    check_topic_name,
+    json_option,
+    new_topics,
+    producer_option,
+    rate_option,
+)
+from aioproducer.cli.send.command import send
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__
 
 PORTS = range(65_536)
-
-
-class WrongOption(click.ClickException):
-    """What we find wrong with a command line; click's own errors end with the same code."""
-
-    exit_code = 2
 
 
 class Program(click.Group):
@@ -28,49 +34,29 @@ class Program(click.Group):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except ConfigError as error:
+            raise WrongOption(f"{type(error).__name__}: {error}") from error
         except ProducerError as error:
-            shown = WrongOption if isinstance(error, ConfigError) else click.ClickException
-            raise shown(f"{type(error).__name__}: {error}") from error
+            from aioproducer.cli.complaints import complaint
 
+            raise click.ClickException(complaint(error)) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise  # click knows what a broken pipe is; others are bugs of ours
+            raise click.ClickException(f"cannot write: {error.strerror}") from error
 
-def _new_topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    """Take `orders:6` apart."""
-    topics = {}
-    for value in values:
-        name, colon, partitions = value.partition(":")
-        if colon and not (partitions.isascii() and partitions.isdigit()):
-            raise click.BadParameter(f"{value!r} should be like orders:6", ctx, param)
-        topics[name] = int(partitions or 1)
-    return topics
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or name the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
 
-
-def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Take `linger.ms=0` apart."""
-    settings = {}
-    for each in values:
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{each!r} should be like linger.ms=0", ctx, param)
-        if name.strip().replace("_", ".") == "bootstrap.servers":
-            raise click.BadParameter("--bootstrap-servers says so already", ctx, param)
-        settings[name.strip()] = value.strip()
-    return settings
-
-
-def _topic(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Refuse what no topic can be called, which brokers would only say they do not know."""
-    from aioproducer.intake.checks import check_topic
-
-    try:
-        return check_topic(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
-def _run_id(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value == "":
-        raise click.BadParameter("a run's id is not empty", ctx, param)
-    return value
+            if nearest := get_close_matches(args[0], self.list_commands(ctx), n=1):
+                raise click.UsageError(f"{error.message} Did you mean {nearest[0]!r}?", ctx) from error
+            raise
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -113,7 +99,7 @@ def demo(bootstrap_servers: str | None, records: int, partitions: int, compressi
     "topics",
     metavar="NAME[:PARTITIONS]",
     multiple=True,
-    callback=_new_topics,
+    callback=new_topics,
     help="Create it; may be repeated.",
 )
 def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
@@ -133,30 +119,62 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
 
 @program.command(short_help="List the options, or check a .properties file.")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def config(file: Path | None) -> None:
-    """List every option, or check a .properties FILE and show what it changes."""
+@json_option
+def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
+    """List every option, or check a .properties FILE, show what it changes and what does nothing here.
+
+    It fails if the file is wrong, and tells everything that is wrong at once.
+    """
     from aioproducer.cli.config import show_file, show_options
 
     if file is None:
-        show_options()
+        show_options(as_json=as_json)
     else:
-        show_file(file)
+        show_file(file, as_json=as_json)
+
+
+@program.command(short_help="Show the brokers of a cluster, and its topics.")
+@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@bootstrap_option
+@json_option
+def topics(names: tuple[str, ...], bootstrap_servers: str, as_json: bool) -> None:  # noqa: FBT001 - click passes names
+    """Show the brokers of a cluster, and who has which partition of these topics, or of all but internal ones.
+
+    It fails if a topic is not there, or a partition has no leader.
+    """
+    from aioproducer.cli.topics import show_topics
+
+    for name in names:
+        check_topic_name(click.get_current_context(), topics.params[0], name)
+    if not asyncio.run(show_topics(bootstrap_servers, names, as_json=as_json)):
+        raise click.exceptions.Exit(1)
+
+
+@program.command(short_help="Print what a shell needs to complete commands and options.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that lets a shell complete commands and options: eval "$(aioproducer completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these three"
+    click.echo(kind(program, {}, "aioproducer", "_AIOPRODUCER_COMPLETE").source())
 
 
 @program.command(short_help="Find what was lost, duplicated or out of order.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT", required=True, help="The Kafka cluster.")
+@bootstrap_option
 @click.option(
     "--topic",
     metavar="NAME",
     required=True,
-    callback=_topic,
+    callback=check_topic_name,
     help="Read it from the beginning to its present end.",
 )
 @click.option(
-    "--run", metavar="ID", required=True, callback=_run_id, help="Of which run: the header aioproducer-run."
+    "--run", metavar="ID", required=True, callback=check_run, help="Of which run: the header aioproducer-run."
 )
 @click.option("--expect", type=click.IntRange(min=0), help="How many records the run sent.")
-@click.option("--json", "as_json", is_flag=True, help="For programs to read.")
+@json_option
 def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
     """Read a topic and tell what became of a run's records, by their headers aioproducer-run and aioproducer-seq.
 
@@ -169,31 +187,19 @@ def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_j
 
 
 @program.command(short_help="Send many records, and tell how fast they were acknowledged.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT", required=True, help="The Kafka cluster.")
-@click.option("--topic", metavar="NAME", required=True, callback=_topic, help="Where to.")
+@bootstrap_option
+@click.option("--topic", metavar="NAME", required=True, callback=check_topic_name, help="Where to.")
 @click.option("--records", type=click.IntRange(1, 10**9), default=1_000_000, show_default=True)
 @click.option("--value-bytes", type=click.IntRange(0, 100_000_000), default=100, show_default=True)
-@click.option(
-    "--rate",
-    type=click.FloatRange(0, min_open=True),
-    help="Records per second.  [default: as fast as memory allows]",
-)
-@click.option(
-    "-o",
-    "--option",
-    "settings",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=_settings,
-    help="Of the producer, such as compression.type=zstd; may be repeated. `aioproducer config` lists them.",
-)
+@rate_option
+@producer_option
 @click.option(
     "--run",
     metavar="ID",
-    callback=_run_id,
+    callback=check_run,
     help="In the header aioproducer-run of each record; one that the topic has not seen.  [default: a new one]",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs to read.")
+@json_option
 def perf(
     bootstrap_servers: str,
     topic: str,
@@ -224,3 +230,6 @@ def perf(
     )
     if not asyncio.run(run_and_report(plan, as_json=as_json)):
         raise click.exceptions.Exit(1)
+
+
+program.add_command(send)

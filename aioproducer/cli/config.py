@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from dataclasses import MISSING, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
+from typing import Any
 
+import click
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
@@ -13,42 +17,95 @@ from rich.table import Table
 from rich.text import Text
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config.names import WITHOUT_EFFECT
+from aioproducer.config.names import WITHOUT_EFFECT, applied_options
 from aioproducer.config.options import DEFAULTS, KINDS, Options
 from aioproducer.config.properties import read_properties
+from aioproducer.errors import ConfigError
 
 INDENT = (0, 0, 0, 4)
 
 
-def show_options() -> None:
+def show_options(*, as_json: bool = False) -> None:
     """Print every option: its default, what it means, and what it may be."""
+    if as_json:
+        click.echo(json.dumps([_described(each) for each in fields(Options)], indent=2))
+        return
     console = Console()
     for each in fields(Options):
-        default = _shown(each.name, each.default)
-        meaning = each.metadata["meaning"].replace("`", "")
-        console.print(Text.assemble((each.name, "bold"), " = ", default))
-        console.print(Padding(Text(meaning), INDENT))
+        console.print(Text.assemble((each.name, "bold"), " = ", _shown(each.name, each.default)))
+        console.print(Padding(Text(_meaning(each)), INDENT))
         console.print(Padding(Text(KINDS[each.name].expected, style="dim"), INDENT))
 
 
-def show_file(path: Path) -> None:
+def show_file(path: Path, *, as_json: bool = False) -> None:
     """Check a `.properties` file, and print what it changes and which of its names do nothing.
 
-    Raises: ConfigError.
+    Raises: ConfigError: what is wrong with it, all at once where one thing does not depend on another.
     """
     given = read_properties(path)
     logging.getLogger("aioproducer.config").setLevel(logging.ERROR)  # what it warns of is printed below
+    if complaints := [*_complaints(given)]:
+        raise ConfigError("\n".join(complaints))
     config = ProducerConfig.from_mapping(given)
+    changed = {
+        name: (getattr(config, name), default)
+        for name, default in DEFAULTS.items()
+        if getattr(config, name) != default and (name != "client_id" or "client.id" in given)
+    }
+    idle = sorted(name for name in given if name.replace("_", ".") in WITHOUT_EFFECT)
+    if as_json:
+        changes = {name: _plain(value) for name, (value, _) in changed.items()}
+        click.echo(json.dumps({"changes": changes, "without_effect": idle}, indent=2))
+        return
     table = Table("option", "value", "default", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, default in DEFAULTS.items():
-        value = getattr(config, name)
-        if value != default and (name != "client_id" or "client.id" in given):
-            table.add_row(Text(name, style="bold"), _shown(name, value), _shown(name, default))
+    for name, (value, default) in changed.items():
+        table.add_row(Text(name, style="bold"), _shown(name, value), _shown(name, default))
     console = Console()
     console.print(Text(f"{path} is fine. It changes:"))
     console.print(table)
-    if idle := [name for name in given if name in WITHOUT_EFFECT]:
-        console.print(Text(f"Known to Kafka, without effect here: {', '.join(sorted(idle))}"))
+    if idle:
+        console.print(Text(f"Known to Kafka, without effect here: {', '.join(idle)}"))
+
+
+def _complaints(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with each option by itself."""
+    for name, value in given.items():
+        try:
+            for ours, text in applied_options({name: value}, KINDS).items():
+                kind = KINDS[ours]
+                try:
+                    kind.check(kind.parse(text.strip()))
+                except ValueError as reason:
+                    yield f"{name} = {value!r}: {reason}"
+        except ConfigError as error:
+            yield str(error)
+
+
+def _described(option: Field[Any]) -> dict[str, Any]:
+    return {
+        "name": option.name,
+        "required": option.default is MISSING,
+        "default": None if option.default is MISSING else _plain(option.default),
+        "unit": KINDS[option.name].unit or None,
+        "meaning": _meaning(option),
+        "expected": KINDS[option.name].expected,
+    }
+
+
+def _meaning(option: Field[Any]) -> str:
+    meaning: str = option.metadata["meaning"]
+    return meaning.replace("`", "")
+
+
+def _plain(value: object) -> object:
+    """Return *value* as JSON can have it."""
+    match value:
+        case bool() | str() | None | int() | float():
+            return value
+        case tuple():
+            return list(map(_plain, value))
+        case _:
+            return getattr(value, "__name__", type(value).__name__)
 
 
 def _shown(name: str, value: object) -> Text:

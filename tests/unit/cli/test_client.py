@@ -251,3 +251,20 @@ async def test_without_any_bootstrap_server_it_fails_at_once() -> None:
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:2"):
         async with Client(config("127.0.0.1:1,127.0.0.1:2")):
             pass
+
+
+@in_virtual_time
+async def test_a_cluster_is_described_with_the_topics_asked_for() -> None:
+    async with orders() as (cluster, client):
+        cluster.create_topic("refunds", 1)
+        every, some, none = [
+            {topic.name: len(topic.partitions) for topic in (await client.describe(asked)).topics}
+            for asked in (None, ["refunds"], [])
+        ]
+    assert (every, some, none) == ({"orders": 3, "refunds": 1}, {"refunds": 1}, {})
+
+
+async def test_if_nobody_is_there_each_is_told() -> None:
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1 .*; 127\.0\.0\.1:2 "):
+        async with Client(config("127.0.0.1:1,127.0.0.1:2")):
+            raise AssertionError("there is nobody")

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from aioproducer.cli import audit, broker, commands
+from aioproducer.cli import audit, broker, commands, config, topics
 from aioproducer.cli.demo import report
 from aioproducer.cli.demo.run import Plan
 from aioproducer.cli.perf import report as perf_report, run as perf
@@ -24,10 +27,78 @@ def test_help_names_every_command() -> None:
     assert re.findall(r"^  (\w+)", listed, flags=re.MULTILINE) == [
         "audit",
         "broker",
+        "completion",
         "config",
         "demo",
         "perf",
+        "send",
+        "topics",
     ]
+
+
+def test_a_command_that_is_misspelt_is_told_the_nearest() -> None:
+    done = call("sned")
+    assert done.exit_code == 2
+    assert done.output.endswith("Error: No such command 'sned'. Did you mean 'send'?\n")
+    assert call("frobnicate").output.endswith("Error: No such command 'frobnicate'.\n")
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.ENOSPC, "cannot write: "), (errno.EBADF, "")])
+def test_a_disk_that_is_full_is_told_and_what_may_be_a_bug_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch, number: int, told: str
+) -> None:
+    def show_options(**_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(config, "show_options", show_options)
+    done = call("config")
+    assert done.exit_code == 1
+    assert done.output == (f"Error: {told}{os.strerror(number)}\n" if told else "")
+    assert isinstance(done.exception, SystemExit if told else OSError)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_that_shell(shell: str) -> None:
+    done = call("completion", shell)
+    assert done.exit_code == 0
+    assert f"_AIOPRODUCER_COMPLETE={shell}_complete" in done.output
+
+
+def test_completion_knows_commands_and_options() -> None:
+    asked = {
+        "_AIOPRODUCER_COMPLETE": "bash_complete",
+        "COMP_WORDS": "aioproducer send --che",
+        "COMP_CWORD": "2",
+    }
+    done = CliRunner().invoke(commands.program, prog_name="aioproducer", env=asked)
+    assert done.output == "plain,--checkpoint\n"
+
+
+def test_a_cluster_that_is_not_there_is_told_in_plain_words() -> None:
+    done = call("topics", "--bootstrap-servers", "127.0.0.1:1,127.0.0.1:2")
+    assert done.exit_code == 1
+    assert done.output.startswith(
+        "Error: ConnectionFailed: connection refused by 127.0.0.1:1, 127.0.0.1:2 (2 brokers tried)\n"
+    )
+
+
+@pytest.mark.parametrize(("good", "code"), [(True, 0), (False, 1)])
+def test_topics_hands_its_options_over_and_tells_by_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, good: bool, code: int
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    async def show_topics(servers: str, names: tuple[str, ...], *, as_json: bool) -> bool:
+        asked.append((servers, names, as_json))
+        return good
+
+    monkeypatch.setattr(topics, "show_topics", show_topics)
+    assert call("topics", "--bootstrap-servers", "a:1").exit_code == code
+    assert call("topics", "orders", "clicks", "--bootstrap-servers", "a:1", "--json").exit_code == code
+    assert asked == [("a:1", (), False), ("a:1", ("orders", "clicks"), True)]
+    done = call("topics", "or ders", "--bootstrap-servers", "a:1")
+    assert (done.exit_code, len(asked)) == (2, 2)
+    assert "topic 'or ders' is not a legal name" in done.output
 
 
 def test_an_error_of_ours_is_one_line_and_exit_code_2_if_an_option_is_wrong() -> None:
@@ -120,6 +191,8 @@ def test_config_lists_options_or_shows_a_file(tmp_path: Path) -> None:
     assert done.output == "Error: ConfigError: unknown option 'liger.ms'; did you mean 'linger.ms'?\n"
     path.write_text("bootstrap.servers=a:9092\nlinger.ms=20\n")
     assert call("config", str(path)).exit_code == 0
+    assert json.loads(call("config", str(path), "--json").output)["changes"]["linger_ms"] == 20
+    assert json.loads(call("config", "--json").output)
     assert call("config", str(tmp_path / "missing")).exit_code == 2
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,54 @@ def test_a_file_that_is_wrong_is_an_error(tmp_path: Path) -> None:
     path.write_text("linger.ms=5")
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
         show_file(path)
+
+
+def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_text(
+        "bootstrap.servers=a:1\nliger.ms=5\nacks=7\nbatch.size = many\nlinger.ms=3\ntransactional.id=t"
+    )
+    with pytest.raises(ConfigError) as caught:
+        show_file(path)
+    first, *others = str(caught.value).splitlines()
+    assert first == "unknown option 'liger.ms'; did you mean 'linger.ms'?"
+    assert [line.partition(":")[0] for line in others] == [
+        "acks = '7'",
+        "batch.size = 'many'",
+        "transactional.id = 't'",
+    ]
+
+
+def test_what_contradicts_another_option_is_told_too(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_text("bootstrap.servers=a:1\nenable.idempotence=true\nacks=1")
+    with pytest.raises(ConfigError, match="enable_idempotence = True needs acks = 'all'"):
+        show_file(path)
+
+
+def test_options_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    show_options(as_json=True)
+    told = {each.pop("name"): each for each in json.loads(capsys.readouterr().out)}
+    assert list(told) == list(KINDS)
+    assert (told["bootstrap_servers"]["required"], told["bootstrap_servers"]["default"]) == (True, None)
+    assert told["linger_ms"] == {
+        "required": False,
+        "default": 5,
+        "unit": "ms",
+        "meaning": "How long a batch that is not full waits for more records.",
+        "expected": KINDS["linger_ms"].expected,
+    }
+    assert told["interceptors"]["default"] == []
+
+
+def test_a_file_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p"
+    path.write_text(
+        "bootstrap.servers=a:1\nlinger.ms=20\nclient.rack=r\nclient_dns_lookup=x\n"
+        "value.serializer=org.apache.kafka.common.serialization.StringSerializer"
+    )
+    show_file(path, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "changes": {"bootstrap_servers": ["a:1"], "linger_ms": 20, "value_serializer": "string_serializer"},
+        "without_effect": ["client.rack", "client_dns_lookup"],
+    }

@@ -58,7 +58,7 @@ def test_without_the_extra_one_line_says_what_to_install(
         cli.main()
     [line] = capsys.readouterr().err.splitlines()
     assert package in line
-    assert "pip install 'aioproducer[cli]'" in line
+    assert 'pip install "aioproducer[cli]"' in line
 
 
 def test_a_package_that_the_extra_itself_lacks_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

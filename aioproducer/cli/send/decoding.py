@@ -1,0 +1,173 @@
+"""From what stands in the input to records: values, keys, headers and partitions, as columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+MISSING: Final = object()
+
+Header: TypeAlias = tuple[str, bytes | None]
+
+
+@dataclass(slots=True)
+class Columns:
+    """Records in columns; a column that no record has is None."""
+
+    rows: Sequence[int]
+    """From which item each record is: some items are none."""
+    values: Sequence[bytes | None]
+    keys: list[bytes | None] | None = None
+    headers: list[list[Header]] | None = None
+    partitions: list[int | None] | None = None
+    bad: tuple[int, str] | None = None
+    """The first item that cannot be understood, and why; the columns end before it."""
+
+
+Decode: TypeAlias = Callable[[Sequence[bytes]], Columns]
+
+
+def whole(items: Sequence[bytes]) -> Columns:
+    """Take each item as a value."""
+    return Columns(range(len(items)), items)
+
+
+def keyed(separator: bytes) -> Decode:
+    """Return what takes each item as a key and a value, with the first *separator* between them."""
+
+    def decode(items: Sequence[bytes]) -> Columns:
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        bad = None
+        for index, item in enumerate(items):
+            key, found, value = item.partition(separator)
+            if not found:
+                bad = index, f"there is no key separator {separator.decode(errors='replace')!r}"
+                break
+            keys.append(key)
+            values.append(value)
+        return Columns(range(len(values)), values, keys, bad=bad)
+
+    return decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """Where in an object the parts of a record are: names, from the outermost on, with dots between them."""
+
+    value: str | None = None
+    """None: the whole line."""
+    key: str | None = None
+    headers: str | None = None
+    partition: str | None = None
+
+
+def objects(fields: Fields, known: Collection[int]) -> Decode:
+    """Return what takes each item as JSON, but for blank lines; *known* are the topic's partitions.
+
+    A value or key that is missing is an error; headers and a partition may be. Null means none. Text is taken in
+    UTF-8, anything else as JSON.
+    """
+    looks_inside = any((fields.value, fields.key, fields.headers, fields.partition))
+
+    def decode(items: Sequence[bytes]) -> Columns:
+        rows: list[int] = []
+        values: list[bytes | None] = []
+        keys: list[bytes | None] = []
+        headers: list[list[Header]] = []
+        partitions: list[int | None] = []
+        bad = None
+        for index, item in enumerate(items):
+            if not (line := item.strip()):
+                continue
+            try:
+                found = _parsed(line)
+                if looks_inside and type(found) is not dict:
+                    raise ValueError(f"it is no object: {_short(found)}")  # noqa: TRY301 - told like the others
+                value = line if fields.value is None else _bytes(_required(found, fields.value))
+                key = None if fields.key is None else _bytes(_required(found, fields.key))
+                own = [] if fields.headers is None else _headers(found, fields.headers)
+                partition = None if fields.partition is None else _partition(found, fields.partition, known)
+            except ValueError as error:
+                bad = index, str(error)
+                break
+            rows.append(index)
+            values.append(value)
+            keys.append(key)
+            headers.append(own)
+            partitions.append(partition)
+        return Columns(
+            rows,
+            values,
+            keys if fields.key is not None else None,
+            headers if fields.headers is not None else None,
+            partitions if fields.partition is not None else None,
+            bad,
+        )
+
+    return decode
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no UTF-8, from byte {error.start} on") from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error.msg}, at character {error.pos + 1}") from error
+
+
+def _find(found: Any, path: str) -> Any:
+    for name in path.split("."):
+        if type(found) is not dict or name not in found:
+            return MISSING
+        found = found[name]
+    return found
+
+
+def _required(found: Any, path: str) -> Any:
+    inner = _find(found, path)
+    if inner is MISSING:
+        raise ValueError(f"there is no field {path}")
+    return inner
+
+
+def _bytes(found: Any) -> bytes | None:
+    if found is None:
+        return None
+    if not isinstance(found, str):
+        found = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    try:
+        encoded: bytes = found.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"half of a surrogate pair is no text: {_short(found)}") from error
+    return encoded
+
+
+def _headers(found: Any, path: str) -> list[Header]:
+    inner = _find(found, path)
+    if inner is MISSING or inner is None:
+        return []
+    if type(inner) is not dict:
+        raise ValueError(f"{path} is no object with headers: {_short(inner)}")
+    return [(name, _bytes(each)) for name, each in inner.items()]
+
+
+def _partition(found: Any, path: str, known: Collection[int]) -> int | None:
+    inner = _find(found, path)
+    if inner is MISSING or inner is None:
+        return None
+    if type(inner) is not int:
+        raise ValueError(f"{path} is no partition: {_short(inner)}")
+    if inner not in known:
+        raise ValueError(f"{path} = {inner}: the topic has the partitions 0 to {max(known)}")
+    return inner
+
+
+def _short(found: Any) -> str:
+    text = repr(found)
+    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -1,0 +1,110 @@
+"""From bytes to whole records: where each one ends in the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple, Protocol
+
+LENGTH_BYTES: Final = 4
+
+
+class Whole(NamedTuple):
+    """Whole records, as they stand in the input."""
+
+    items: Sequence[bytes]
+    """What is in each: without its line break, or its length."""
+    ends: Sequence[int]
+    """Where each ends in `raw`."""
+    raw: bytes
+
+
+NOTHING: Final = Whole((), (), b"")
+
+
+class Framing(Protocol):
+    """Takes one file apart, in pieces of any size."""
+
+    def feed(self, data: bytes) -> Whole:
+        """Return the records that are whole with *data*. Raises: ValueError: the next one cannot be."""
+
+    def finish(self) -> Whole:
+        """Return what is left at the end of the file. Raises: ValueError: that is no record."""
+
+
+class Lines:
+    """Each line is a record; LF or CRLF ends it, or the end of the file.
+
+    A line that grows beyond *limit* bytes is refused: no broker would take it, and memory has an end.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._begun: list[bytes] = []
+
+    def feed(self, data: bytes) -> Whole:
+        """Return the lines that end in *data*."""
+        self._begun.append(data)
+        if b"\n" in data:
+            raw = b"".join(self._begun)
+            *lines, begun = raw.split(b"\n")
+            self._begun = [begun]
+            if lines:
+                ends = accumulate(len(line) + 1 for line in lines)
+                whole = [line.removesuffix(b"\r") for line in lines]
+                return Whole(whole, list(ends), raw[: len(raw) - len(begun)])
+        if sum(map(len, self._begun)) > self._limit:
+            raise ValueError(f"it is longer than max.request.size = {self._limit:,} bytes")
+        return NOTHING
+
+    def finish(self) -> Whole:
+        """Return the last line, if nothing ended it."""
+        raw = b"".join(self._begun)
+        return Whole([raw.removesuffix(b"\r")], [len(raw)], raw) if raw else NOTHING
+
+
+class LengthPrefixed:
+    """Four bytes, big endian, say how many bytes of record follow."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._begun: list[bytes] = []
+        self._size = 0
+        self._needed = LENGTH_BYTES
+
+    def feed(self, data: bytes) -> Whole:
+        """Return the records that end in *data*."""
+        self._begun.append(data)
+        self._size += len(data)
+        if self._size < self._needed:
+            return NOTHING
+        raw, at = b"".join(self._begun), 0
+        items: list[bytes] = []
+        ends: list[int] = []
+        self._needed = LENGTH_BYTES
+        while len(raw) - at >= LENGTH_BYTES:
+            begin = at + LENGTH_BYTES
+            length = int.from_bytes(raw[at:begin], "big")
+            if length > self._limit:
+                if items:
+                    break  # first those before it; the next call comes here again
+                raise ValueError(
+                    f"its length would be {length:,} bytes, more than max.request.size = {self._limit:,}:"
+                    " is this really length-prefixed?"
+                )
+            if begin + length > len(raw):
+                self._needed = LENGTH_BYTES + length
+                break
+            at = begin + length
+            items.append(raw[begin:at])
+            ends.append(at)
+        self._begun = [raw[at:]]
+        self._size = len(raw) - at
+        return Whole(items, ends, raw[:at])
+
+    def finish(self) -> Whole:
+        """Return nothing: the last record has to be whole."""
+        if self._size:
+            self.feed(b"")  # a length that cannot be is the better complaint
+            raise ValueError("the input ends in the middle of it")
+        return NOTHING

@@ -1,0 +1,93 @@
+"""What is to be sent where, and what became of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
+from aioproducer.cli.send.decoding import Decode, Fields, keyed, objects, whole
+from aioproducer.cli.send.framing import Framing, LengthPrefixed, Lines
+from aioproducer.config import ProducerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """How the records stand in the input: lines, json or length-prefixed."""
+
+    name: str = "lines"
+    key_separator: bytes | None = None
+    fields: Fields = field(default_factory=Fields)
+
+    @property
+    def unit(self) -> str:
+        """What people call a record of it."""
+        return "record" if self.name == "length-prefixed" else "line"
+
+    def framing(self, limit: int) -> Callable[[], Framing]:
+        """Return what takes each file apart; a record has at most *limit* bytes."""
+        return partial(LengthPrefixed if self.name == "length-prefixed" else Lines, limit)
+
+    def decode(self, known: Collection[int]) -> Decode:
+        """Return what makes columns; *known* are the topic's partitions."""
+        if self.name == "json":
+            return objects(self.fields, known)
+        return whole if self.key_separator is None else keyed(self.key_separator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be sent where."""
+
+    config: ProducerConfig
+    topic: str
+    paths: Sequence[str] = ("-",)
+    """Files in order; `-` is standard input."""
+    format: Format = field(default_factory=Format)
+    rate: float | None = None
+    """Records per second; None: as fast as possible."""
+    run: str | None = None
+    """A run's id, for `aioproducer audit`; None: no headers of ours."""
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the records, up to now."""
+
+    plan: Plan
+    skipped: int = 0
+    """How many a call before had sent, by its checkpoint."""
+    sent: int = 0
+    """How many were handed over by this call."""
+    acknowledged: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    """How many failed, by error; the message is that of the first of its kind."""
+    doubtful: int = 0
+    """How many of those that failed may be in the topic."""
+    first_failure: str | None = None
+    """Where the first record stands that failed."""
+    prefix: Prefix = field(default_factory=Prefix)
+    stopped: str | None = None
+    """Why nothing more was handed over, though there was more."""
+    seconds: float = 0.0
+    """From the first call to the last outcome."""
+
+    @property
+    def unknown(self) -> int:
+        """How many have no outcome, good or bad."""
+        return self.sent - self.acknowledged - self.failures.total()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was acknowledged."""
+        return self.stopped is None and self.acknowledged == self.sent
+
+    def fail(self, error: BaseException, *, possibly_persisted: bool) -> None:
+        """Take it that a record failed."""
+        kind = f"{type(error).__name__}: "
+        told = next((told for told in self.failures if told.startswith(kind)), f"{kind}{error}")
+        self.failures[told] += 1
+        self.doubtful += possibly_persisted

@@ -1,0 +1,145 @@
+"""`aioproducer topics`: the brokers of a cluster, and who has which partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aioproducer.cli.client import Client
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import broker_error
+from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+
+NOBODY: Final = -1
+FOR_PROGRAMS_WIDTH: Final = 1_000
+"""Where nobody looks, a long name is not broken: `grep` is to find it."""
+
+
+async def show_topics(bootstrap_servers: str, names: Sequence[str], *, as_json: bool) -> bool:
+    """Show brokers and topics, and return whether each topic is there and each partition has a leader.
+
+    Without *names*, all topics are shown but the cluster's internal ones.
+
+    Raises: ProducerError if no broker tells.
+    """
+    async with Client(ProducerConfig(bootstrap_servers=bootstrap_servers)) as client:
+        told = await client.describe(names or None)
+    shown = sorted(
+        (topic for topic in told.topics if names or not topic.is_internal), key=lambda topic: topic.name or ""
+    )
+    if as_json:
+        click.echo(json.dumps(to_dict(told, shown), indent=2))
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = FOR_PROGRAMS_WIDTH
+        console.print(_brokers(told), "", sep="\n")
+        if shown:
+            console.print(_partitions(shown))
+        else:
+            console.print("There are no topics.")
+    return all(not topic.error_code and all(map(_has_leader, topic.partitions)) for topic in shown)
+
+
+def to_dict(told: MetadataResponse, topics: Iterable[MetadataResponseTopic]) -> dict[str, Any]:
+    """Return everything there is to know, for programs."""
+    return {
+        "cluster": told.cluster_id,
+        "controller": None if told.controller_id == NOBODY else told.controller_id,
+        "brokers": [
+            {"id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
+            for each in sorted(told.brokers, key=lambda each: each.node_id)
+        ],
+        "topics": [
+            {
+                "name": topic.name,
+                "internal": topic.is_internal,
+                "error": _error(topic.error_code),
+                "partitions": [
+                    {
+                        "partition": each.partition_index,
+                        "leader": each.leader_id if _has_leader(each) else None,
+                        "replicas": list(each.replica_nodes),
+                        "isr": list(each.isr_nodes),
+                        "offline": list(each.offline_replicas),
+                        "error": _error(each.error_code),
+                    }
+                    for each in _sorted(topic)
+                ],
+            }
+            for topic in topics
+        ],
+    }
+
+
+def _brokers(told: MetadataResponse) -> Table:
+    table = Table(
+        "broker",
+        "address",
+        "rack",
+        "",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        title_justify="left",
+    )
+    for each in sorted(told.brokers, key=lambda each: each.node_id):
+        controls = "controller" if each.node_id == told.controller_id else ""
+        table.add_row(str(each.node_id), Text(f"{each.host}:{each.port}"), Text(each.rack or "-"), controls)
+    return table
+
+
+def _partitions(topics: Iterable[MetadataResponseTopic]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("topic", overflow="fold")
+    table.add_column("partition", justify="right")
+    table.add_column("leader", justify="right")
+    for name in ("replicas", "isr"):
+        table.add_column(name)
+    table.add_column("")
+    for topic in topics:
+        title = Text(topic.name or "?", "bold")
+        if topic.error_code:
+            table.add_row(title, "", "", "", "", Text(_error(topic.error_code) or "", "bold red"))
+        for each in _sorted(topic):
+            leader = str(each.leader_id) if _has_leader(each) else "none"
+            table.add_row(
+                title,
+                str(each.partition_index),
+                leader,
+                _ids(each.replica_nodes),
+                _ids(each.isr_nodes),
+                _flaw(each),
+            )
+            title = Text()
+    return table
+
+
+def _flaw(partition: MetadataResponsePartition) -> Text:
+    if not _has_leader(partition):
+        return Text(_error(partition.error_code) or "no leader", "bold red")
+    missing = set(partition.replica_nodes) - set(partition.isr_nodes)
+    return Text(f"not in sync: {_ids(sorted(missing))}", "yellow") if missing else Text()
+
+
+def _has_leader(partition: MetadataResponsePartition) -> bool:
+    return partition.leader_id != NOBODY
+
+
+def _sorted(topic: MetadataResponseTopic) -> list[MetadataResponsePartition]:
+    return sorted(topic.partitions, key=lambda each: each.partition_index)
+
+
+def _ids(nodes: Iterable[int]) -> str:
+    return ",".join(map(str, nodes))
+
+
+def _error(code: int) -> str | None:
+    return broker_error(code).__name__ if code else None

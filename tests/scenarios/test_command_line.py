@@ -1,0 +1,181 @@
+"""`aioproducer send` as a process: its pipes, its signals, and what a killed one leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aioproducer.testing import ThreadedCluster
+
+pytestmark = [
+    pytest.mark.kafka_cluster(topics={"orders": 1}),
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals"),
+]
+
+AT_MOST_S = 30.0
+AIOPRODUCER = (sys.executable, "-m", "aioproducer")
+ENVIRONMENT = {**os.environ, "PYTHONASYNCIODEBUG": ""}
+"""In debug mode asyncio tells on standard error what took long."""
+
+
+def lines(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def stored(cluster: ThreadedCluster) -> list[bytes | None]:
+    return [record.value for record in cluster.records("orders", 0)]
+
+
+def await_that(happened: Callable[[], bool]) -> None:
+    """Wait for what another process does; nothing but a look tells."""
+    deadline = time.monotonic() + AT_MOST_S
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextmanager
+def sending(
+    cluster: ThreadedCluster, *arguments: str | Path, folder: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    command = [*AIOPRODUCER, "send", "orders", "--bootstrap-servers", cluster.bootstrap_servers]
+    with subprocess.Popen(
+        [*command, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=ENVIRONMENT,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    told, complaints = process.communicate(timeout=AT_MOST_S)
+    assert b"Traceback" not in complaints, complaints.decode()
+    return process.returncode, told.decode(), complaints.decode()
+
+
+def write(process: subprocess.Popen[bytes], values: Sequence[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"".join(value + b"\n" for value in values))
+    process.stdin.flush()
+
+
+def test_what_comes_by_a_pipe_goes_at_once_and_its_end_is_the_end(kafka_cluster: ThreadedCluster) -> None:
+    with sending(kafka_cluster) as process:
+        for count in (1, 2):
+            write(process, lines(count)[-1:])
+            await_that(lambda count=count: stored(kafka_cluster) == lines(count))  # type: ignore[misc]
+        code, told, complaints = ended(process)
+    assert (code, complaints) == (0, "")
+    assert told.startswith("2 records acknowledged")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_while_it_waits_for_input(
+    kafka_cluster: ThreadedCluster, number: signal.Signals
+) -> None:
+    with sending(kafka_cluster) as process:
+        write(process, lines(500))
+        await_that(lambda: len(stored(kafka_cluster)) == 500)
+        process.send_signal(number)
+        process.wait(AT_MOST_S)  # its input is still open
+        code, told, complaints = ended(process)
+    assert code == 1
+    assert "Acknowledged from the beginning to standard input, line 500: 500 records\n" in told
+    assert complaints == "Interrupted: waiting for what was handed over. Once more gives it up.\n"
+
+
+def test_the_second_signal_gives_up_what_no_broker_acknowledges(kafka_cluster: ThreadedCluster) -> None:
+    with sending(kafka_cluster) as process:
+        write(process, lines(3))
+        await_that(lambda: len(stored(kafka_cluster)) == 3)
+        kafka_cluster.freeze_broker(1)
+        write(process, [b"late"])
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline().startswith(b"Interrupted: waiting")
+        process.send_signal(signal.SIGINT)
+        process.wait(AT_MOST_S)
+        code, told, _ = ended(process)
+    assert code == 1
+    assert "Acknowledged from the beginning to standard input, line 3: 3 records\n" in told
+
+
+def test_after_a_kill_nothing_is_lost_and_only_what_was_not_remembered_is_repeated(
+    kafka_cluster: ThreadedCluster, tmp_path: Path
+) -> None:
+    values = lines(20_000)
+    (tmp_path / "in").write_bytes(b"".join(value + b"\n" for value in values))
+    checkpoint = tmp_path / "cp"
+
+    def remembered() -> int:
+        told: dict[str, int] = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
+        return told.get("records", 0)
+
+    with sending(kafka_cluster, "in", "--checkpoint", "cp", "--rate", "2000", folder=tmp_path) as process:
+        await_that(lambda: remembered() > 0)
+        process.kill()
+    left = remembered()
+    with sending(kafka_cluster, "in", "--checkpoint", "cp", folder=tmp_path) as process:
+        code, told, _ = ended(process)
+    assert code == 0
+    assert told.startswith(f"{left:,} records were acknowledged before and left out.\n")
+    found = stored(kafka_cluster)
+    before = len(found) - len(values[left:])
+    assert 0 < left <= before < len(values)
+    assert found == values[:before] + values[left:]
+
+
+def test_a_shell_may_close_what_it_likes(kafka_cluster: ThreadedCluster) -> None:
+    send = f"{' '.join(AIOPRODUCER)} send orders --bootstrap-servers {kafka_cluster.bootstrap_servers}"
+    for script, code, complaint in (
+        (f"{send} <&-", 2, "Error: standard input is closed; name a file\n"),
+        (f"{send} </dev/null", 0, ""),
+        (f"{' '.join(AIOPRODUCER)} config >&-", 0, ""),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=AT_MOST_S,
+            env=ENVIRONMENT,
+        )
+        assert (done.returncode, done.stderr) == (code, complaint), script
+
+
+def test_a_reader_that_has_left_is_no_reason_for_a_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        done = subprocess.run(
+            [*AIOPRODUCER, "config"], stdout=gone, stderr=subprocess.PIPE, check=False, timeout=AT_MOST_S
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_help_is_instant() -> None:
+    """What takes long to import is not there yet: numbers of milliseconds prove nothing on a machine that is shared."""
+    program = (
+        "import sys, aioproducer.cli.commands;"
+        "print(*sys.modules.keys() & {'aioproducer.producer', 'rich.console', 'aioproducer.testing', 'json'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=AT_MOST_S
+    )
+    assert done.stdout.split() == []

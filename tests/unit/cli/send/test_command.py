@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aioproducer.cli.commands import program
+from aioproducer.cli.send import report
+from aioproducer.cli.send.checkpoint import Checkpoint
+from aioproducer.cli.send.decoding import Fields
+from aioproducer.cli.send.plan import Format, Plan
+
+NEEDED = ("send", "orders", "--bootstrap-servers", "a:1,b:1")
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(program, (*NEEDED, *arguments), prog_name="aioproducer")
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    plans: list[Plan] = []
+
+    async def send_and_report(plan: Plan) -> bool:
+        plans.append(plan)
+        return plan.rate is None
+
+    monkeypatch.setattr(report, "send_and_report", send_and_report)
+    return plans
+
+
+def test_lines_of_standard_input_unless_told_otherwise(plans: list[Plan]) -> None:
+    assert call().exit_code == 0
+    [plan] = plans
+    assert (plan.topic, plan.paths, plan.format) == ("orders", ("-",), Format())
+    assert plan.config.bootstrap_servers == ("a:1", "b:1")
+    assert (plan.rate, plan.run, plan.checkpoint) == (None, None, None)
+
+
+def test_it_hands_its_options_over_and_tells_by_its_exit_code(plans: list[Plan], tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("")
+    paths = (str(tmp_path / "in"), "-")
+    done = call(
+        *paths,
+        *("--format", "json", "--value-field", "v", "--key-field", "k", "--headers-field", "h"),
+        *("--partition-field", "p", "--rate", "2.5", "--compression", "lz4", "-o", "linger.ms=7"),
+        *("--checkpoint", "cp", "--run", "nightly"),
+    )
+    assert done.exit_code == 1
+    [plan] = plans
+    assert plan.paths == paths
+    assert plan.format == Format(name="json", fields=Fields(value="v", key="k", headers="h", partition="p"))
+    assert (plan.config.compression_type, plan.config.linger_ms) == ("lz4", 7)
+    assert (plan.rate, plan.run) == (2.5, "nightly")
+    assert plan.checkpoint == Checkpoint(Path("cp"), {"topic": "orders", "format": "json", "run": "nightly"})
+
+
+def test_a_tab_can_be_written_as_it_is_spelt(plans: list[Plan]) -> None:
+    assert call("--key-separator", r"\t").exit_code == 0
+    assert plans[0].format == Format(key_separator=b"\t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--value-field", "v"], "fields are there with --format json only"),
+        (["--format", "json", "--key-separator", ":"], "--key-separator is for --format lines"),
+        (["--key-separator", ""], "--key-separator is for --format lines, and not empty"),
+        (["--format", "xml"], "'xml' is not one of 'lines', 'json', 'length-prefixed'"),
+        (["-", "-"], "standard input can be read once"),
+        (["/nowhere/in"], "File '/nowhere/in' does not exist"),
+        (["/"], "File '/' is a directory"),
+        (["--checkpoint", "/"], "File '/' is a directory"),
+        (["--rate", "0"], "0.0 is not in the range"),
+        (["--run", ""], "a run's id is not empty"),
+        (["--compression", "zip"], "compression.type = 'zip': expected one of none"),
+        (["--compression", "lz4", "-o", "compression.type=zstd"], "says what compression.type is already"),
+        (["--compression", "lz4", "-o", "compression_type=zstd"], "'compression_type' is given twice"),
+        (["-o", "acks=0", "--checkpoint", "cp"], "with acks=0 nothing is acknowledged"),
+        (["--chekpoint", "cp"], "No such option '--chekpoint'"),
+    ],
+)
+def test_it_refuses_what_makes_no_sense(plans: list[Plan], arguments: list[str], complaint: str) -> None:
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert complaint in done.output
+    assert not plans
+
+
+def test_a_name_that_no_topic_has_is_refused(plans: list[Plan]) -> None:
+    done = CliRunner().invoke(program, ["send", "or ders", "--bootstrap-servers", "a:1"])
+    assert done.exit_code == 2
+    assert "topic 'or ders' is not a legal name" in done.output
+
+
+def test_standard_input_may_be_closed(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    from aioproducer.cli.send import command  # noqa: PLC0415 - after CliRunner has put its own there
+
+    class Closed:
+        stdin = None
+
+    monkeypatch.setattr(command, "sys", Closed)
+    done = call()
+    assert (done.exit_code, plans) == (2, [])
+    assert "standard input is closed; name a file" in done.output
+    assert call(sys.executable).exit_code == 0

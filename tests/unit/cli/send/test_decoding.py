@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aioproducer.cli.send.decoding import Columns, Fields, keyed, objects, whole
+
+PARTITIONS = frozenset(range(3))
+EVERYTHING = Fields(value="order.payload", key="order.id", headers="meta", partition="to")
+
+
+def decoded(fields: Fields, *lines: object) -> Columns:
+    items = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    return objects(fields, PARTITIONS)(items)
+
+
+def test_a_line_is_a_value() -> None:
+    columns = whole([b"a", b""])
+    assert (list(columns.rows), columns.values) == ([0, 1], [b"a", b""])
+    assert (columns.keys, columns.headers, columns.partitions, columns.bad) == (None,) * 4
+
+
+def test_a_key_ends_at_the_first_separator() -> None:
+    columns = keyed(b"=>")([b"k=>v=>w", b"=>", b"no", b"k=>v"])
+    assert columns.keys == [b"k", b""]
+    assert columns.values == [b"v=>w", b""]
+    assert list(columns.rows) == [0, 1]
+    assert columns.bad == (2, "there is no key separator '=>'")
+
+
+def test_json_without_fields_is_sent_as_it_stands() -> None:
+    columns = decoded(Fields(), b' {"a":  1.50}\r', b"", b"  ", b"[1]")
+    assert columns.values == [b'{"a":  1.50}', b"[1]"]
+    assert columns.rows == [0, 3]
+    assert (columns.keys, columns.headers, columns.partitions, columns.bad) == (None,) * 4
+
+
+def test_every_part_of_a_record_is_found_by_its_path() -> None:
+    line = {"order": {"payload": "grün", "id": 7}, "meta": {"trace": "1f", "none": None, "n": 1}, "to": 2}
+    columns = decoded(EVERYTHING, line)
+    assert columns.values == ["grün".encode()]
+    assert columns.keys == [b"7"]
+    assert columns.headers == [[("trace", b"1f"), ("none", None), ("n", b"1")]]
+    assert columns.partitions == [2]
+
+
+def test_only_the_key_is_looked_for_and_the_value_is_the_line() -> None:
+    columns = decoded(Fields(key="id"), {"id": "a"})
+    assert (columns.keys, columns.values, columns.headers) == ([b"a"], [b'{"id": "a"}'], None)
+
+
+@pytest.mark.parametrize(
+    ("found", "value"),
+    [
+        (None, None),
+        ("", b""),
+        (True, b"true"),
+        (1.5, b"1.5"),
+        ({"a": [1, "ü"]}, '{"a":[1,"ü"]}'.encode()),
+    ],
+)
+def test_null_is_no_value_and_what_is_no_text_is_json(found: object, value: bytes | None) -> None:
+    assert decoded(Fields(value="v"), {"v": found}).values == [value]
+
+
+def test_headers_and_a_partition_may_be_missing_or_null() -> None:
+    order = {"order": {"payload": "v", "id": None}}
+    columns = decoded(EVERYTHING, order, order | {"meta": None, "to": None})
+    assert (columns.headers, columns.partitions, columns.keys) == ([[], []], [None, None], [None, None])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"\xff\xfe", "it is no UTF-8, from byte 0 on"),
+        (b'{"a": }', "it is no JSON: Expecting value, at character 7"),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b"[1]", "it is no object: [1]"),
+        ({"order": 3}, "there is no field order.payload"),
+        ({"order": {"payload": "v"}}, "there is no field order.id"),
+        ({"order": {"payload": "\ud800", "id": 1}}, "half of a surrogate pair is no text: '\\ud800'"),
+        (
+            {"order": {"payload": 1, "id": 1}, "meta": "x" * 50},
+            f"meta is no object with headers: '{'x' * 39}…",
+        ),
+        ({"order": {"payload": 1, "id": 1}, "to": "1"}, "to is no partition: '1'"),
+        ({"order": {"payload": 1, "id": 1}, "to": True}, "to is no partition: True"),
+        ({"order": {"payload": 1, "id": 1}, "to": 3}, "to = 3: the topic has the partitions 0 to 2"),
+        ({"order": {"payload": 1, "id": 1}, "to": -1}, "to = -1: the topic has the partitions 0 to 2"),
+    ],
+    ids=range(12),
+)
+def test_the_first_line_that_makes_no_sense_ends_the_columns(line: object, reason: str) -> None:
+    good = {"order": {"payload": "v", "id": "k"}}
+    columns = decoded(EVERYTHING, good, b"", line, good)
+    assert columns.bad == (2, reason)
+    assert columns.rows == [0]
+    assert columns.keys == [b"k"]
+    assert columns.headers == [[]]
+    assert columns.partitions == [None]

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.cli.send import report
+from aioproducer.cli.send.checkpoint import Checkpoint
+from aioproducer.cli.send.plan import Outcome, Plan
+from aioproducer.cli.send.run import Sending
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import DeliveryTimeout
+
+
+def plan_of(path: Path, *, checkpoint: bool = False, run: str | None = None, **options: Any) -> Plan:
+    path.write_bytes(b"a\nb\nc\n")
+    return Plan(
+        config=ProducerConfig(bootstrap_servers="a:1,b:2", **options),
+        topic="orders",
+        paths=[str(path)],
+        run=run,
+        checkpoint=Checkpoint(Path("orders.cp"), {}) if checkpoint else None,
+    )
+
+
+async def reported(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *, progress: int = 0) -> bool:
+    async def run(self: Sending) -> Outcome:
+        for _ in range(progress):
+            self._on_progress(outcome)
+        return outcome
+
+    monkeypatch.setattr(Sending, "run", run)
+    return await report.send_and_report(outcome.plan)
+
+
+def extend(outcome: Outcome, records: int) -> None:
+    outcome.prefix.extend(b"x", records)
+    outcome.prefix.place = f"in, line {records}"
+
+
+async def test_what_is_all_there_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(
+        plan_of(tmp_path / "in", run="nightly"), skipped=5, sent=4_000, acknowledged=4_000, seconds=2
+    )
+    extend(outcome, 4_005)
+    assert await reported(monkeypatch, outcome)
+    told, complaints = capsys.readouterr()
+    assert told.splitlines() == [
+        "5 records were acknowledged before and left out.",
+        "4,000 records acknowledged in 2.00 s, 2,000 records/s",
+        "Is all of it there? aioproducer audit --bootstrap-servers a:1,b:2 --topic orders --run nightly --expect 4005",
+    ]
+    assert complaints == "", "no bar where there is no terminal"
+
+
+async def test_acks_0_is_not_called_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in", acks=0), sent=1, acknowledged=1)
+    assert await reported(monkeypatch, outcome)
+    assert capsys.readouterr().out == "1 records written, acks=0 in 0.00 s, 0 records/s\n"
+
+
+async def test_what_failed_and_what_would_be_repeated_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True, run="r"), sent=60, acknowledged=30, seconds=1)
+    for _ in range(20):
+        outcome.fail(DeliveryTimeout("too late"), possibly_persisted=True)
+    outcome.first_failure = "in, line 11"
+    outcome.stopped = "a record failed"
+    extend(outcome, 10)
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().out.splitlines() == [
+        "30 records acknowledged in 1.00 s, 30 records/s",
+        "20 failed: DeliveryTimeout: too late",
+        "20 of those may be in the topic nevertheless.",
+        "The first that failed: in, line 11",
+        "10 were handed over and not waited for: they may be in the topic.",
+        "Stopped: a record failed",
+        "Acknowledged from the beginning to in, line 10: 10 records",
+        "20 more behind it are acknowledged, too; going on from there repeats them.",
+        "The same command goes on from there: orders.cp remembers it.",
+    ]
+
+
+async def test_where_nothing_is_acknowledged_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in"), stopped="in: Permission denied")
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Stopped: in: Permission denied",
+        "Nothing of the input is acknowledged from its beginning on.",
+    ]
+
+
+async def test_a_terminal_has_a_bar_and_the_result_goes_to_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    outcome = Outcome(plan_of(tmp_path / "in"), sent=1_234, acknowledged=1_234)
+    extend(outcome, 1_234)
+    assert await reported(monkeypatch, outcome, progress=2)
+    told, shown = capsys.readouterr()
+    assert "1,234 acked, 0 failed, " in shown
+    assert told.startswith("1,234 records acknowledged")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_interrupts_and_its_handler_is_put_back(
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    interrupted = asyncio.Event()
+
+    def interrupt(_: Sending) -> bool:
+        interrupted.set()
+        return True
+
+    outcome = Outcome(plan_of(tmp_path / "in"), stopped="interrupted")
+
+    async def run(self: Sending) -> Outcome:
+        os.kill(os.getpid(), number)
+        await interrupted.wait()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Sending, "run", run)
+    monkeypatch.setattr(Sending, "interrupt", interrupt)
+    before = signal.getsignal(number)
+    assert not await report.send_and_report(outcome.plan)
+    assert signal.getsignal(number) is before
+    told, complaints = capsys.readouterr()
+    assert "Stopped: interrupted\n" in told
+    assert complaints == "Interrupted: waiting for what was handed over. Once more gives it up.\n"

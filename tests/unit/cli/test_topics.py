@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from aioproducer.cli.topics import show_topics, to_dict
+from aioproducer.errors import ConnectionFailed
+from aioproducer.protocol.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from aioproducer.testing import Cluster
+
+
+def rows(text: str) -> list[list[str]]:
+    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+
+
+async def test_brokers_and_all_topics_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(2, topics={"orders": 2, "clicks": 1}) as cluster:
+        assert await show_topics(cluster.bootstrap_servers, [], as_json=False)
+        first, second = cluster.bootstrap_servers.split(",")
+    shown = rows(capsys.readouterr().out)
+    assert ["1", first, "-", "controller"] in shown
+    assert ["2", second, "-"] in shown
+    names = [row[0] for row in shown]
+    assert names.index("clicks") < names.index("orders")
+    at = names.index("orders")
+    assert [shown[at][:2], shown[at + 1][:1]] == [["orders", "0"], ["1"]]
+    assert {shown[at][2], shown[at + 1][1]} == {"1", "2"}
+
+
+async def test_a_long_name_is_not_broken_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a-" * 100
+    async with Cluster(topics={name: 1}) as cluster:
+        assert await show_topics(cluster.bootstrap_servers, [], as_json=False)
+    assert name in capsys.readouterr().out
+
+
+async def test_no_topics_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster() as cluster:
+        assert await show_topics(cluster.bootstrap_servers, [], as_json=False)
+    assert "There are no topics." in capsys.readouterr().out
+
+
+async def test_a_topic_that_is_not_there_is_a_failure_and_is_not_created(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Cluster(topics={"orders": 1, "clicks": 1}) as cluster:
+        for _ in range(2):
+            assert not await show_topics(cluster.bootstrap_servers, ["nope", "orders"], as_json=False)
+            shown = rows(capsys.readouterr().out)
+            assert ["nope", "UnknownTopicOrPartition"] in shown
+            assert ["orders", "0", "1", "1", "1"] in shown
+            assert not any(row[0] == "clicks" for row in shown)
+
+
+async def test_a_partition_without_a_leader_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(2, topics={"orders": 2}) as cluster:
+        await cluster.stop_broker(2)
+        assert not await show_topics(cluster.bootstrap_servers, ["orders"], as_json=False)
+    text = capsys.readouterr().out
+    assert re.search(r"\d +none .*(no leader|LeaderNotAvailable)", text), text
+
+
+async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        assert await show_topics(cluster.bootstrap_servers, [], as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["controller"] == 1
+    assert [each["id"] for each in told["brokers"]] == [1]
+    [topic] = told["topics"]
+    assert (topic["name"], topic["error"]) == ("orders", None)
+    assert topic["partitions"] == [
+        {"partition": 0, "leader": 1, "replicas": [1], "isr": [1], "offline": [], "error": None}
+    ]
+
+
+def answer(*, isr: list[int]) -> MetadataResponse:
+    partitions = [
+        MetadataResponsePartition(
+            partition_index=1, leader_id=-1, replica_nodes=[1], isr_nodes=[], error_code=5
+        ),
+        MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1, 2], isr_nodes=isr),
+    ]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=2, host="b", port=2, rack="east"),
+            MetadataResponseBroker(node_id=1, host="a", port=1),
+        ],
+        topics=[
+            MetadataResponseTopic(name="orders", partitions=partitions),
+            MetadataResponseTopic(name="__offsets", is_internal=True, partitions=partitions),
+        ],
+    )
+
+
+async def shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *names: str, isr: list[int]
+) -> str:
+    async def describe(*_: object) -> MetadataResponse:
+        return answer(isr=isr)
+
+    monkeypatch.setattr("aioproducer.cli.client.Client.describe", describe)
+    async with Cluster() as cluster:
+        assert not await show_topics(cluster.bootstrap_servers, names, as_json=False)
+    return capsys.readouterr().out
+
+
+async def test_replicas_out_of_sync_and_racks_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = rows(await shown(monkeypatch, capsys, isr=[1]))
+    assert ["2", "b:2", "east"] in table
+    assert ["orders", "0", "1", "1,2", "1", "not in sync: 2"] in table
+    assert ["1", "none", "1", "LeaderNotAvailable"] in table
+    assert not any(row[0] == "__offsets" for row in table)
+
+
+async def test_internal_topics_are_shown_if_they_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = await shown(monkeypatch, capsys, "orders", "__offsets", isr=[2, 1])
+    assert "__offsets" in text
+    assert "not in sync" not in text
+    told = to_dict(answer(isr=[1]), answer(isr=[1]).topics)
+    assert told["controller"] is None
+    assert [each["rack"] for each in told["brokers"]] == [None, "east"]
+    assert [each["internal"] for each in told["topics"]] == [False, True]
+    assert told["topics"][0]["partitions"][1]["error"] == "LeaderNotAvailable"
+    assert told["topics"][0]["partitions"][1]["leader"] is None
+
+
+async def test_where_nobody_is_that_is_an_error() -> None:
+    with pytest.raises(ConnectionFailed):
+        await show_topics("127.0.0.1:1", [], as_json=False)
