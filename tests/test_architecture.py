@@ -12,7 +12,10 @@ DATA = PACKAGE / "cli/data"
 LINES_IN_ONE_SITTING = 400
 PUBLIC_PACKAGES = {
     PACKAGE,
-    *(PACKAGE / name for name in ("arrow", "audit", "cli", "config", "errors", "spark", "testing")),
+    *(
+        PACKAGE / name
+        for name in ("arrow", "audit", "cli", "compat/aiokafka", "config", "errors", "spark", "testing")
+    ),
 }
 
 SOURCES = sorted(

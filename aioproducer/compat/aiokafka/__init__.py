@@ -1,0 +1,15 @@
+"""A door for services that were written for aiokafka: change the import, and nothing else.
+
+    from aioproducer.compat.aiokafka import AIOKafkaProducer
+    from aioproducer.compat.aiokafka.errors import KafkaError, KafkaTimeoutError
+
+aiokafka itself is not needed. What differs all the same is listed in docs/from-aiokafka.md.
+"""
+
+from __future__ import annotations
+
+from aioproducer.compat.aiokafka.errors import IllegalOperation as IllegalOperation
+from aioproducer.compat.aiokafka.producer import AIOKafkaProducer as AIOKafkaProducer
+from aioproducer.compat.aiokafka.structs import TopicPartition as TopicPartition
+
+__all__ = ["AIOKafkaProducer", "IllegalOperation", "TopicPartition"]

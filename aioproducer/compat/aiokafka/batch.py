@@ -1,0 +1,91 @@
+"""A batch that its user fills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from aioproducer.clock import wall_ms
+from aioproducer.intake.checks import as_bytes, as_headers, check_timestamp
+from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer.serializers import Serializer
+from aioproducer.types import Headers
+
+
+class AppendedRecord(NamedTuple):
+    """A record in a batch that was not sent yet."""
+
+    offset: int
+    """Its place in the batch, from 0."""
+    size: int
+    """Its size in bytes, or a few more."""
+    timestamp: int
+    """Milliseconds since the epoch."""
+    crc: None = None
+    """Records have had none of their own since Kafka 0.11."""
+
+
+class BatchBuilder:
+    """Records for one partition, up to a size; made by `AIOKafkaProducer.create_batch`.
+
+    Sizes are the upper bounds that the producer fills its own batches by, so what fits in here goes as one batch.
+    """
+
+    def __init__(
+        self, max_size: int, *, key_serializer: Serializer | None, value_serializer: Serializer | None
+    ) -> None:
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[Headers] = []
+        self.timestamps_ms: list[int] = []
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._max_size = max_size
+        self._size = BATCH_OVERHEAD
+        self._closed = False
+
+    def append(
+        self,
+        *,
+        timestamp: float | None,
+        key: Any,
+        value: Any,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+    ) -> AppendedRecord | None:
+        """Add a record, or return None if it does not fit any more, or the batch is closed.
+
+        The first one always fits. *timestamp* is in milliseconds since the epoch; None stands for now.
+
+        Raises: TypeError, ValueError for an argument; whatever a serializer raises.
+        """
+        if self._closed:
+            return None
+        key = as_bytes("key", key if self._key_serializer is None else self._key_serializer(key))
+        value = as_bytes("value", value if self._value_serializer is None else self._value_serializer(value))
+        pairs = as_headers("headers", tuple(headers))
+        timestamp_ms = wall_ms() if timestamp is None else check_timestamp("timestamp", int(timestamp))
+        size = record_size_bound(value, key, pairs)
+        if self.values and self._size + size > self._max_size:
+            return None
+        self._size += size
+        self.keys.append(key)
+        self.values.append(value)
+        self.headers.append(pairs)
+        self.timestamps_ms.append(timestamp_ms)
+        return AppendedRecord(len(self.values) - 1, size, timestamp_ms)
+
+    def close(self) -> None:
+        """Take no more records."""
+        self._closed = True
+
+    def closed(self) -> bool:
+        """Whether it takes no more records: it was closed, or sent."""
+        return self._closed
+
+    def record_count(self) -> int:
+        """Return how many records are in it."""
+        return len(self.values)
+
+    def size(self) -> int:
+        """Return its size in bytes before compression, or a few more."""
+        return self._size

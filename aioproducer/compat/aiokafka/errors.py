@@ -1,0 +1,146 @@
+"""aiokafka's errors that a producer meets: the same names, the same bases, so that `except` clauses go on to work.
+
+They are classes of our own, so they are no subclasses of those of an aiokafka that is installed as well. Each error
+that is raised has ours as its `__cause__`, and its `possibly_persisted`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Final
+
+from aioproducer.errors import broker_error
+
+
+class NotSupportedYet(NotImplementedError):
+    """An option asks for what aioproducer does not do yet. Not a name of aiokafka's, and no KafkaError of any kind."""
+
+
+class IllegalOperation(Exception):
+    """The configuration does not allow this: transactions, without a transactional id."""
+
+
+class KafkaError(RuntimeError):
+    """Base of what can go wrong between us and the brokers."""
+
+    retriable: ClassVar[bool] = False
+    invalid_metadata: ClassVar[bool] = False
+    possibly_persisted: bool = False
+    """May the record be in the log all the same? False is a promise. (Not in aiokafka.)"""
+
+    def __str__(self) -> str:
+        return ": ".join([type(self).__name__, *map(str, self.args)])
+
+
+class KafkaTimeoutError(KafkaError):
+    """`request_timeout_ms` ran out before the record could be sent."""
+
+
+class KafkaConnectionError(KafkaError):
+    """No broker could be reached, or a connection was lost."""
+
+    retriable = True
+    invalid_metadata = True
+
+
+class KafkaProtocolError(KafkaError):
+    """A broker sent what makes no sense."""
+
+    retriable = True
+
+
+class AuthenticationFailedError(KafkaError):
+    """A broker refused our credentials."""
+
+
+class ProducerClosed(KafkaError):
+    """The producer is not started yet, or stopped."""
+
+
+class ProducerFenced(KafkaError):
+    """A newer producer has the same transactional id. Not raised: there are no transactions yet."""
+
+
+class BrokerResponseError(KafkaError):
+    """A broker answered an error code, or would have."""
+
+    errno: ClassVar[int]
+    message: ClassVar[str]
+    """Kafka's constant."""
+    description: ClassVar[str]
+
+    def __str__(self) -> str:
+        return f"[Error {self.errno}] {super().__str__()}"
+
+
+_BY_CODE: Final[dict[int, type[BrokerResponseError]]] = {}
+
+
+def _numbered(name: str, code: int) -> type[BrokerResponseError]:
+    """Make the class that aiokafka calls *name*. What it says is what our own table has for *code*."""
+    ours = broker_error(code)
+    meaning = ours.__doc__ or ""
+    body = {
+        "__doc__": meaning,
+        "errno": code,
+        "message": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", ours.__name__).upper(),
+        "description": meaning,
+        "retriable": ours.retriable,
+        "invalid_metadata": ours.stale_metadata,
+    }
+    _BY_CODE[code] = type(name, (BrokerResponseError,), body)
+    return _BY_CODE[code]
+
+
+UnknownError: Final = _numbered("UnknownError", -1)
+CorruptRecordException: Final = _numbered("CorruptRecordException", 2)
+UnknownTopicOrPartitionError: Final = _numbered("UnknownTopicOrPartitionError", 3)
+LeaderNotAvailableError: Final = _numbered("LeaderNotAvailableError", 5)
+NotLeaderForPartitionError: Final = _numbered("NotLeaderForPartitionError", 6)
+RequestTimedOutError: Final = _numbered("RequestTimedOutError", 7)
+BrokerNotAvailableError: Final = _numbered("BrokerNotAvailableError", 8)
+ReplicaNotAvailableError: Final = _numbered("ReplicaNotAvailableError", 9)
+MessageSizeTooLargeError: Final = _numbered("MessageSizeTooLargeError", 10)
+GroupLoadInProgressError: Final = _numbered("GroupLoadInProgressError", 14)
+GroupCoordinatorNotAvailableError: Final = _numbered("GroupCoordinatorNotAvailableError", 15)
+NotCoordinatorForGroupError: Final = _numbered("NotCoordinatorForGroupError", 16)
+InvalidTopicError: Final = _numbered("InvalidTopicError", 17)
+RecordListTooLargeError: Final = _numbered("RecordListTooLargeError", 18)
+NotEnoughReplicasError: Final = _numbered("NotEnoughReplicasError", 19)
+NotEnoughReplicasAfterAppendError: Final = _numbered("NotEnoughReplicasAfterAppendError", 20)
+InvalidRequiredAcksError: Final = _numbered("InvalidRequiredAcksError", 21)
+TopicAuthorizationFailedError: Final = _numbered("TopicAuthorizationFailedError", 29)
+ClusterAuthorizationFailedError: Final = _numbered("ClusterAuthorizationFailedError", 31)
+InvalidTimestampError: Final = _numbered("InvalidTimestampError", 32)
+UnsupportedSaslMechanismError: Final = _numbered("UnsupportedSaslMechanismError", 33)
+IllegalSaslStateError: Final = _numbered("IllegalSaslStateError", 34)
+UnsupportedVersionError: Final = _numbered("UnsupportedVersionError", 35)
+TopicAlreadyExistsError: Final = _numbered("TopicAlreadyExistsError", 36)
+InvalidPartitionsError: Final = _numbered("InvalidPartitionsError", 37)
+InvalidReplicationFactorError: Final = _numbered("InvalidReplicationFactorError", 38)
+InvalidConfigurationError: Final = _numbered("InvalidConfigurationError", 40)
+NotControllerError: Final = _numbered("NotControllerError", 41)
+InvalidRequestError: Final = _numbered("InvalidRequestError", 42)
+UnsupportedForMessageFormatError: Final = _numbered("UnsupportedForMessageFormatError", 43)
+PolicyViolationError: Final = _numbered("PolicyViolationError", 44)
+OutOfOrderSequenceNumber: Final = _numbered("OutOfOrderSequenceNumber", 45)
+DuplicateSequenceNumber: Final = _numbered("DuplicateSequenceNumber", 46)
+InvalidProducerEpoch: Final = _numbered("InvalidProducerEpoch", 47)
+InvalidTxnState: Final = _numbered("InvalidTxnState", 48)
+InvalidProducerIdMapping: Final = _numbered("InvalidProducerIdMapping", 49)
+ConcurrentTransactions: Final = _numbered("ConcurrentTransactions", 51)
+TransactionalIdAuthorizationFailed: Final = _numbered("TransactionalIdAuthorizationFailed", 53)
+KafkaStorageError: Final = _numbered("KafkaStorageError", 56)
+SaslAuthenticationFailed: Final = _numbered("SaslAuthenticationFailed", 58)
+UnknownProducerId: Final = _numbered("UnknownProducerId", 59)
+ListenerNotFound: Final = _numbered("ListenerNotFound", 72)
+
+InvalidMessageError: Final = CorruptRecordException
+CoordinatorLoadInProgressError: Final = GroupLoadInProgressError
+CoordinatorNotAvailableError: Final = GroupCoordinatorNotAvailableError
+NotCoordinatorError: Final = NotCoordinatorForGroupError
+
+
+def for_code(error_code: int) -> type[BrokerResponseError]:
+    """Return the class of *error_code*: `UnknownError` where aiokafka has no name for it, either."""
+    return _BY_CODE.get(error_code, UnknownError)

@@ -1,0 +1,80 @@
+"""aiokafka's options in ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aioproducer.compat.aiokafka.errors import NotSupportedYet
+from aioproducer.config import ProducerConfig
+
+PORT: Final = 9092
+"""Where a broker is if nobody says so."""
+
+NEVER_MS: Final = 2**31 - 1
+"""24 days: an idempotent producer of aiokafka's goes on trying for ever."""
+
+BUFFER_MEMORY: Final = 33_554_432
+"""Kafka's default. aiokafka has no such limit, so it is raised where it would refuse records."""
+
+
+def check_supported(security_protocol: str, transactional_id: str | None) -> None:
+    """Raise NotSupportedYet for what aiokafka does and we do not."""
+    if security_protocol != "PLAINTEXT":
+        raise NotSupportedYet(
+            f"security_protocol = {security_protocol!r}: TLS and SASL are not supported yet by this version,"
+            " only PLAINTEXT is"
+        )
+    if transactional_id is not None:
+        raise NotSupportedYet(
+            f"transactional_id = {transactional_id!r}: transactions are not supported yet by this version"
+        )
+
+
+def our_config(
+    *,
+    bootstrap_servers: str | Sequence[str],
+    acks: Any,
+    enable_idempotence: bool,
+    request_timeout_ms: int,
+    max_batch_size: int,
+    max_request_size: int,
+    linger_ms: float,
+    connections_max_idle_ms: int | None,
+    **same: Any,
+) -> ProducerConfig:
+    """Return the configuration that does what aiokafka's options say; *same* are those of the same meaning.
+
+    There, `request_timeout_ms` bounds three things: the wait before the append, the delivery, and a request.
+
+    Raises: ConfigError (a ValueError).
+    """
+    if acks is None:
+        acks = "all" if enable_idempotence else 1
+    delivery_timeout_ms = NEVER_MS if enable_idempotence else request_timeout_ms + math.ceil(linger_ms)
+    return ProducerConfig(
+        bootstrap_servers=with_ports(bootstrap_servers),
+        acks=acks,
+        enable_idempotence=enable_idempotence,
+        request_timeout_ms=request_timeout_ms,
+        max_block_ms=request_timeout_ms,
+        delivery_timeout_ms=delivery_timeout_ms,
+        batch_size=max_batch_size,
+        max_request_size=max_request_size,
+        buffer_memory=max(BUFFER_MEMORY, 2 * max_request_size),
+        linger_ms=linger_ms,
+        connections_max_idle_ms=-1 if connections_max_idle_ms is None else connections_max_idle_ms,
+        **same,
+    )
+
+
+def with_ports(servers: str | Sequence[str]) -> list[str]:
+    """Return *servers*, `host[:port]`, each with a port."""
+    each = servers.split(",") if isinstance(servers, str) else servers
+    stripped = (server.strip() for server in each)
+    return [server if _has_port(server) else f"{server}:{PORT}" for server in stripped]
+
+
+def _has_port(server: str) -> bool:
+    return ":" in server.rpartition("]")[2]

@@ -1,0 +1,89 @@
+"""From our errors and Futures to aiokafka's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from aioproducer import errors as ours
+from aioproducer.compat.aiokafka import errors as theirs
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_KINDS: tuple[tuple[type[ours.ProducerError], type[theirs.KafkaError]], ...] = (
+    (ours.RecordTooLarge, theirs.MessageSizeTooLargeError),
+    (ours.MetadataTimeout, theirs.UnknownTopicOrPartitionError),  # theirs says so whatever the reason
+    (ours.BufferTimeout, theirs.KafkaTimeoutError),
+    (ours.ProducerClosed, theirs.ProducerClosed),
+    (ours.ConnectionFailed, theirs.KafkaConnectionError),
+    (ours.AuthenticationFailed, theirs.AuthenticationFailedError),
+    (ours.ProtocolError, theirs.KafkaProtocolError),
+)
+
+
+def translated(error: BaseException) -> BaseException:
+    """Return what aiokafka raises where we raise *error*, which is its `__cause__` then.
+
+    What is no ProducerError is returned as it is.
+    """
+    match error:
+        case ours.SendManyError(__cause__=ours.ProducerError() as first):
+            return translated(first)
+        case ours.ProducerError():
+            translation = _kind(error)(str(error))
+            translation.possibly_persisted = error.possibly_persisted
+            translation.__cause__ = error
+            return translation
+    return error
+
+
+def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:
+    match error:
+        case ours.BrokerError():
+            return theirs.for_code(error.code)
+        case ours.DeliveryTimeout(__cause__=ours.ProducerError() as last):
+            return _kind(last)  # it was tried, and theirs raises what the last attempt has failed of
+        case ours.DeliveryTimeout(possibly_persisted=True):
+            return theirs.RequestTimedOutError
+        case ours.DeliveryTimeout():
+            return theirs.KafkaTimeoutError
+        case ours.ConnectionFailed(written=True, __cause__=TimeoutError()):
+            return theirs.RequestTimedOutError
+    return next((kind for base, kind in _KINDS if isinstance(error, base)), theirs.KafkaError)
+
+
+@contextmanager
+def translating() -> Generator[None]:
+    """Raise aiokafka's errors where ours are raised."""
+    try:
+        yield
+    except ours.ProducerError as error:
+        raise translated(error) from error
+
+
+def relayed(inner: asyncio.Future[T], convert: Callable[[T], U]) -> asyncio.Future[U]:
+    """Return a Future of what *convert* makes of the result of *inner*; its failure is translated.
+
+    Cancelling it leaves *inner* alone. Nobody needs to look at its failure, which the producer logs.
+    """
+    outer: asyncio.Future[U] = inner.get_loop().create_future()
+    inner.add_done_callback(partial(_settle, outer, convert))
+    return outer
+
+
+def _settle(outer: asyncio.Future[U], convert: Callable[[T], U], inner: asyncio.Future[T]) -> None:
+    if inner.cancelled():
+        outer.cancel()
+        return
+    error = inner.exception()
+    if outer.done():  # cancelled
+        return
+    if error is None:
+        outer.set_result(convert(inner.result()))
+    else:
+        outer.set_exception(translated(error))
+        outer.exception()  # counts as looked at

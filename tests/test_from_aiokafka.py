@@ -1,0 +1,126 @@
+"""The page for those who come from other clients: each row of its tables is true of these clients, and of ours."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from pathlib import Path
+
+import aiokafka
+import aiokafka.errors
+import confluent_kafka
+import pytest
+from confluent_kafka.aio import AIOProducer
+
+from aioproducer import ConfigError, Producer, ProducerError, ProducerOptions, errors
+from aioproducer.compat.aiokafka.errors import for_code
+from aioproducer.compat.aiokafka.translation import translated
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in an old way
+    import kafka
+    import kafka.errors
+
+PAGE = (Path(__file__).parents[1] / "docs/from-aiokafka.md").read_text()
+OPTIONS = {"bootstrap_servers", *ProducerOptions.__annotations__}
+THEIR_OPTIONS = set(inspect.signature(aiokafka.AIOKafkaProducer).parameters)
+NOTHING = "\N{EN DASH}"
+CALL = re.compile(r"`(await )?(\w+)\(")
+
+
+def table(name: str) -> list[list[str]]:
+    """Return the cells of a table of the page, row by row."""
+    text = PAGE.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0]
+    _, _, *rows = text.strip().splitlines()
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def quoted(cell: str) -> list[str]:
+    names = re.findall(r"`([\w.]+)`", cell)
+    assert bool(names) != (cell == NOTHING), cell
+    return names
+
+
+def known_to_librdkafka(name: str) -> bool:
+    with pytest.raises(confluent_kafka.KafkaException) as caught:  # of the second at the latest
+        confluent_kafka.Producer({name: "?", "no.such.option": "?"})
+    return f'No such configuration property: "{name}"' not in str(caught.value)
+
+
+@pytest.mark.parametrize(("here", "in_aiokafka", "in_confluent", "in_kafka_python"), table("options"))
+def test_an_option_is_called_so(here: str, in_aiokafka: str, in_confluent: str, in_kafka_python: str) -> None:
+    assert set(quoted(here)) <= OPTIONS
+    assert set(quoted(in_aiokafka)) <= THEIR_OPTIONS
+    assert all(map(known_to_librdkafka, quoted(in_confluent)))
+    assert set(quoted(in_kafka_python)) <= kafka.KafkaProducer.DEFAULT_CONFIG.keys()
+
+
+def test_what_is_no_option_is_noticed() -> None:
+    assert not known_to_librdkafka("linger")
+    assert known_to_librdkafka("linger.ms")
+
+
+@pytest.mark.parametrize(("here", "column"), [(row[0], cell) for row in table("options") for cell in row[1:]])
+def test_an_option_of_another_client_is_taken_or_told_what_it_is_called(here: str, column: str) -> None:
+    for theirs in quoted(column):
+        ours = theirs.replace(".", "_")
+        if ours not in OPTIONS:
+            with pytest.raises(
+                ConfigError, match=f"unknown option '{ours}'; Kafka's name for it is"
+            ) as caught:
+                Producer("localhost:9092", **{ours: 1})  # type: ignore[arg-type]
+            assert any(name in str(caught.value) for name in quoted(here))
+
+
+def test_our_options_that_another_client_has_are_all_listed() -> None:
+    listed = {name for here, *_ in table("options") for name in quoted(here)}
+    assert listed >= THEIR_OPTIONS & OPTIONS
+    assert kafka.KafkaProducer.DEFAULT_CONFIG.keys() & OPTIONS <= listed
+    assert {name for name in OPTIONS if known_to_librdkafka(name.replace("_", "."))} <= listed
+
+
+def test_every_option_of_aiokafka_is_on_the_page() -> None:
+    section = PAGE.split("### Options\n")[1].split("### ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(THEIR_OPTIONS)
+
+
+def check_calls(cell: str, kind: type) -> None:
+    calls = CALL.findall(cell)
+    assert bool(calls) != (cell == NOTHING), cell
+    for awaited, name in calls:
+        if name != "get":  # of a Future
+            assert inspect.iscoroutinefunction(getattr(kind, name)) == bool(awaited), name
+
+
+@pytest.mark.parametrize("row", table("calls"), ids=lambda row: row[0])
+def test_a_call_is_called_so(row: list[str]) -> None:
+    kinds = (Producer, aiokafka.AIOKafkaProducer, confluent_kafka.Producer, AIOProducer, kafka.KafkaProducer)
+    for cell, kind in zip(row[1:], kinds, strict=True):
+        check_calls(cell, kind)
+
+
+@pytest.mark.parametrize(("here", "in_aiokafka", "in_confluent", "in_kafka_python"), table("errors"))
+def test_an_error_is_called_so(here: str, in_aiokafka: str, in_confluent: str, in_kafka_python: str) -> None:
+    (name,) = quoted(here)
+    ours: type[ProducerError] = getattr(errors, name)
+    for module, cell in (
+        (aiokafka.errors, in_aiokafka),
+        (confluent_kafka.KafkaError, in_confluent),
+        (kafka.errors, in_kafka_python),
+    ):
+        assert all(hasattr(module, each) for each in quoted(cell))
+    if in_aiokafka != NOTHING:
+        assert type(translated(ours("why"))).__name__ in quoted(in_aiokafka)
+
+
+def test_the_codes_that_are_retriable_here_only() -> None:
+    differing = {
+        code
+        for code, theirs in aiokafka.errors.kafka_errors.items()
+        if for_code(code).errno == code and for_code(code).retriable and not theirs.retriable
+    }
+    (listed,) = re.findall(r"^\| `retriable` of codes ([\d, and]+) \|", PAGE, re.MULTILINE)
+    assert {int(code) for code in re.findall(r"\d+", listed)} == differing

@@ -1,0 +1,28 @@
+"""The fields, next to aiokafka's own."""
+
+from __future__ import annotations
+
+import aiokafka.structs
+import pytest
+
+from aioproducer import types
+from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
+
+
+def test_the_fields_are_aiokafkas() -> None:
+    assert RecordMetadata._fields == aiokafka.structs.RecordMetadata._fields
+    assert TopicPartition._fields == aiokafka.structs.TopicPartition._fields
+
+
+@pytest.mark.parametrize("log_append_time", [False, True])
+def test_where_a_record_is_told_in_aiokafkas_words(log_append_time: bool) -> None:
+    sent = record_metadata(types.RecordMetadata("orders", 2, 7, 1234, log_append_time))
+    assert sent == aiokafka.structs.RecordMetadata(
+        topic="orders",
+        partition=2,
+        topic_partition=aiokafka.structs.TopicPartition("orders", 2),
+        offset=7,
+        timestamp=1234,
+        timestamp_type=int(log_append_time),
+        log_start_offset=None,
+    )

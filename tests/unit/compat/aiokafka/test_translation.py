@@ -1,0 +1,125 @@
+"""Our errors and Futures as aiokafka's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer import errors as ours
+from aioproducer.compat.aiokafka import errors as theirs
+from aioproducer.compat.aiokafka.translation import relayed, translated, translating
+from aioproducer.results import SendManyResult
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+SILENT = caused(ours.ConnectionFailed("no answer"), TimeoutError())
+UNREACHED = caused(ours.ConnectionFailed("cannot connect", written=False), TimeoutError())
+DENIED = ours.TopicAuthorizationFailed("no")
+SEVERAL = caused(ours.SendManyError("two failed", result=SendManyResult("orders", 2)), DENIED)
+
+TRANSLATIONS = [
+    (ours.TopicAuthorizationFailed("why"), theirs.TopicAuthorizationFailedError),
+    (ours.MessageTooLarge("why"), theirs.MessageSizeTooLargeError),
+    (ours.UnsupportedVersion("why"), theirs.UnsupportedVersionError),
+    (ours.SaslAuthenticationFailed("why"), theirs.SaslAuthenticationFailed),
+    (ours.InvalidRecord("why"), theirs.UnknownError),
+    (ours.RecordTooLarge("why"), theirs.MessageSizeTooLargeError),
+    (ours.MetadataTimeout("why"), theirs.UnknownTopicOrPartitionError),
+    (ours.BufferTimeout("why"), theirs.KafkaTimeoutError),
+    (ours.ProducerClosed("why"), theirs.ProducerClosed),
+    (ours.ConnectionFailed("why"), theirs.KafkaConnectionError),
+    (UNREACHED, theirs.KafkaConnectionError),
+    (SILENT, theirs.RequestTimedOutError),
+    (ours.AuthenticationFailed("why"), theirs.AuthenticationFailedError),
+    (ours.ProtocolError("why"), theirs.KafkaProtocolError),
+    (ours.WrongLoop("why"), theirs.KafkaError),
+    (ours.DeliveryTimeout("why"), theirs.KafkaTimeoutError),
+    (ours.DeliveryTimeout("why", possibly_persisted=True), theirs.RequestTimedOutError),
+    (caused(ours.DeliveryTimeout("why"), ours.NotEnoughReplicas()), theirs.NotEnoughReplicasError),
+    (caused(ours.DeliveryTimeout("why", possibly_persisted=True), SILENT), theirs.RequestTimedOutError),
+    (caused(ours.DeliveryTimeout("why"), UNREACHED), theirs.KafkaConnectionError),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), TRANSLATIONS, ids=lambda each: getattr(each, "__name__", None))
+def test_an_error_becomes_what_aiokafka_raises(error: ours.ProducerError, kind: type[Any]) -> None:
+    translation = translated(error)
+    assert type(translation) is kind
+    assert translation.args == (str(error),)
+    assert translation.__cause__ is error
+    assert getattr(translation, "possibly_persisted", None) is error.possibly_persisted
+
+
+def test_a_batch_fails_of_what_its_first_record_failed_of() -> None:
+    translation = translated(SEVERAL)
+    assert type(translation) is theirs.TopicAuthorizationFailedError
+    assert translation.__cause__ is DENIED
+
+
+def test_what_is_not_ours_stays_as_it_is() -> None:
+    error = TypeError("value")
+    assert translated(error) is error
+    with pytest.raises(TypeError), translating():
+        raise error
+
+
+def test_what_is_raised_is_translated() -> None:
+    with pytest.raises(theirs.TopicAuthorizationFailedError) as caught, translating():
+        raise DENIED
+    assert caught.value.__cause__ is DENIED
+
+
+class TestRelayed:
+    async def test_a_result_is_converted(self) -> None:
+        inner = asyncio.get_running_loop().create_future()
+        outer = relayed(inner, str)
+        inner.set_result(7)
+        assert await outer == "7"
+
+    async def test_a_failure_is_translated(self) -> None:
+        inner = asyncio.get_running_loop().create_future()
+        outer = relayed(inner, str)
+        inner.set_exception(DENIED)
+        with pytest.raises(theirs.TopicAuthorizationFailedError):
+            await outer
+
+    async def test_a_failure_that_nobody_looks_at_is_no_news_to_asyncio(self) -> None:
+        told: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        inner = loop.create_future()
+        outer = relayed(inner, str)
+        inner.set_exception(DENIED)
+        await asyncio.sleep(0)
+        assert outer.done()
+        del inner, outer
+        assert told == []
+
+    @pytest.mark.parametrize("failed", [False, True])
+    async def test_cancelling_it_leaves_the_inner_one_alone(self, failed: bool) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        inner = asyncio.get_running_loop().create_future()
+        outer = relayed(inner, str)
+        outer.cancel()
+        assert not inner.done()
+        if failed:
+            inner.set_exception(DENIED)
+        else:
+            inner.set_result(7)
+        await asyncio.sleep(0)
+        assert outer.cancelled()
+        assert told == []
+
+    async def test_it_is_cancelled_with_the_inner_one(self) -> None:
+        inner = asyncio.get_running_loop().create_future()
+        outer = relayed(inner, str)
+        inner.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await outer
