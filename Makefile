@@ -7,13 +7,14 @@ EVERY_CORE := -n auto --dist loadfile
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 SPARKS := 4.1 4.3
 PYTHONS := 3.11 3.12 3.13 3.14
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 CLUSTER_TESTS := tests/spark/test_cluster.py
 JSON_OR_CACHE = $(or $(JSON),.cache/bench.json)
 SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test lint types architecture unit property conformance scenarios services soak docs kafka spark packaging test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test lint types architecture unit property conformance scenarios services soak docs docs-serve kafka spark packaging test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,9 +68,13 @@ services: $(VENV)/.dev  ## the web services of examples/, over HTTP, SIGTERM inc
 	$(SAY) "services"
 	@$(PYTEST) tests/services -q
 
-docs: $(VENV)/.dev  ## the README's example, the examples, links, and what design.md says of the code
+docs: $(VENV)/.dev  ## the site, into .cache/site; every example and link, and what the pages say of the code
 	$(SAY) "docs and examples"
-	@$(PYTEST) tests/test_docs.py tests/test_examples.py -q
+	@$(MKDOCS) build --quiet --strict
+	@$(PYTEST) tests/test_docs.py tests/test_examples.py tests/test_from_aiokafka.py tests/test_site.py -q
+
+docs-serve: $(VENV)/.dev  ## the site on http://localhost:8000, made anew when a page or a docstring changes
+	@$(MKDOCS) serve
 
 packaging: $(VENV)/.dev  ## wheel and sdist, each installed where nothing else is; licences
 	$(SAY) "packaging"

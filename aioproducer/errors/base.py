@@ -19,10 +19,12 @@ class ProducerError(Exception):
     """Base of all errors of this package."""
 
     retriable: bool = False
+    """May sending the same record again, later, succeed?"""
 
     def __init__(self, message: str = "", *, possibly_persisted: bool = False) -> None:
         super().__init__(message)
         self.possibly_persisted = possibly_persisted
+        """May the record be in the log all the same? False is a promise."""
 
 
 class ConfigError(ProducerError, ValueError):
@@ -31,6 +33,12 @@ class ConfigError(ProducerError, ValueError):
 
 class SerializationError(ProducerError):
     """A serializer raised, or returned something that is not bytes; its error is the `__cause__`."""
+
+
+class SerializerUnavailable(SerializationError):
+    """A serializer raised a ConnectionError or TimeoutError: it could not ask somebody else, say a schema registry."""
+
+    retriable = True
 
 
 class RecordTooLarge(ProducerError):

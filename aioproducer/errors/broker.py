@@ -84,8 +84,11 @@ class BrokerError(ProducerError):
     """A non-zero error code in an answer."""
 
     code: ClassVar[int]
+    """Kafka's number of it."""
     stale_metadata: ClassVar[bool]
+    """What the producer knows of the cluster is out of date; it asks again before it sends again."""
     definitely_refused: ClassVar[bool]
+    """The broker decided before the append: the batch is surely not in the log."""
     by_code: ClassVar[dict[int, type[BrokerError]]] = {}
 
     def __init_subclass__(

@@ -20,7 +20,7 @@ PAGE = ROOT / "docs/licences.md"
 TABLES = re.compile(r"(?<=<!-- licences: begin -->\n).*(?=<!-- licences: end -->)", re.DOTALL)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-NOT_FOR_USERS = ("bench", "dev")
+NOT_FOR_USERS = ("bench", "dev", "docs")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Some packages are needed on some of them only; the page has those, too."""
 LONGEST_NAME = 30
@@ -48,7 +48,7 @@ def licence(package: str) -> str:
     said = distribution(package).metadata
     if "License-Expression" in said:
         return said["License-Expression"]
-    if "License" in said and 0 < len(name := said["License"]) < LONGEST_NAME:
+    if "License" in said and 0 < len(name := said["License"]) < LONGEST_NAME and name != "UNKNOWN":
         return SPDX.get(name, name)
     classifiers = (each for each in said.get_all("Classifier", ()) if each.startswith("License :: OSI"))
     return ", ".join(SPDX[each.rpartition(" :: ")[2]] for each in classifiers)

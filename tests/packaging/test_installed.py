@@ -71,7 +71,7 @@ SILENT = {
     "uvloop": "the user's own program runs on it",
 }
 """Why nothing tells the other extras."""
-NOT_FOR_USERS = {"bench", "dev"}
+NOT_FOR_USERS = {"bench", "dev", "docs"}
 
 
 def installed(python: Path) -> set[str]:

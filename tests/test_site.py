@@ -1,0 +1,163 @@
+"""The site: its links and what it is made of, and that what its first pages promise is what their programs print."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mkdocs.config import load_config
+from mkdocs.structure.files import File, Files, get_files
+from mkdocs.structure.pages import Page
+
+import aioproducer
+from aioproducer import errors
+from aioproducer.testing import ThreadedCluster
+from docs.site import hooks
+from tests.services.serving import serving
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    "index.md",
+    "tutorial.md",
+    "how-to/never-lose-a-record.md",
+    "how-to/bound-latency.md",
+    "how-to/tune-throughput.md",
+]
+PROGRAM = re.compile(r"```python\n(.*?)```(?:(?:(?!```).)*?```text\n(.*?)```)?", re.DOTALL)
+"""A program, and what it prints: the next block, if that is of text."""
+
+
+def programs(page: str) -> list[tuple[str, str]]:
+    return PROGRAM.findall((ROOT / "docs" / page).read_text())
+
+
+def samples() -> list[Any]:
+    return [
+        pytest.param(program, promised, id=f"{page}-{number}")
+        for page in PAGES
+        for number, (program, promised) in enumerate(programs(page))
+        if "asyncio.run" in program
+    ]
+
+
+@pytest.mark.parametrize(("program", "promised"), samples())
+@pytest.mark.kafka_cluster(topics={"orders": 3})
+def test_a_program_prints_what_its_page_promises(
+    program: str, promised: str, kafka_cluster: ThreadedCluster
+) -> None:
+    program = program.replace("localhost:9092", kafka_cluster.bootstrap_servers)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout, done.returncode) == (promised, 0), done.stderr
+
+
+@pytest.mark.kafka_cluster(topics={"orders": 3})
+async def test_the_service_of_the_tutorial_serves(kafka_cluster: ThreadedCluster) -> None:
+    (program,) = (each for each, _ in programs("tutorial.md") if "FastAPI" in each)
+    namespace: dict[str, Any] = {}
+    exec(program.replace("localhost:9092", kafka_cluster.bootstrap_servers), namespace)
+    async with serving(namespace["app"]) as client:
+        answer = await client.post("/orders/ada", params={"what": "teapot"})
+    assert (answer.status_code, answer.json()) == (200, {"partition": 2, "offset": 0})
+    (record,) = kafka_cluster.records("orders", 2)
+    assert (record.key, record.value) == (b"ada", b"teapot")
+
+
+def test_the_reference_has_every_public_name_and_every_module_for_other_packages() -> None:
+    page = (ROOT / "docs/reference/api.md").read_text()
+    in_tables = {*errors.__all__, "ProducerOptions", "__version__"} - {"BrokerError"}
+    shown = set(re.findall(r"^::: aioproducer\.(\w+)$", page, re.MULTILINE))
+    assert shown == {*aioproducer.__all__} - in_tables
+    modules = {path.stem for path in (ROOT / "aioproducer/contrib").glob("*.py")}
+    modules -= {"__init__", "exposed", "metric_table"}  # the last two are for the others
+    assert set(re.findall(r"^## contrib\.(\w+)$", page, re.MULTILINE)) == modules
+
+
+@pytest.fixture(scope="module")
+def site() -> Files:
+    config = load_config(str(ROOT / "mkdocs.yml"), plugins=[])
+    return config.plugins.on_files(get_files(config), config=config)
+
+
+def file(site: Files, source: str) -> File:
+    found = site.get_file_from_path(source)
+    assert found is not None
+    return found
+
+
+def of(file: File) -> Any:
+    """Return as much of a page as the hooks look at."""
+    return SimpleNamespace(file=file, meta={})
+
+
+def test_every_link_of_the_site_leads_to_a_file_of_the_site(site: Files) -> None:
+    outside = 0
+    for page in site.documentation_pages():
+        markdown = hooks.on_page_markdown(page.content_string, page=of(page))
+        for target in hooks.LINK.findall(re.sub(r"`{3,}.*?\n`{3,}|`[^`]*`", "", markdown, flags=re.DOTALL)):
+            to = posixpath.normpath(posixpath.join(posixpath.dirname(page.src_uri), target))
+            assert site.get_file_from_path(to), f"{page.src_uri} links to {to}"
+            outside += to.startswith(hooks.COPIES)
+    assert outside > 10
+
+
+def test_a_program_that_is_linked_becomes_a_page_that_shows_it(site: Files) -> None:
+    program = file(site, "repository/examples/test_your_code.py.md")
+    shown = program.content_string
+    assert shown.startswith("# test_your_code.py\n")
+    assert (ROOT / "examples/test_your_code.py").read_text() in shown
+    code = "handlers[0](../../docs/x)"
+    assert hooks.on_page_markdown(code, page=of(program)) == code
+
+
+def test_what_a_linked_page_links_to_comes_with_it(site: Files) -> None:
+    picture = file(site, "repository/benchmarks/report/throughput.svg")
+    assert picture.content_bytes == (ROOT / "benchmarks/report/throughput.svg").read_bytes()
+
+
+def test_links_within_the_pages_stay_as_they_are(site: Files) -> None:
+    page = of(file(site, "reference/testing.md"))
+    text = (
+        "[a](testing.md#faults) [b](../metrics.md) [c](https://kafka.apache.org) [d](../../examples/bulk.py)"
+    )
+    assert hooks.on_page_markdown(text, page=page) == text.replace(
+        "../../examples/bulk.py", "../repository/examples/bulk.py.md"
+    )
+
+
+def test_the_states_of_a_batch_are_a_table_with_all_of_the_diagram(site: Files) -> None:
+    markdown = hooks.on_page_markdown((ROOT / "docs/design.md").read_text(), page=of(file(site, "design.md")))
+    assert "mermaid" not in markdown
+    assert "| `ABANDONED` | `DELIVERED`, `FAILED` |" in markdown
+
+
+@pytest.mark.parametrize(
+    "loads",
+    [
+        '<script async src="https://example.org/a.js"></script>',
+        '<link rel="stylesheet" href="//example.org/a.css">',
+        '<p><img alt="" src="http://example.org/a.png"></p>',
+    ],
+)
+def test_a_page_that_loads_something_from_elsewhere_is_warned_of(
+    loads: str, site: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = '<script src="assets/a.js"></script><a href="https://kafka.apache.org">Kafka</a>'
+    with caplog.at_level(logging.WARNING, logger="mkdocs.plugins"):
+        page: Page = of(file(site, "index.md"))
+        assert hooks.on_post_page(own, page=page) == own
+        assert caplog.records == []
+        hooks.on_post_page(own + loads, page=page)
+    assert "index.md loads " in caplog.text
