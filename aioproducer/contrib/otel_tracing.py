@@ -46,7 +46,8 @@ class TracingInterceptor:
         if client_id is not None:
             self._attributes["messaging.client.id"] = client_id
         # By the identity of a header's value: a record keeps the very object, and whatever propagator made it,
-        # it need not be understood. The value is kept here, too, so that no other can have its identity.
+        # it need not be understood. The value is kept here, too, so that no other can have its identity; and it has
+        # two bytes at least, since of shorter ones ("1", sampled) there is one object for everybody.
         self._open: dict[int, tuple[Span, bytes]] = {}
 
     def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
@@ -64,8 +65,9 @@ class TracingInterceptor:
         if injected:
             record.headers = [*(each for each in headers if each[0] not in carrier), *injected]
         if span.is_recording():
-            if injected:
-                self._open[id(injected[-1][1])] = span, injected[-1][1]
+            longest = max((value for _, value in injected), key=len, default=b"")
+            if len(longest) > 1:
+                self._open[id(longest)] = span, longest
             else:  # it could never be found again
                 span.end()
         return record

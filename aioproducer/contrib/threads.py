@@ -14,11 +14,15 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from aioproducer import Producer, ProducerClosed, ProducerConfig, ProducerOptions, State, WrongLoop
+
+HAND_OVER_S: Final = 1.0
+"""How long the thread, once its producer is closed, waits for what else runs on its event loop."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,6 +67,18 @@ def _pass_on(outcome: Future[T], appended: asyncio.Future[T]) -> None:
         outcome.set_exception(error)
 
 
+def _hand_over(call: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop) -> Future[T]:
+    """Let *loop* make *call*. Raises: ProducerClosed if a signal handler has closed the producer meanwhile."""
+    calling = call()
+    outcome: Future[T] | None = None
+    with suppress(RuntimeError):  # the loop is closed
+        outcome = asyncio.run_coroutine_threadsafe(calling, loop)
+    if outcome is None or (loop.is_closed() and not outcome.done()):
+        calling.close()
+        raise ProducerClosed("the producer is closed")
+    return outcome
+
+
 async def _metrics(producer: Producer) -> dict[str, dict[Any, Any]]:
     return producer.metrics()
 
@@ -89,11 +105,17 @@ class ThreadedProducer:
 
     def _begin(self, producer: Producer) -> None:
         self._producer = producer
-        self._lock = threading.Lock()  # a call reaches the loop before it ends, or not at all
+        # A call reaches the loop before it ends, or not at all. A signal handler may call, too, in the midst of that.
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event
         self._pid: int
+
+    @property
+    def config(self) -> ProducerConfig:
+        """See `Producer`."""
+        return self._producer.config
 
     @property
     def state(self) -> State:
@@ -117,16 +139,19 @@ class ThreadedProducer:
         Raises: ConnectionFailed, and then it may be tried again; ProducerClosed the second time.
         """
         self._check_process()
-        up: Future[asyncio.AbstractEventLoop] = Future()
         with self._lock:
             if self._thread is not None:
                 raise ProducerClosed(f"a producer is started once; this one is {self.state}")
-            self._pid = os.getpid()
-            self._thread = threading.Thread(
-                target=lambda: asyncio.run(self._live(up)), name="aioproducer", daemon=True
+            loop, self._over, self._pid = asyncio.new_event_loop(), asyncio.Event(), os.getpid()
+            thread = threading.Thread(
+                target=self._run, args=(loop, self._over), name="aioproducer", daemon=True
             )
-            self._thread.start()
-            self._loop = up.result()
+            try:
+                thread.start()
+            except RuntimeError:  # there are too many
+                loop.close()
+                raise
+            self._thread, self._loop = thread, loop
         try:
             self._call(self._producer.start)
         except BaseException:
@@ -178,9 +203,10 @@ class ThreadedProducer:
         if threading.current_thread() is self._thread:
             raise WrongLoop("this is the producer's own thread: a call that blocks would wait for itself")
         with self._lock:
-            if self._loop is None:
+            loop = self._loop
+            if loop is None:
                 raise ProducerClosed(f"the producer is {'closed' if self._thread else 'not started'}")
-            outcome = asyncio.run_coroutine_threadsafe(call(), self._loop)
+            outcome = _hand_over(call, loop)
         try:
             return outcome.result()
         finally:
@@ -190,20 +216,28 @@ class ThreadedProducer:
         if self._thread is not None and os.getpid() != self._pid:
             raise WrongLoop("the producer and its thread live in the parent process; a child makes its own")
 
-    async def _live(self, up: Future[asyncio.AbstractEventLoop]) -> None:
-        self._over = asyncio.Event()
-        up.set_result(asyncio.get_running_loop())
-        await self._over.wait()
+    def _run(self, loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(self._live(over))
+
+    async def _live(self, over: asyncio.Event) -> None:
+        try:
+            await over.wait()
+        finally:
+            self._loop = None  # also if code of yours has ended the loop, by sys.exit()
         if self.state is not State.NEW:
             await self._producer.close(0)  # nothing is left to do, unless who closed it was interrupted
         if calls := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(calls)  # each has its outcome, and only hands it over
+            # Each has its outcome, and only hands it over; but there may be tasks that are none of ours.
+            await asyncio.wait(calls, timeout=HAND_OVER_S)
 
     def _end(self) -> None:
         atexit.unregister(self.close)
         with self._lock:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._over.set)
+            loop = self._loop
+            if loop is not None:
+                with suppress(RuntimeError):  # it has ended already
+                    loop.call_soon_threadsafe(self._over.set)
                 self._loop = None
         if self._thread is not None:
             self._thread.join()

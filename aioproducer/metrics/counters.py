@@ -9,15 +9,15 @@ changes nothing, and may do so from any thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 from aioproducer.errors import BufferFull, BufferTimeout, ProducerError
 
 WINDOW_S: Final = 30.0
 """As `metrics.sample.window.ms`; with the two of `metrics.num.samples`, "lately" is the last 30 to 60 s."""
 
-ROWS: Final = 256
-"""So many rows are summed up together."""
+ROWS: Final = 64
+"""So many rows are summed up together. More would cost a batch hardly less, and every topic keeps up to that many."""
 
 Row: TypeAlias = tuple[float, ...]
 """What is measured of one batch, or one request."""
@@ -37,12 +37,15 @@ class Recent(NamedTuple):
     """In how much time: at least a window, also for what is younger, so that a rate never comes of one moment."""
     numbers: Numbers
     """By how much each number has grown, and the maxima of that time."""
+    totals: Numbers
+    """The numbers themselves."""
 
 
 class Tally:
     """Numbers that only grow, and maxima.
 
-    Some are attributes, those of a subclass: whoever adds to them calls `turn` first, if `window_ends_at` has passed.
+    Some are attributes, those of a subclass: whoever adds to one that there is a rate of does so by way of `at`, or
+    calls `turn` before, if `window_ends_at` has passed.
     Others are columns of rows, given to `add`. Rows are kept until there are many: their sums then take a call per
     column, which is nothing, while to add up each number of each row would be seen in what a single `send` takes.
     """
@@ -72,6 +75,12 @@ class Tally:
         if len(rows) >= ROWS:
             self._keep(self._sums())
 
+    def at(self, now: float) -> Self:
+        """Return the tally, to be added to at *now*."""
+        if now >= self.window_ends_at:
+            self.turn(now)
+        return self
+
     def numbers(self) -> Numbers:
         """Return all numbers; the number of rows, too."""
         return {name: getattr(self, name) for name in self.__slots__} | self._sums()
@@ -94,13 +103,13 @@ class Tally:
         numbers, before, mark = self.numbers(), self._before, self._now
         age_s = now - mark.at
         if age_s >= 2 * WINDOW_S:
-            return Recent(WINDOW_S, dict.fromkeys(numbers, 0))
+            return Recent(WINDOW_S, dict.fromkeys(numbers, 0), numbers)
         start = before if age_s < WINDOW_S else mark
         grown = {name: number - start.numbers[name] for name, number in numbers.items()}
         for column in self.MAXIMA:
             name = f"{column}_max"
             grown[name] = max(numbers[name], mark.numbers[name]) if age_s < WINDOW_S else numbers[name]
-        return Recent(max(now - start.at, WINDOW_S), grown)
+        return Recent(max(now - start.at, WINDOW_S), grown, numbers)
 
     def _keep(self, sums: Numbers) -> None:
         self._rows = []
@@ -201,21 +210,16 @@ class Metrics:
 
     def event(self, topic: str) -> TopicTally:
         """Return the tally of *topic*, to be added to now."""
-        tally, now = self.topic(topic), self.clock()
-        if now >= tally.window_ends_at:
-            tally.turn(now)
-        return tally
+        return self.topic(topic).at(self.clock())
 
     def refused(self, count: int, error: BaseException) -> None:
         """Count so many records that failed with *error* before they were in a batch; not those of wrong calls."""
         if not isinstance(error, ProducerError):
             return
-        now = self.clock()
-        if now >= self.calls.window_ends_at:
-            self.calls.turn(now)
-        self.calls.refused_records += count
+        calls = self.calls.at(self.clock())
+        calls.refused_records += count
         if isinstance(error, (BufferFull, BufferTimeout)):
-            self.calls.exhausted += count
+            calls.exhausted += count
 
     def flushed(self, took_s: float) -> None:
         """Count a call of `flush` that has ended."""

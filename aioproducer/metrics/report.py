@@ -5,10 +5,10 @@ Source: https://kafka.apache.org/documentation/#producer_monitoring
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from aioproducer.metrics.counters import Metrics, Tally
+from aioproducer.metrics.counters import Metrics, Recent
 
 Values: TypeAlias = dict[str, Any]
 """Metrics by their names."""
@@ -39,15 +39,14 @@ OUTCOMES: Final = {
 
 
 class View:
-    """One or several tallies of a kind, read together, at *now*."""
+    """What one or several tallies of a kind have counted, taken together."""
 
-    def __init__(self, tallies: Collection[Tally], now: float) -> None:
-        self._recent = [tally.recent(now) for tally in tallies]
-        self._totals = [tally.numbers() for tally in tallies]
+    def __init__(self, *recent: Recent) -> None:
+        self._recent = recent
 
     def total(self, name: str) -> float:
         """Return the number *name* since the start."""
-        return sum(totals[name] for totals in self._totals)
+        return sum(recent.totals[name] for recent in self._recent)
 
     def rate(self, name: str) -> float:
         """Return by how much it grows per second, lately."""
@@ -79,15 +78,17 @@ def report(metrics: Metrics, producer: Values, nodes: Mapping[int, Values]) -> d
     Of nodes that are gone only the sums of all still tell.
     """
     now = metrics.clock()
-    # Copied in one go: another thread may read while the producer's adds to them.
-    topics, tallies = tuple(metrics.topics.items()), tuple(metrics.nodes.values())
-    of_nodes = {node_id: [metrics.nodes[node_id]] if node_id in metrics.nodes else [] for node_id in nodes}
-    every_topic = View([tally for _, tally in topics], now)
+    # Copied in one go: another thread may read while the producer's adds to them. And each is read once: there may be
+    # thousands of topics.
+    of_topics = {name: tally.recent(now) for name, tally in tuple(metrics.topics.items())}
+    of_nodes = {node_id: tally.recent(now) for node_id, tally in tuple(metrics.nodes.items())}
+    every_topic, every_node = View(*of_topics.values()), View(*of_nodes.values())
     return {
-        "producer": _of_producer(every_topic, View(tallies, now), View([metrics.calls], now)) | producer,
-        "topics": {name: _of_topic(View([tally], now)) for name, tally in topics},
+        "producer": _of_producer(every_topic, every_node, View(metrics.calls.recent(now))) | producer,
+        "topics": {name: _of_topic(View(recent)) for name, recent in of_topics.items()},
         "nodes": {
-            node_id: values | _of_node(View(of_nodes[node_id], now)) for node_id, values in nodes.items()
+            node_id: values | _of_node(View(of_nodes[node_id]) if node_id in of_nodes else View())
+            for node_id, values in nodes.items()
         },
     }
 

@@ -185,8 +185,6 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises: as `call`.
         """
-        if (now := self._loop.time()) >= self.tally.window_ends_at:
-            self.tally.turn(now)  # there are no answers that would do it
         self._write(self._encode(request, version)[1])
 
     async def request(
@@ -257,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         """Keep *transport*."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.tally.opened += 1
+        self.tally.at(self._loop.time()).opened += 1
         configure_socket(transport, self._settings)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -289,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close(_caused(ConnectionFailed(f"{self}: lost {self._story()}: {exc}"), exc))
         self._stop_timer()
         self.resume_writing()
-        self.tally.closed += 1
+        self.tally.at(self._loop.time()).closed += 1
         self.gone.set_result(None)
 
     def pause_writing(self) -> None:
@@ -324,7 +322,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, frame: bytearray) -> None:
         self._handed_over += len(frame)
-        self.last_used = self._loop.time()
+        self.last_used = now = self._loop.time()
+        if now >= self.tally.window_ends_at:
+            self.tally.turn(now)
         self.tally.requests += 1
         self.tally.bytes_out += len(frame)
         self._transport.write(frame)

@@ -73,9 +73,9 @@ class Pool:
     def get(self, node_id: int) -> Connection | None:
         """Return the connection of the node if requests can be sent on it now."""
         node = self._nodes.get(node_id)
-        if node is None or node.connection is None or node.connection.closed:
-            return None
-        return node.connection
+        # Looked at once: metrics ask from other threads.
+        connection = None if node is None else node.connection
+        return None if connection is None or connection.closed else connection
 
     def connect_soon(self, node_id: int, address: Address) -> None:
         """Start connecting, unless the node is connected, or being so, or backing off: then this does nothing.

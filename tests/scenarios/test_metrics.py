@@ -54,6 +54,27 @@ async def test_latency_throttling_and_time_in_the_queue_are_in_milliseconds() ->
 
 
 @story
+async def test_rates_tell_of_what_comes_after_a_long_silence() -> None:
+    async with producing(linger_ms=0, connections_max_idle_ms=50_000, metadata_max_age_ms=10**9) as (
+        producer,
+        _,
+    ):
+        await asyncio.sleep(200)
+        assert producer.metrics()["producer"]["connection_count"] == 0
+        before = producer.metrics()["producer"]
+        await producer.send(TOPIC, b"v")
+        told = producer.metrics()["producer"]
+        for counted in ("connection_creation", "request", "response", "outgoing_byte", "incoming_byte"):
+            grown = told[f"{counted}_total"] - before[f"{counted}_total"]
+            assert grown > 0, counted
+            assert told[f"{counted}_rate"] == pytest.approx(grown / 30), counted
+        await asyncio.sleep(51)  # the silence of an idle connection ends with its being closed
+        told = producer.metrics()["producer"]
+        assert told["connection_count"] == 0
+        assert told["connection_close_rate"] > 0
+
+
+@story
 async def test_an_error_is_counted_wherever_the_record_failed() -> None:
     async with producing(linger_ms=0, max_block_ms=1_000) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)

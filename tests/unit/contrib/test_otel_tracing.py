@@ -10,7 +10,7 @@ import pytest
 from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators.composite import CompositePropagator
-from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.propagators.textmap import Setter, TextMapPropagator, default_setter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -189,6 +189,33 @@ async def test_whatever_the_propagator_adds_the_span_is_found_again(
             context.detach(token)
         assert [facts(span)["messaging.kafka.offset"] for span in traced.sends] == [0, 1]
         assert [name for name, _ in cluster.records(TOPIC, 0)[0].headers] == ["traceparent", "baggage"]
+
+
+class EndsWith(TraceContextTextMapPropagator):
+    """Adds a header behind W3C's that says as little as B3's "sampled", which is "1" for all."""
+
+    def __init__(self, last: str) -> None:
+        self._last = last
+
+    def inject(
+        self, carrier: Any, context: context.Context | None = None, setter: Setter[Any] = default_setter
+    ) -> None:
+        super().inject(carrier, context, setter)
+        setter.set(carrier, "last", self._last)
+
+
+@pytest.mark.parametrize("last", ["", "1"])
+@story
+async def test_a_header_that_all_records_share_mixes_up_no_spans(
+    propagator: Callable[[TextMapPropagator], None], last: str
+) -> None:
+    propagator(EndsWith(last))
+    traced = Traced()
+    async with producing(interceptors=[traced.interceptor], acquainted=False) as (producer, cluster):
+        await producer.send_many(TOPIC, [b"a", b"b", b"c"])
+        sent = [dict(record.headers)["traceparent"] for record in cluster.records(TOPIC, 0)]
+        assert [traceparent(span) for span in traced.sends] == sent
+        assert [facts(span)["messaging.kafka.offset"] for span in traced.sends] == [0, 1, 2]
 
 
 @story

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -23,12 +24,14 @@ from aioproducer import (
     ProducerClosed,
     ProducerConfig,
     ProducerError,
+    ProducerRecord,
     RecordMetadata,
     SendManyError,
     TopicAuthorizationFailed,
     TopicPartition,
     WrongLoop,
 )
+from aioproducer.contrib import threads
 from aioproducer.contrib.threads import ThreadedProducer
 from aioproducer.testing import ThreadedCluster
 
@@ -212,6 +215,82 @@ class TestLife:
         ended = subprocess.run(command, check=True, capture_output=True, timeout=30)
         assert ended.stderr == b""
         assert values(cluster) == [b"v"]
+
+    @pytest.mark.parametrize(
+        ("where", "lacking"),
+        [
+            ("asyncio.new_event_loop", OSError(errno.EMFILE, "too many open files")),
+            ("threading.Thread.start", RuntimeError("can't start new thread")),
+        ],
+    )
+    def test_a_start_for_which_the_system_lacks_something_may_be_tried_again(
+        self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch, where: str, lacking: Exception
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise lacking
+
+        producer = ThreadedProducer(cluster.bootstrap_servers)
+        with monkeypatch.context() as patched:
+            patched.setattr(where, refuse)
+            with pytest.raises(type(lacking)):
+                producer.start()
+        with producer:
+            producer.send(TOPIC, b"v")
+
+    # threading ignores SystemExit; pytest does not
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+    def test_code_of_yours_that_ends_the_event_loop_closes_it(self, cluster: ThreadedCluster) -> None:
+        def serialize(value: bytes) -> bytes:
+            return value or sys.exit("enough")
+
+        with ThreadedProducer(cluster.bootstrap_servers, value_serializer=serialize) as producer:
+            producer.send(TOPIC, b"v")
+            with pytest.raises(SystemExit):
+                producer.send(TOPIC, b"")
+            with pytest.raises(ProducerClosed):
+                producer.send(TOPIC, b"v")
+
+    def test_tasks_of_yours_on_its_event_loop_do_not_keep_it_open(
+        self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(threads, "HAND_OVER_S", 0.01)
+        begun: list[asyncio.Task[None]] = []
+
+        class Reports(Interceptor):
+            def on_send(self, record: ProducerRecord) -> ProducerRecord:
+                begun.append(asyncio.create_task(asyncio.sleep(3_600)))
+                return record
+
+        with ThreadedProducer(cluster.bootstrap_servers, interceptors=[Reports()]) as producer:
+            producer.send(TOPIC, b"v")
+        assert begun[0].cancelled()
+
+
+class TestSignals:
+    @pytest.mark.parametrize("queued", [False, True])
+    def test_a_handler_may_close_the_producer_in_the_midst_of_a_call(
+        self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch, *, queued: bool
+    ) -> None:
+        hand_over = asyncio.run_coroutine_threadsafe
+
+        def interrupted(call: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
+            """Do as *hand_over*, and be interrupted before or after the call is in the queue of the event loop."""
+            monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", hand_over)
+            if not queued:
+                producer.close()
+            outcome = hand_over(call, loop)
+            if queued:
+                producer.close()
+            return outcome
+
+        producer = ThreadedProducer(cluster.bootstrap_servers)
+        producer.start()
+        producer.send(TOPIC, b"before")
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+        with nullcontext() if queued else pytest.raises(ProducerClosed):
+            producer.send(TOPIC, b"v")
+        assert producer.state == "closed"
+        assert values(cluster) == ([b"before", b"v"] if queued else [b"before"])
 
 
 class TestInterrupted:

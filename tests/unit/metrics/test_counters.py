@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout
@@ -39,8 +41,20 @@ class TestTally:
             tally.add((2, 10, 20, 0.5, 1.0), float(number % 7))
         assert len(tally._rows) == 1
         numbers = tally.numbers()
-        assert (numbers["rows"], numbers["records"], numbers["bytes"]) == (769, 2 * 769, 10 * 769)
+        count = ROWS * 3 + 1
+        assert (numbers["rows"], numbers["records"], numbers["bytes"]) == (count, 2 * count, 10 * count)
         assert numbers == tally.numbers(), "to look at it changes nothing"
+
+    def test_of_a_thousand_topics_it_keeps_no_more_than_the_buffer(self) -> None:
+        tally = TopicTally(0.0)
+        tracemalloc.start()
+        try:
+            for number in range(ROWS - 1):
+                tally.add((10, 1_000 + number, 2_000 + number, 0.01 * number, 1 / (number + 1)), 0.0)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept * 1_000 < 16 * 1024 * 1024
 
     def test_who_reads_while_rows_are_summed_up_sees_each_of_them_once(self) -> None:
         tally = TopicTally(0.0)
@@ -56,8 +70,8 @@ class TestTally:
 
 class TestLately:
     def test_what_is_young_is_taken_for_a_window_old(self) -> None:
-        span_s, numbers = tally_at(0.001).recent(0.002)
-        assert (span_s, numbers["rows"]) == (WINDOW_S, 1)
+        recent = tally_at(0.001).recent(0.002)
+        assert (recent.span_s, recent.numbers["rows"]) == (WINDOW_S, 1)
 
     @pytest.mark.parametrize(
         ("now", "span_s", "rows", "maximum"),

@@ -68,6 +68,25 @@ async def test_a_dying_connection_is_not_given_out(
     reports.expect_nothing_else()
 
 
+async def test_one_that_is_lost_while_another_thread_looks_is_looked_at_once(
+    pool: Pool, reports: Reports, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fleeting:
+        def __init__(self, connection: Connection) -> None:
+            self._connections = [connection]
+
+        @property
+        def connection(self) -> Connection | None:
+            return self._connections.pop() if self._connections else None
+
+    await connect(pool, reports, broker)
+    connection = usable(pool)
+    with monkeypatch.context() as patched:
+        patched.setitem(pool._nodes, NODE, Fleeting(connection))
+        assert pool.get(NODE) is connection
+        assert pool.get(NODE) is None
+
+
 # --- choosing
 
 
