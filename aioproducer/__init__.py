@@ -119,6 +119,7 @@ __all__ = [
     "SendManyError",
     "SendManyResult",
     "SerializationError",
+    "SerializerUnavailable",
     "State",
     "ThrottlingQuotaExceeded",
     "TopicAlreadyExists",

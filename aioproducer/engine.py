@@ -97,7 +97,11 @@ class Engine:
             on_refused=self.metrics.refused,
         )
         self.intake: Final = Intake(
-            settings, accumulator=self.accumulator, settler=settler, refresher=self.refresher
+            settings,
+            accumulator=self.accumulator,
+            settler=settler,
+            refresher=self.refresher,
+            expired=self._sender.expired,
         )
 
     @cached_property

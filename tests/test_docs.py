@@ -6,6 +6,7 @@ import ast
 import builtins
 import inspect
 import json
+import logging
 import os
 import re
 import subprocess
@@ -22,6 +23,8 @@ from pyarrow import parquet
 from aioproducer import Producer, errors
 from aioproducer.arrow import send_table
 from aioproducer.batching.state import LEGAL
+from aioproducer.cli import commands
+from aioproducer.cli.send.command import send
 from aioproducer.contrib.metric_table import METRICS
 from aioproducer.contrib.prometheus import ProducerCollector
 from aioproducer.errors import (
@@ -32,6 +35,7 @@ from aioproducer.errors import (
     DuplicateSequenceNumber,
     ProducerError,
     SendManyError,
+    TopicAuthorizationFailed,
 )
 from aioproducer.sender import outcomes
 from aioproducer.testing import Cluster, Rule, ThreadedCluster
@@ -52,8 +56,10 @@ INTERCEPTORS = (ROOT / "docs/interceptors.md").read_text()
 METRICS_PAGE = (ROOT / "docs/metrics.md").read_text()
 AUDIT = (ROOT / "docs/reference/audit.md").read_text()
 CONCURRENCY = (ROOT / "docs/concurrency.md").read_text()
+FROM_AIOKAFKA = (ROOT / "docs/from-aiokafka.md").read_text()
 SERVICES = (ROOT / "docs/services.md").read_text()
 README = (ROOT / "README.md").read_text()
+COMMAND_LINE = (ROOT / "docs/command-line.md").read_text()
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
@@ -98,20 +104,27 @@ def test_the_example_of_the_testing_page_runs() -> None:
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
 
 
-def test_the_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
-    _, *programs, _ = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
-    for number, program in enumerate(programs):
-        (tmp_path / f"test_sample_{number}.py").write_text(program)
+def passed(folder: Path) -> int:
+    """Run the tests in *folder* as a reader does; all have to pass. Return how many there are."""
     settings = ["-c", os.devnull, "-p", "no:cacheprovider", "--assert=plain"]  # a reader has none of ours
     settings += ["-o", "asyncio_default_fixture_loop_scope=function"]
     output = subprocess.run(
-        [sys.executable, "-m", "pytest", *settings, "-W", "error", "-q", tmp_path],
+        [sys.executable, "-m", "pytest", *settings, "-W", "error", "-q", folder],
         check=False,
         capture_output=True,
         text=True,
         timeout=60,
     ).stdout
-    assert output.splitlines()[-1].startswith("2 passed"), output
+    summary = re.match(r"(\d+) passed in", output.splitlines()[-1])
+    assert summary, output
+    return int(summary[1])
+
+
+def test_the_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
+    _, *programs, _ = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
+    for number, program in enumerate(programs):
+        (tmp_path / f"test_sample_{number}.py").write_text(program)
+    assert passed(tmp_path) == 2
 
 
 def test_the_examples_of_the_arrow_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
@@ -195,6 +208,13 @@ def test_the_examples_of_the_concurrency_page_run(kafka_cluster: ThreadedCluster
     assert others == [["lost: 0"], ["orders", "orders"], ["100", "True", "1000"], []]
 
 
+def test_the_examples_of_the_page_for_users_of_aiokafka_run(kafka_cluster: ThreadedCluster) -> None:
+    dropped_in, *others = [printed.splitlines() for printed in printed_by(FROM_AIOKAFKA, kafka_cluster)]
+    (promised,) = re.findall(r"^It prints `(.*)` and `(.*)`\.$", FROM_AIOKAFKA, re.MULTILINE)
+    assert dropped_in == list(promised)
+    assert others == [["16 True"], ["orders 0 True", "False", "2"]]
+
+
 def test_the_examples_of_the_interceptors_page_run(kafka_cluster: ThreadedCluster) -> None:
     audited, took, traced = printed_by(INTERCEPTORS, kafka_cluster)
     assert audited == "orders-0 offset 0\n"
@@ -217,23 +237,73 @@ def test_the_examples_of_the_interceptors_page_run(kafka_cluster: ThreadedCluste
 @pytest.mark.parametrize("framework", ["fastapi", "aiohttp", "starlette"])
 @pytest.mark.kafka_cluster(topics={"orders": 1})
 async def test_the_examples_of_the_services_page_serve(
-    framework: str, kafka_cluster: ThreadedCluster
+    framework: str,
+    kafka_cluster: ThreadedCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    (program,) = (
-        block
-        for block in re.findall(r"```python\n(.*?)```", SERVICES, re.DOTALL)
-        if f"from {framework}" in block
+    recipes = re.findall(r"```python\n(.*?)```", SERVICES, re.DOTALL)
+    program = recipes[["fastapi", "aiohttp", "starlette"].index(framework)]
+    monkeypatch.setenv("BOOTSTRAP_SERVERS", kafka_cluster.bootstrap_servers)
+    namespace: dict[str, Any] = {"__name__": "shop"}
+    exec(program, namespace)
+    caplog.set_level(logging.INFO, "shop")
+    for start in range(2):
+        caplog.clear()
+        app = namespace["create_app"]() if framework == "aiohttp" else namespace["app"]
+        async with serving(app) as client:
+            answer = await client.post("/orders", content=b"v")
+            assert (answer.status_code, answer.json()) == (200, {"partition": 0, "offset": start})
+            producer = app[namespace["PRODUCER"]] if framework == "aiohttp" else app.state.producer
+            assert producer.state == "ready"
+            rule = kafka_cluster.on("produce").answer(TopicAuthorizationFailed)
+            answer = await client.post("/orders", content=b"v")
+            assert (answer.status_code, answer.json()["error"]) == (500, "TopicAuthorizationFailed")
+            assert rule.hits == 1
+        assert producer.state == "closed"
+        error, end = (line.getMessage() for line in caplog.records if line.name == "shop")
+        assert error.startswith("request failed: orders-0")
+        assert end == "records given up: 0"
+    assert [record.value for record in kafka_cluster.records("orders", 0)] == [b"v", b"v"]
+
+
+def test_the_tests_of_the_services_page_pass(tmp_path: Path) -> None:
+    shop, *_, tests = re.findall(r"```python\n(.*?)```", SERVICES, re.DOTALL)
+    (tmp_path / "shop.py").write_text(shop)
+    (tmp_path / "test_shop.py").write_text(tests)
+    assert passed(tmp_path) == 2
+
+
+@pytest.mark.kafka_cluster(topics={"orders": 3})
+def test_the_examples_of_the_command_line_page_run(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
+    order = '{"customer": {"id": 7}, "order": {"item": 1}, "meta": {"trace": "1f"}}\n'
+    (tmp_path / "orders.jsonl").write_text(order * 3)
+    (tmp_path / "producer.properties").write_text("bootstrap.servers=a:1\nlinger.ms=20\nclient.rack=r\n")
+    for day in ("monday", "tuesday"):
+        (tmp_path / f"{day}.txt").write_text(day)
+    blocks = re.findall(r"```sh\n(.*?)```", COMMAND_LINE, re.DOTALL)
+    script = "".join(blocks).replace("localhost:9092", kafka_cluster.bootstrap_servers)
+    script = f'set -e\naioproducer() {{ "{sys.executable}" -m aioproducer "$@"; }}\n{script}'
+    done = subprocess.run(
+        ["sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONASYNCIODEBUG": ""},  # else it tells on standard error what took long
     )
-    namespace: dict[str, Any] = {}
-    exec(program.replace("localhost:9092", kafka_cluster.bootstrap_servers), namespace)
-    async with serving(namespace["app"]) as client:
-        answer = await client.post("/orders", content=b"v")
-        assert (answer.status_code, answer.json()) == (200, {"partition": 0, "offset": 0})
-        assert namespace["producer"].state == "ready"
-        if "answer_to" in namespace:
-            assert (await client.post("/orders", content=bytes(2_000_000))).status_code == 413
-    assert namespace["producer"].state == "closed"
-    assert [record.value for record in kafka_cluster.records("orders", 0)] == [b"v"]
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert "Of 3 records expected: each is there once, in order" in done.stdout
+    assert "Known to Kafka, without effect here: client.rack" in done.stdout
+    values = [record.value for partition in range(3) for record in kafka_cluster.records("orders", partition)]
+    assert {b"first", b"second", b"monday", b"tuesday", b'{"item":1}', order.strip().encode()} <= set(values)
+
+
+def test_the_command_line_page_names_every_command_and_every_option_of_send() -> None:
+    assert set(re.findall(r"^\| \[`(\w+)`\]", COMMAND_LINE, re.MULTILINE)) == set(commands.program.commands)
+    for option in (option for each in send.params for option in each.opts if option.startswith("--")):
+        assert re.search(rf"{option}\b", COMMAND_LINE), option
 
 
 def test_the_testing_page_names_every_request_and_every_argument_of_the_cluster() -> None:
@@ -294,9 +364,24 @@ def test_the_metrics_page_lists_all_of_them_as_the_expositions_describe_them() -
 
 
 def test_the_examples_of_the_metrics_page_run(kafka_cluster: ThreadedCluster) -> None:
-    latency, sent = printed_by(METRICS_PAGE, kafka_cluster, **{"9400": "0"})[0].splitlines()
+    first, _, in_asgi, _ = printed_by(METRICS_PAGE, kafka_cluster, **{"9400": "0"})
+    latency, sent = first.splitlines()
     assert latency.endswith(" ms")
     assert sent == "1 records"
+    assert in_asgi == ""
+
+
+async def test_the_asgi_app_of_the_metrics_page_is_scraped(kafka_cluster: ThreadedCluster) -> None:
+    (program,) = (
+        block for block in re.findall(r"```python\n(.*?)```", METRICS_PAGE, re.DOTALL) if "asgi" in block
+    )
+    namespace: dict[str, Any] = {}
+    exec(program.replace("localhost:9092", kafka_cluster.bootstrap_servers), namespace)
+    async with serving(namespace["app"]) as client:
+        assert (await client.get("/metrics")).status_code == 307
+        answer = await client.get("/metrics/")
+    assert answer.status_code == 200
+    assert 'kafka_producer_connection_count{client_id="shop"} 1.0' in answer.text
 
 
 def test_the_dashboard_shows_metrics_that_there_are() -> None:

@@ -221,10 +221,14 @@ class Refresher:
 
     def _give_up(self, topic: str, waiter: Waiter, since: float) -> None:
         info = self.snapshot.topics.get(topic)
-        error = MetadataTimeout(f"nobody told the partitions of topic {topic!r} in {_now() - since:.3g} s")
-        error.__cause__ = self._last_error
-        if self._last_error is None and info is not None and info.error is not None:
-            error.__cause__ = topic_error(topic, info.error)
+        cause = self._last_error
+        if cause is None and info is not None and info.error is not None:
+            cause = topic_error(topic, info.error)
+        text = f"nobody told the partitions of topic {topic!r} in {_now() - since:.3g} s"
+        if cause is not None:
+            text += f"; last error: {type(cause).__name__}: {cause}"
+        error = MetadataTimeout(text)
+        error.__cause__ = cause
         self._waiting.settle(topic, waiter, error)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from aioproducer.cluster.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
@@ -37,6 +37,8 @@ class SerializerKind(Kind):
         if value is not None and not sees_topic and not callable(value):
             raise self.unfit()
         _refuse_async(getattr(value, "serialize", value))
+        if callable(value) and not sees_topic:
+            _refuse_context(value)
         return value
 
     def parse(self, text: str) -> object:
@@ -108,6 +110,26 @@ def _refuse_async(code: object) -> None:
         raise ValueError(
             "is a coroutine function; it is called synchronously and may not wait."
             " Await what has to be awaited before you send"
+        )
+
+
+def _refuse_context(serializer: Callable[..., object]) -> None:
+    """Who wants more than the value, as confluent-kafka's do, would fail for every record."""
+    try:
+        signature = inspect.signature(serializer)
+    except (TypeError, ValueError):  # of those written in C some have none
+        return
+    fits = not type(serializer).__module__.startswith(
+        "confluent_kafka.schema_registry"
+    )  # their context has a default
+    try:
+        signature.bind(None)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            "cannot be called with the value alone. Wrap a serializer of confluent-kafka"
+            " (aioproducer.contrib.schema_registry), or give an object with serialize(topic, headers, value)"
         )
 
 

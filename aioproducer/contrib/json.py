@@ -34,7 +34,7 @@ def json_serializer(value: Any) -> bytes | None:
     """Return *value* as JSON; None, a tombstone, stays None.
 
     dicts with keys of `str`, lists, tuples, `str`, `int` of at most 64 bits, finite `float`, `bool` and None come out
-    the same with orjson and without. orjson also takes dataclasses, datetimes and UUIDs.
+    the same with orjson and without. NaN and infinity are null with orjson, and refused without.
 
     Raises: TypeError, ValueError for what JSON cannot say.
     """
@@ -44,6 +44,11 @@ def json_serializer(value: Any) -> bytes | None:
 def pydantic_serializer(model: DumpsJson | None) -> bytes | None:
     """Return a pydantic *model* as JSON, as its `model_dump_json` does; None, a tombstone, stays None.
 
-    Raises: AttributeError if it is no model; what pydantic raises.
+    Raises: TypeError if it is no model; what pydantic raises.
     """
-    return None if model is None else model.model_dump_json().encode()
+    if model is None:
+        return None
+    if isinstance(model, type) or not hasattr(model, "model_dump_json"):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"pydantic_serializer takes a pydantic model or None, not {kind}")
+    return model.model_dump_json().encode()

@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from aioproducer import Producer
+from aioproducer.contrib.exposed import Exposed, Report
 from aioproducer.contrib.metric_table import Part, is_counter, numbers
+from aioproducer.contrib.threads import ThreadedProducer
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
@@ -31,14 +33,12 @@ _PREFIXES: Final[dict[Part, tuple[str, str]]] = {
     "nodes": ("kafka.producer.node.", "node"),
 }
 
-Report = dict[str, dict[Any, Any]]
-
 
 class ProducerInstruments:
     """Instruments of one meter provider, made once: they cannot be taken back. Closed producers are forgotten."""
 
     def __init__(self, meter_provider: MeterProvider, clock: Callable[[], float] = time.monotonic) -> None:
-        self._producers: list[Producer] = []
+        self._exposed = Exposed()
         self._reports: list[tuple[str, Report]] = []
         self._read_at = float("-inf")
         self._clock = clock
@@ -53,10 +53,9 @@ class ProducerInstruments:
                     description=metric.meaning,
                 )
 
-    def add(self, producer: Producer) -> None:
-        """Tell of *producer*, too, until it is closed. Its `client_id` should be its own: it is an attribute."""
-        if producer not in self._producers:
-            self._producers.append(producer)
+    def add(self, producer: Producer | ThreadedProducer) -> None:
+        """Tell of *producer*, too, until it is closed. See `expose`."""
+        self._exposed.add(producer)
 
     def _observe(self, part: Part, key: str, _: CallbackOptions) -> Iterable[Observation]:
         attribute = _PREFIXES[part][1]
@@ -73,8 +72,7 @@ class ProducerInstruments:
     def _read(self) -> list[tuple[str, Report]]:
         now = self._clock()
         if now - self._read_at > FRESH_S:
-            self._producers = [each for each in self._producers if each.state != "closed"]
-            self._reports = [(str(each.config.client_id), each.metrics()) for each in self._producers]
+            self._reports = self._exposed.reports()
             self._read_at = now
         return self._reports
 
@@ -82,9 +80,16 @@ class ProducerInstruments:
 _instruments: Final[WeakKeyDictionary[MeterProvider, ProducerInstruments]] = WeakKeyDictionary()
 
 
-def expose(producer: Producer, meter_provider: MeterProvider | None = None) -> None:
-    """Let *meter_provider*, by default the global one, observe the metrics of *producer* until it is closed."""
+def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider | None = None) -> None:
+    """Let *meter_provider*, by default the global one, observe the metrics of *producer* until it is closed.
+
+    Raises:
+        TypeError: *producer* or *meter_provider* is something else.
+        ValueError: another producer with its `client_id`, an attribute of all, is exposed there and not closed.
+    """
     provider = get_meter_provider() if meter_provider is None else meter_provider
+    if not isinstance(provider, MeterProvider):
+        raise TypeError(f"a MeterProvider of OpenTelemetry is wanted, not {provider!r}")
     instruments = _instruments.get(provider)
     if instruments is None:
         instruments = _instruments[provider] = ProducerInstruments(provider)

@@ -13,7 +13,9 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from aioproducer import Producer
+from aioproducer.contrib.exposed import Exposed, Report
 from aioproducer.contrib.metric_table import Part, is_counter, numbers
+from aioproducer.contrib.threads import ThreadedProducer
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
@@ -33,12 +35,11 @@ class ProducerCollector(Collector):
     """Tells what its producers count, whenever it is asked; those that are closed are forgotten."""
 
     def __init__(self) -> None:
-        self._producers: list[Producer] = []
+        self._exposed = Exposed()
 
-    def add(self, producer: Producer) -> None:
-        """Tell of *producer*, too, until it is closed. Its `client_id` should be its own: it is the label."""
-        if producer not in self._producers:
-            self._producers.append(producer)
+    def add(self, producer: Producer | ThreadedProducer) -> None:
+        """Tell of *producer*, too, until it is closed. See `expose`."""
+        self._exposed.add(producer)
 
     def describe(self) -> Iterator[Metric]:
         """Return all metrics without values: a registry refuses another collector of the same."""
@@ -51,8 +52,7 @@ class ProducerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics, with what the producers say now. May be called from any thread."""
-        self._producers = [each for each in self._producers if each.state != "closed"]
-        reports = [(str(each.config.client_id), each.metrics()) for each in self._producers]
+        reports = self._exposed.reports()
         families = iter(self.describe())
         for part in _PREFIXES:
             for key in numbers(part):
@@ -67,18 +67,23 @@ class ProducerCollector(Collector):
 _collectors: Final[WeakKeyDictionary[CollectorRegistry, ProducerCollector]] = WeakKeyDictionary()
 
 
-def expose(producer: Producer, registry: CollectorRegistry = REGISTRY) -> None:
-    """Let *registry* tell the metrics of *producer* until it is closed, beside those exposed there before."""
-    collector = _collectors.get(registry)
-    if collector is None:
-        collector = _collectors[registry] = ProducerCollector()
-        registry.register(collector)
+def expose(producer: Producer | ThreadedProducer, registry: CollectorRegistry = REGISTRY) -> None:
+    """Let *registry* tell the metrics of *producer* until it is closed, beside those exposed there before.
+
+    Raises:
+        TypeError: *producer* or *registry* is something else.
+        ValueError: another producer with its `client_id`, which is the label, is exposed there and not closed.
+    """
+    if not isinstance(registry, CollectorRegistry):
+        raise TypeError(f"a CollectorRegistry of prometheus_client is wanted, not {registry!r}")
+    collector = _collectors.get(registry) or ProducerCollector()
     collector.add(producer)
+    if registry not in _collectors:
+        registry.register(collector)
+        _collectors[registry] = collector
 
 
-def _rows(
-    part: Part, reports: list[tuple[str, dict[str, dict[Any, Any]]]]
-) -> Iterator[tuple[list[str], dict[str, Any]]]:
+def _rows(part: Part, reports: list[tuple[str, Report]]) -> Iterator[tuple[list[str], dict[str, Any]]]:
     for client_id, report in reports:
         if part == "producer":
             yield [client_id], report[part]

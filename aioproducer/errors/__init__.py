@@ -18,6 +18,7 @@ from aioproducer.errors.base import (
     RecordTooLarge,
     SendManyError,
     SerializationError,
+    SerializerUnavailable,
     WrongLoop,
 )
 from aioproducer.errors.broker import *  # noqa: F403 - one class per error code, listed in broker.__all__
@@ -37,6 +38,7 @@ __all__ = [
     "RecordTooLarge",
     "SendManyError",
     "SerializationError",
+    "SerializerUnavailable",
     "WrongLoop",
 ]
 __all__ += broker.__all__

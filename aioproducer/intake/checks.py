@@ -27,7 +27,11 @@ def as_bytes(argument: str, data: object) -> bytes | None:
             return bytes(data)
         except ValueError as error:  # a memoryview that was released
             raise ValueError(f"{argument} cannot be read: {error}") from error
-    hint = f"; set {argument}_serializer to send other types" if argument in {"key", "value"} else ""
+    hint = ""
+    if argument in {"key", "value"}:
+        hint = f"; set {argument}_serializer to send other types"
+    elif isinstance(data, str):
+        hint = "; add .encode()"
     raise TypeError(
         f"{argument} must be bytes, bytearray, memoryview or None, not {type(data).__name__}{hint}"
     )

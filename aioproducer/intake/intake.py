@@ -19,7 +19,6 @@ from aioproducer.cluster.partitioner import ColumnPartitioner
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import (
     BufferFull,
-    DeliveryTimeout,
     MetadataUnavailable,
     ProducerError,
     WrongLoop,
@@ -62,8 +61,11 @@ class Intake:
         accumulator: Accumulator,
         settler: Settler,
         refresher: Refresher,
+        expired: Callable[[Batch, float], Failure],
     ) -> None:
         self.settings = settings
+        self.expired = expired
+        """Says why a batch was not acknowledged within the `timeout_s` of a call."""
         self.loop: AbstractEventLoop = get_running_loop()
         self.awaits: type[RecordFuture | Acknowledgement] = Future
         """What a call should offer that only awaits its record."""
@@ -278,11 +280,11 @@ class Intake:
         """Fail *future*, which waits for a record of *batch*, at the call's own deadline, if that is earlier."""
         if called_at + timeout_s >= batch.deadline:
             return
-        failure = Failure(
-            DeliveryTimeout, f"{batch.queue}: not acknowledged within the call's timeout_s={timeout_s:g}"
-        )
-        timer = self.loop.call_at(called_at + timeout_s, self._settler.expire_waiter, batch, future, failure)
+        timer = self.loop.call_at(called_at + timeout_s, self._expire, batch, future, timeout_s)
         future.add_done_callback(lambda _: timer.cancel())
+
+    def _expire(self, batch: Batch, future: RecordFuture, timeout_s: float) -> None:
+        self._settler.expire_waiter(batch, future, self.expired(batch, timeout_s))
 
     def check_loop(self) -> None:
         """Raise WrongLoop unless called on the event loop that the producer was started on."""

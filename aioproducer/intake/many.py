@@ -56,13 +56,10 @@ class ManyIntake:
         """
         loop = self._intake.loop
         call = SendManyCall(rows.topic, len(rows), loop)
-        deadline = None if timeout_s is None else loop.time() + timeout_s
-        timer = None
-        if deadline is not None:
-            failure = Failure(
-                DeliveryTimeout, f"{rows.topic!r}: not acknowledged within the call's timeout_s={timeout_s:g}"
-            )
-            timer = loop.call_at(deadline, self._expire, call, failure)
+        deadline = timer = None
+        if timeout_s is not None:
+            deadline = loop.time() + timeout_s
+            timer = loop.call_at(deadline, self._expire, call, timeout_s)
         try:
             await self._append(rows, call, deadline)
             await call.wait()
@@ -282,9 +279,10 @@ class ManyIntake:
             if batch is not None and batch.holds(call):
                 self._accumulator.seal(batch, now)
 
-    def _expire(self, call: SendManyCall, failure: Failure) -> None:
+    def _expire(self, call: SendManyCall, timeout_s: float) -> None:
         for batch in tuple(self._accumulator.unresolved):
-            self._settler.expire_waiter(batch, call, failure)
+            if batch.queue.topic == call.result.topic:
+                self._settler.expire_waiter(batch, call, self._intake.expired(batch, timeout_s))
 
     def _without(self, failures: Mapping[int, ProducerError], rows: Rows, call: SendManyCall) -> Rows:
         """Return *rows* but for those that failed, of which *call* is told."""

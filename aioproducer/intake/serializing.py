@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from aioproducer.errors import SerializationError
+from aioproducer.errors import SerializationError, SerializerUnavailable
 from aioproducer.intake.checks import as_bytes, as_headers
 from aioproducer.serializers import AnySerializer, HeaderList, Serialized, Serializer
 from aioproducer.types import Headers
@@ -53,11 +53,11 @@ class InContext:
         )
         key = serialized("key", of_key, topic, key, position)
         value = serialized("value", of_value, topic, value, position)
-        if tuple(shared) != headers:
-            try:
+        try:
+            if tuple(shared) != headers:
                 headers = as_headers("what serializers made of the headers", shared)
-            except (TypeError, ValueError) as error:
-                raise SerializationError(f"{_record(topic, position)}: {error}") from error
+        except Exception as error:  # to compare what they have put there may raise anything
+            raise SerializationError(f"{_record(topic, position)}: {error}") from error
         return Contents(key, value, headers)
 
 
@@ -80,9 +80,10 @@ def _taking_all(serializer: Any) -> Callable[[str, HeaderList, Any], Serialized]
 
 
 def _refused(field: str, topic: str, data: Any, position: int | None, error: Exception) -> SerializationError:
-    return SerializationError(
-        f"the {field} of {_record(topic, position)} ({type(data).__name__}) could not be serialized: {error};"
-        f" send what {field}_serializer takes, or configure another one"
+    kind = SerializerUnavailable if isinstance(error, ConnectionError | TimeoutError) else SerializationError
+    return kind(
+        f"the {field} of {_record(topic, position)} ({type(data).__name__}) could not be serialized:"
+        f" {type(error).__name__}: {error}"
     )
 
 

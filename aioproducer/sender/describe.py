@@ -17,18 +17,26 @@ def failed(batch: Batch, connection: Connection, error: ProducerError) -> Failur
     return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
 
 
-def expired(batch: Batch, unreachable: ProducerError | None = None) -> Failure:
-    """Return the failure of *batch* at its deadline; *unreachable* is why its leader is not connected."""
+def expired(
+    batch: Batch, unreachable: ProducerError | None = None, timeout_s: float | None = None
+) -> Failure:
+    """Return the failure of *batch* at its deadline, or of a call with a *timeout_s* of its own at that.
+
+    *unreachable* is why its leader is not connected.
+    """
     cause = batch.last_error
-    text = f"{batch.queue}: not acknowledged in time, {_effort(batch)}"
+    limit = "in time" if timeout_s is None else f"within the call's timeout_s={timeout_s:g}"
+    text = f"{batch.queue}: not acknowledged {limit}, {_effort(batch)}"
     if batch.last_error is not None:
         text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
     elif batch.unanswered:
         text += "; the broker has not answered yet"
+    elif batch.successors:
+        text += "; the broker refused it as it was, and its parts are under way"
     elif batch.queue.leader == NO_LEADER:
         text += "; the partition has no leader that we know of"
     else:
-        text += f"; it could not be sent to its leader, node {batch.queue.leader}"
+        text += f"; it was not sent to its leader, node {batch.queue.leader}"
         if unreachable is not None:
             text += f": {unreachable}"
             cause = unreachable

@@ -101,7 +101,7 @@ class Sender:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
-        self._settler.expire(now, self._expired)
+        self._settler.expire(now, self.expired)
         schedule.collect(now, hurry=accumulator.hurry)
         leaderless = schedule.leaderless_topics()
         if leaderless:
@@ -112,8 +112,9 @@ class Sender:
         checks.extend(self._serve(node_id, now) for node_id in schedule.nodes())
         return min((check for check in checks if check is not None), default=None)
 
-    def _expired(self, batch: Batch) -> Failure:
-        return describe.expired(batch, self._pool.last_error(batch.queue.leader))
+    def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:
+        """Return the failure of *batch* at its deadline, or at the one of a call that has given a *timeout_s*."""
+        return describe.expired(batch, self._pool.last_error(batch.queue.leader), timeout_s)
 
     def _ask_for_identity(self, now: float) -> float | None:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from aioproducer.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker
-from aioproducer.testing.faults import Rule, Script, Target
+from aioproducer.testing.faults import Rule, Script, Target, check_number
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import Listener, TcpListener
 from aioproducer.testing.memory import MemoryListener
@@ -50,6 +50,10 @@ class Cluster:
         default_partitions: int = 1,
         message_max_bytes: int = MESSAGE_MAX_BYTES,
     ) -> None:
+        check_number("brokers", brokers)
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        _check_topics(topics)
         if latency_s and transport != "memory":
             raise ValueError(f"latency_s={latency_s}: only the memory transport can be slowed down")
         self._topics = dict(topics or {})
@@ -184,7 +188,17 @@ class Cluster:
         *request* is one of "produce", "metadata", "fetch", "list_offsets", "create_topics", "api_versions",
         "init_producer_id", "find_coordinator"; None is any. *times* requests are struck (None: all) after
         *after* of them have passed. See `aioproducer.testing.faults`.
+
+        Raises: TypeError, ValueError for what no request could match.
         """
+        for argument, number in {
+            "partition": partition,
+            "node": node,
+            "times": times,
+            "after": after,
+        }.items():
+            if number is not None:
+                check_number(argument, number)
         target = Target(topic, partition)
         rule = Rule(request and _known(request), target, node=node, times=times, after=after)
         return self._script.add(rule)
@@ -225,6 +239,17 @@ class Cluster:
         if node_id not in self._brokers:
             raise ValueError(f"there is no broker {node_id}, but {sorted(self._brokers)}")
         return self._brokers[node_id]
+
+
+def _check_topics(topics: object) -> None:
+    if topics is None:
+        return
+    if not isinstance(topics, Mapping):
+        raise TypeError(
+            f'topics must give each name a number of partitions, such as {{"orders": 3}}, not {topics!r}'
+        )
+    for name, partitions in topics.items():
+        check_number(f"the partitions of {name!r}", partitions)
 
 
 def _listener(node_id: int, transport: Transport, port: int | None, latency_s: float) -> Listener:

@@ -106,7 +106,8 @@ class Rule:
         return self
 
     def delay(self, s: float, *, before_append: bool = True) -> Self:
-        """Wait *s* seconds; the connection's later requests wait too."""
+        """Wait *s* seconds; the connection's later requests wait too. Raises: TypeError, ValueError."""
+        _check_seconds(s)
         self._moment(before_append=before_append).delay_s = s
         return self
 
@@ -184,6 +185,19 @@ class Rule:
 
     def _moment(self, *, before_append: bool) -> _Moment:
         return self.before if before_append else self.after
+
+
+def check_number(argument: str, number: object) -> None:
+    """Raise TypeError unless *number* is an int, which many a mistake would only show later."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{argument} must be an int, not {number!r}")
+
+
+def _check_seconds(s: object) -> None:
+    if not isinstance(s, int | float):
+        raise TypeError(f"a delay is a number of seconds, not {s!r}")
+    if not s >= 0:
+        raise ValueError(f"a delay is not negative: {s}")
 
 
 def _answerable(error: object) -> type[BrokerError]:

@@ -1,6 +1,6 @@
 """A shop on aiohttp: orders are answered when they are stored, clicks at once.
 
-With a broker as for quickstart.py, and `pip install aiohttp`:
+With a broker as for quickstart.py, and `pip install aiohttp`; from the root of the clone, as it imports its neighbour:
 
     python -m examples.aiohttp_app.app                    # BOOTSTRAP_SERVERS, HOST, PORT in the environment
     curl -i localhost:8000/orders --json '{"order": 1, "customer": "customer-7"}'

@@ -1,6 +1,6 @@
 """A shop on FastAPI: orders are answered when they are stored, clicks at once.
 
-With a broker as for quickstart.py, and `pip install fastapi uvicorn`:
+With a broker as for quickstart.py, and `pip install fastapi uvicorn`; from the root of the clone:
 
     python -m examples.fastapi_app.app                    # BOOTSTRAP_SERVERS, HOST, PORT in the environment
     uvicorn examples.fastapi_app.app:app                  # the same with uvicorn's own options

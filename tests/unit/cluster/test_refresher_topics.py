@@ -85,7 +85,10 @@ class TestTopic:
             assert now() - began_at == pytest.approx(20.0)
             assert isinstance(error, MetadataTimeout)
             assert isinstance(error, TimeoutError)
-            assert str(error) == "nobody told the partitions of topic 'new' in 20 s"
+            assert str(error) == (
+                "nobody told the partitions of topic 'new' in 20 s; last error: LeaderNotAvailable: "
+                f"{error.__cause__}"
+            )
             assert isinstance(error.__cause__, LeaderNotAvailable)
             assert 15 < len(setup.cluster.asked) < 30
             setup.forget()

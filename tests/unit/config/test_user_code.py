@@ -92,6 +92,16 @@ def test_a_serializer_is_any_callable_or_none(serializer: object) -> None:
     assert SerializerKind().check(serializer) is serializer
 
 
+def in_context(value: str, context: object) -> bytes:
+    return value.encode()
+
+
+@pytest.mark.parametrize("serializer", [in_context, lambda: b""])
+def test_one_that_wants_more_or_less_than_the_value_would_fail_for_every_record(serializer: object) -> None:
+    with pytest.raises(ValueError, match=r"with the value alone.*\(aioproducer\.contrib\.schema_registry\)"):
+        SerializerKind().check(serializer)
+
+
 class SeesTopic:
     def serialize(self, topic: str, headers: object, value: str) -> bytes:
         return f"{topic}: {value}".encode()

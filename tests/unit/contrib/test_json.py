@@ -57,9 +57,37 @@ def test_what_is_written_is_never_nan() -> None:
     assert json_serializer(math.nan) == b"null"  # with orjson; without, it is refused
 
 
+def test_what_is_told_of_the_differences_is_so() -> None:
+    program = """
+import sys
+if sys.argv[1:]: sys.modules["orjson"] = None
+import datetime
+from aioproducer.contrib.json import json_serializer
+for value in (float("inf"), {1: 2}, 2**64, datetime.date(2026, 1, 2)):
+    try:
+        print(json_serializer(value).decode())
+    except (TypeError, ValueError) as error:
+        print("refused")
+"""
+    both = [
+        subprocess.run([sys.executable, "-c", program, *without], check=True, capture_output=True, timeout=60)
+        for without in ([], ["without"])
+    ]
+    assert [each.stdout.decode().split() for each in both] == [
+        ["null", "refused", "refused", '"2026-01-02"'],
+        ["refused", '{"1":2}', "18446744073709551616", "refused"],
+    ]
+
+
 def test_a_model_is_written_as_pydantic_does() -> None:
     assert pydantic_serializer(Order(number=7)) == b'{"number":7,"note":null}'
     assert pydantic_serializer(None) is None
+
+
+@pytest.mark.parametrize(("value", "told"), [({"number": 7}, "dict"), (Order, "the class Order")])
+def test_what_is_no_model_is_told(value: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=f"^pydantic_serializer takes a pydantic model or None, not {told}$"):
+        pydantic_serializer(value)
 
 
 async def test_a_producer_sends_them(kafka_cluster: ThreadedCluster) -> None:

@@ -86,3 +86,15 @@ async def test_the_global_provider_is_the_default(monkeypatch: pytest.MonkeyPatc
     async with Cluster() as cluster, Producer(cluster.bootstrap_servers) as producer:
         expose(producer)
         assert observed.metrics()
+
+
+def test_what_cannot_be_observed_is_refused_at_once() -> None:
+    provider = Observed().provider
+    expose(Producer("localhost:1", client_id="shop"), provider)
+    with pytest.raises(ValueError, match="'shop'"):
+        expose(Producer("localhost:1", client_id="shop"), provider)
+    wrong: Any = "localhost:9092"
+    with pytest.raises(TypeError, match="ThreadedProducer"):
+        expose(wrong, provider)
+    with pytest.raises(TypeError, match="MeterProvider"):
+        expose(Producer("localhost:1"), wrong)

@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from aioproducer import Producer
@@ -99,6 +100,27 @@ async def test_the_average_of_nothing_is_no_sample(registry: CollectorRegistry, 
 def test_one_that_was_not_started_has_nothing_to_tell_yet(registry: CollectorRegistry) -> None:
     expose(Producer("localhost:1"), registry)
     assert [sample for family in registry.collect() for sample in family.samples] == []
+
+
+def test_what_cannot_be_scraped_is_refused_at_once(registry: CollectorRegistry) -> None:
+    expose(Producer("localhost:1", client_id="shop"), registry)
+    with pytest.raises(ValueError, match="'shop'"):
+        expose(Producer("localhost:1", client_id="shop"), registry)
+    wrong: Any = "localhost:9092"
+    with pytest.raises(TypeError, match="ThreadedProducer"):
+        expose(wrong, registry)
+    with pytest.raises(TypeError, match="CollectorRegistry"):
+        expose(Producer("localhost:1"), wrong)
+
+
+def test_a_registry_that_refuses_the_metrics_has_none_of_them(registry: CollectorRegistry) -> None:
+    taken = Gauge("kafka_producer_connection_count", "another's", registry=registry)
+    producer = Producer("localhost:1")
+    with pytest.raises(ValueError, match="Duplicated"):
+        expose(producer, registry)
+    registry.unregister(taken)
+    expose(producer, registry)
+    assert list(registry.collect())
 
 
 def test_a_second_collector_in_a_registry_is_refused(registry: CollectorRegistry) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
     message_factory,
 )
 
-from aioproducer import Producer, SendManyError, SerializationError
+from aioproducer import ConfigError, Producer, SendManyError, SerializationError, SerializerUnavailable
 from aioproducer.contrib.schema_registry import key_serializer, value_serializer
 from aioproducer.testing import ThreadedCluster
 from tests.unit.contrib.registry_fake import RegistryFake, registry
@@ -126,6 +127,43 @@ async def test_warmed_up_it_asks_the_registry_nothing_more(
     headers: list[tuple[str, bytes | None]] = []
     assert orders.serialize("orders", headers, ORDER)
     assert fake.requests == asked
+
+
+async def test_a_registry_that_is_away_may_be_back_later(kafka_cluster: ThreadedCluster) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and never listens
+        away = SchemaRegistryClient({"url": f"http://127.0.0.1:{nobody.getsockname()[1]}", "max.retries": 0})
+        orders = value_serializer(AvroSerializer(away, AVRO))
+        async with Producer(kafka_cluster.bootstrap_servers, value_serializer=orders) as producer:
+            with pytest.raises(
+                SerializerUnavailable, match="the schema registry cannot be reached"
+            ) as raised:
+                await producer.send("orders", ORDER)
+            assert isinstance(raised.value.__cause__, ConnectionError)
+            with pytest.raises(SendManyError) as some:
+                await producer.send_many("orders", [ORDER])
+    assert some.value.retriable
+
+
+@pytest.mark.parametrize("wrap", [key_serializer, value_serializer])
+@pytest.mark.parametrize("serializer", [5, None, AvroSerializer])
+def test_what_is_no_serializer_is_refused_at_once(wrap: Any, serializer: Any) -> None:
+    with pytest.raises(TypeError, match=r"^a serializer of confluent-kafka is needed"):
+        wrap(serializer)
+
+
+@pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
+def test_one_that_was_not_wrapped_is_refused_by_the_producer(
+    option: str, client: SchemaRegistryClient
+) -> None:
+    options: Any = {option: AvroSerializer(client, AVRO)}
+    with pytest.raises(ConfigError, match=rf"{option} .*aioproducer\.contrib\.schema_registry"):
+        Producer("localhost:9092", **options)
+
+
+def test_confluents_own_mock_of_a_registry_will_do() -> None:
+    mock = SchemaRegistryClient.new_client({"url": "mock://orders"})
+    assert value_serializer(AvroSerializer(mock, AVRO)).serialize("orders", [], ORDER)
 
 
 async def test_what_does_not_fit_the_schema_is_told_with_its_place(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aioproducer import (
@@ -47,6 +49,19 @@ def test_what_is_too_large_is_the_clients_fault(kind: type[ProducerError]) -> No
     assert answer_to(kind("no")) == (413, {}, {"error": kind.__name__, "possibly_persisted": False})
 
 
+@pytest.mark.parametrize("error", [ValueError("no"), ProducerError, None])
+def test_what_is_no_error_of_the_producer_is_not_answered(error: Any) -> None:
+    with pytest.raises(TypeError, match="only a ProducerError"):
+        answer_to(error)
+
+
+@pytest.mark.parametrize("seconds", [-1, 0.5, "1", True, None])
+def test_a_client_is_told_to_wait_a_whole_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises(ValueError, match="whole number of seconds"):
+        answer_to(BufferFull("no"), retry_after_s=seconds)
+    assert answer_to(BufferFull("no"), retry_after_s=0).headers == {"Retry-After": "0"}
+
+
 @pytest.mark.parametrize("kind", [SerializationError, TopicAuthorizationFailed, ProducerError])
 def test_the_rest_is_ours(kind: type[ProducerError]) -> None:
     assert answer_to(kind("no")) == (500, {}, {"error": kind.__name__, "possibly_persisted": False})
@@ -64,4 +79,23 @@ def test_of_many_records_none_may_be_stored_for_all_to_be_sent_again(
 ) -> None:
     result = SendManyResult("orders", 2)
     result.add_delivered(DeliveredRun(delivered, 0, 5, delivered, log_append_time=False))
+    result.add_failed(1, BufferTimeout("no"))
     assert answer_to(SendManyError("no", result=result, retriable=True)) == answer
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [
+        ([ProducerClosed, ProducerClosed], 503),
+        ([RecordTooLarge, ProducerClosed], 503),
+        ([RecordTooLarge, MessageTooLarge], 413),
+        ([RecordTooLarge, SerializationError], 500),
+    ],
+)
+def test_many_records_that_failed_are_answered_as_each_would_be(
+    kinds: list[type[ProducerError]], status: int
+) -> None:
+    result = SendManyResult("orders", len(kinds))
+    for position, kind in enumerate(kinds):
+        result.add_failed(position, kind("no"))
+    assert answer_to(SendManyError("no", result=result)).status == status

@@ -16,6 +16,7 @@ from aioproducer.intake.pending import Pending
 from aioproducer.intake.rows import check_rows
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import Interceptor, InterceptorChain
+from aioproducer.sender import describe
 from aioproducer.serializers import AnySerializer
 from aioproducer.types import HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
 from tests.unit.workbench import TOPIC, Workbench
@@ -73,6 +74,7 @@ class Bench(Workbench):
         **settings: Any,
     ) -> None:
         super().__init__(partitions=partitions, **settings)
+        self.unreachable: ProducerError | None = None
         self.intake = Intake(
             IntakeSettings(
                 key_serializer=key_serializer,
@@ -84,6 +86,7 @@ class Bench(Workbench):
             accumulator=self.accumulator,
             settler=self.settler,
             refresher=self.refresher.real,
+            expired=lambda batch, timeout_s: describe.expired(batch, self.unreachable, timeout_s),
         )
 
     def offer(

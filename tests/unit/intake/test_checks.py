@@ -55,7 +55,7 @@ class TestAsBytes:
         assert type(data).__name__ in str(refusal.value)
 
     def test_where_no_serializer_would_help_none_is_hinted_at(self) -> None:
-        with pytest.raises(TypeError, match=r"not str$"):
+        with pytest.raises(TypeError, match=r"not str; add \.encode\(\)$"):
             as_bytes("headers: the value of 'h'", "text")
 
 

@@ -18,7 +18,7 @@ from aioproducer.intake.pending import Pending
 from aioproducer.serializers import string_serializer
 from aioproducer.testing import in_virtual_time
 from tests.unit.intake.intake_bench import NOW_MS, Bench, Spy
-from tests.unit.workbench import TOPIC, settle, topic_info
+from tests.unit.workbench import TOPIC, lost, settle, topic_info
 
 
 class TestWait:
@@ -230,9 +230,23 @@ class TestDeadlines:
         await asyncio.sleep(0.1)
         error = future.exception()
         assert isinstance(error, DeliveryTimeout)
-        assert str(error) == "orders-0: not acknowledged within the call's timeout_s=2.5"
+        assert str(error) == (
+            "orders-0: not acknowledged within the call's timeout_s=2.5, 0 attempts in 2.500 s;"
+            " it was not sent to its leader, node 1"
+        )
         assert not error.possibly_persisted
         assert bench.queued == 0
+
+    @in_virtual_time
+    async def test_then_the_error_tells_what_was_last_known(self) -> None:
+        bench = Bench()
+        future = await bench.intake.wait(bench.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 2.5)
+        bench.unreachable = lost()
+        await asyncio.sleep(2.5)
+        error = future.exception()
+        assert str(error).endswith("not sent to its leader, node 1: b1:9092 (node 1): lost")
+        assert error is not None
+        assert error.__cause__ is bench.unreachable
 
     @in_virtual_time
     async def test_once_it_is_sent_only_the_waiter_fails(self) -> None:

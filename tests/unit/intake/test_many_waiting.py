@@ -8,7 +8,7 @@ from aioproducer.intake.many import CHUNK_RECORDS
 from aioproducer.testing import in_virtual_time
 from tests.unit.intake.intake_bench import Spy
 from tests.unit.intake.many_bench import Bench
-from tests.unit.workbench import TOPIC, settle, topic_info
+from tests.unit.workbench import TOPIC, lost, settle, topic_info
 
 BATCH = 61
 """What a batch takes besides its records."""
@@ -115,6 +115,18 @@ class TestTimeout:
         for error in result.failures.values():
             assert isinstance(error, DeliveryTimeout)
             assert not error.possibly_persisted
+
+    @in_virtual_time
+    async def test_each_error_tells_what_its_partition_waited_for(self) -> None:
+        bench = Bench(partitions=2)
+        bench.unreachable = lost()
+        result = await bench.send([b"a", b"b"], partitions=[0, 1], timeout_s=2.0)
+        for partition, error in result.failures.items():
+            assert str(error).startswith(
+                f"orders-{partition}: not acknowledged within the call's timeout_s=2"
+            )
+            assert str(error).endswith("b1:9092 (node 1): lost")
+            assert error.__cause__ is bench.unreachable
 
     @in_virtual_time
     async def test_what_was_sent_may_be_in_the_log(self) -> None:

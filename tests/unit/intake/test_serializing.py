@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from aioproducer.errors import SerializationError
+from aioproducer.errors import SerializationError, SerializerUnavailable
 from aioproducer.intake.serializing import in_context, serialized
 from aioproducer.serializers import HeaderList, string_serializer
 
@@ -26,16 +27,41 @@ def test_without_a_serializer_bytes_are_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(("position", "record"), [(None, "a record for"), (17, "record 17 for")])
-def test_what_one_raises_is_told_with_field_record_topic_and_what_to_do(
-    position: int | None, record: str
-) -> None:
+def test_what_one_raises_is_told_with_field_record_and_topic(position: int | None, record: str) -> None:
     with pytest.raises(SerializationError) as raised:
         serialized("key", string_serializer, "orders", 5, position)
     assert str(raised.value) == (
-        f"the key of {record} 'orders' (int) could not be serialized: string_serializer takes str or None, not int;"
-        " send what key_serializer takes, or configure another one"
+        f"the key of {record} 'orders' (int) could not be serialized: TypeError: "
+        "string_serializer takes str or None, not int"
     )
     assert isinstance(raised.value.__cause__, TypeError)
+
+
+def test_text_that_one_returns_is_told_with_what_is_missing() -> None:
+    dumps: Any = json.dumps
+    with pytest.raises(
+        SerializationError, match=r"value_serializer returned must .*, not str; add \.encode\(\)$"
+    ):
+        serialized("value", dumps, "orders", {})
+
+
+@pytest.mark.parametrize(
+    ("error", "retriable"),
+    [
+        (ConnectionRefusedError(), True),
+        (TimeoutError(), True),
+        (FileNotFoundError(), False),
+        (KeyError(), False),
+    ],
+)
+def test_one_that_could_not_ask_somebody_else_may_succeed_later(error: Exception, retriable: bool) -> None:
+    def ask(value: object) -> bytes:
+        raise error
+
+    with pytest.raises(SerializationError) as raised:
+        serialized("value", ask, "orders", "v")
+    assert raised.value.retriable is retriable
+    assert isinstance(raised.value, SerializerUnavailable) is retriable
 
 
 def test_nothing_sees_the_topic_unless_it_is_asked_for() -> None:
@@ -82,6 +108,24 @@ def test_headers_that_will_not_do_fail_the_record(header: tuple[Any, Any]) -> No
     assert isinstance(raised.value.__cause__, TypeError | ValueError)
 
 
+def test_headers_that_cannot_even_be_compared_fail_the_record() -> None:
+    class Array:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("the truth value of an array is ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    class Replaces:
+        def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
+            headers[0] = ("own", Array())  # type: ignore[assignment]
+            return b"v"
+
+    serialize = in_context(None, Replaces())
+    assert serialize is not None
+    with pytest.raises(SerializationError, match=r"^a record for 'orders': the truth value"):
+        serialize("orders", (("own", b"0"),), None, "v")
+
+
 def test_what_it_raises_is_told_like_that_of_others() -> None:
     class Broken:
         def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
@@ -90,6 +134,6 @@ def test_what_it_raises_is_told_like_that_of_others() -> None:
     serialize = in_context(None, Broken())
     assert serialize is not None
     with pytest.raises(
-        SerializationError, match=r"the value of record 3 for 'orders' .*: no schema; send what"
+        SerializationError, match=r"the value of record 3 for 'orders' .*: LookupError: no schema"
     ):
         serialize("orders", (), None, "v", 3)

@@ -48,13 +48,23 @@ class TestExpired:
         assert not failure.possibly_persisted
         assert failure.cause is None
         assert "0 attempts" in failure.message
-        assert failure.message.endswith("it could not be sent to its leader, node 1")
+        assert failure.message.endswith("it was not sent to its leader, node 1")
+
+    @in_virtual_time
+    async def test_in_parts_that_are_under_way(self) -> None:
+        bench = Workbench()
+        batch = bench.fill()
+        batch.successors = (bench.fill(),)
+        failure = describe.expired(batch, timeout_s=2.5)
+        assert failure.kind is DeliveryTimeout
+        assert "not acknowledged within the call's timeout_s=2.5, 0 attempts" in failure.message
+        assert failure.message.endswith("the broker refused it as it was, and its parts are under way")
 
     @in_virtual_time
     async def test_unsent_and_it_is_known_why(self) -> None:
         batch, error = Workbench().fill(), lost()
         failure = describe.expired(batch, error)
-        assert failure.message.endswith("could not be sent to its leader, node 1: b1:9092 (node 1): lost")
+        assert failure.message.endswith("was not sent to its leader, node 1: b1:9092 (node 1): lost")
         assert failure.cause is error
         assert not failure.possibly_persisted
 

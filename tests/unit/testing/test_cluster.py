@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,22 @@ async def leaders(client: Client, topic: str = "orders") -> list[int]:
 async def test_leaders_are_spread_over_the_nodes() -> None:
     async with Cluster(3, {"orders": 5}, transport="memory") as cluster, await Client.to(cluster) as client:
         assert await leaders(client) == [1, 2, 3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "told"),
+    [
+        ({"brokers": 0}, ValueError, "at least one broker, not 0"),
+        ({"brokers": "3"}, TypeError, "brokers must be an int, not '3'"),
+        ({"topics": ["orders"]}, TypeError, r"a number of partitions, such as .*, not \['orders'\]"),
+        ({"topics": {"orders": "3"}}, TypeError, "partitions of 'orders' must be an int, not '3'"),
+    ],
+)
+def test_what_cannot_be_a_cluster_is_refused_at_once(
+    arguments: Any, error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        Cluster(**arguments)
 
 
 async def test_each_node_has_a_loopback_socket_of_its_own() -> None:

@@ -66,6 +66,19 @@ async def test_a_code_that_no_answer_can_have_is_refused_where_it_is_said(
         cluster.on("produce").answer(code)
 
 
+@pytest.mark.parametrize("argument", ["partition", "node", "times", "after"])
+async def test_numbers_are_checked_where_they_are_said(cluster: Cluster, argument: str) -> None:
+    wrong: Any = {argument: "0"}
+    with pytest.raises(TypeError, match=f"^{argument} must be an int, not '0'$"):
+        cluster.on("produce", **wrong)
+
+
+@pytest.mark.parametrize(("delay", "error"), [("1", TypeError), (-1, ValueError), (float("nan"), ValueError)])
+async def test_so_are_delays(cluster: Cluster, delay: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^a delay is"):
+        cluster.on("produce").delay(delay)
+
+
 async def test_rules_for_the_same_requests_come_one_after_the_other(cluster: Cluster, client: Client) -> None:
     cluster.on("produce", times=2).answer(RequestTimedOut)
     cluster.on("produce").answer(NotEnoughReplicas)

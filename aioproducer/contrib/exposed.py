@@ -1,0 +1,68 @@
+"""The producers that an exposition of metrics tells of: one of them may not spoil it for all others."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+from weakref import WeakSet
+
+from aioproducer import Producer, ProducerClosed, State
+from aioproducer.contrib.threads import ThreadedProducer
+
+log = logging.getLogger(__name__)
+
+Report = dict[str, dict[Any, Any]]
+"""What `metrics()` returns."""
+
+
+class Exposed:
+    """Producers, each by its client_id, until they are closed. May be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # who scrapes is on a thread of its own
+        self._producers: dict[str, Producer | ThreadedProducer] = {}
+        self._failed: WeakSet[Producer | ThreadedProducer] = WeakSet()
+
+    def add(self, producer: Producer | ThreadedProducer) -> None:
+        """Tell of *producer*, too; once more does nothing.
+
+        Raises:
+            TypeError: it is none.
+            ValueError: another one with its client_id is not closed. Nobody could tell their numbers apart.
+        """
+        if not isinstance(producer, Producer | ThreadedProducer):
+            raise TypeError(f"a Producer or a ThreadedProducer can be exposed, not {producer!r}")
+        client_id = producer.config.client_id
+        with self._lock:
+            other = self._producers.get(client_id, producer)
+            if other is not producer and other.state is not State.CLOSED:
+                raise ValueError(
+                    f"another producer with the client_id {client_id!r} is exposed here, and not closed: "
+                    "give this one a client_id of its own"
+                )
+            self._producers[client_id] = producer
+
+    def reports(self) -> list[tuple[str, Report]]:
+        """Return the client_id and the `metrics()` of each that is not closed, and forget the others.
+
+        One whose `metrics()` fails is left out, and that is logged the first time.
+        """
+        with self._lock:
+            self._producers = {
+                client_id: each
+                for client_id, each in self._producers.items()
+                if each.state is not State.CLOSED
+            }
+            producers = list(self._producers.items())
+        reports = []
+        for client_id, each in producers:
+            try:
+                reports.append((client_id, each.metrics()))
+            except ProducerClosed:
+                pass  # a ThreadedProducer before its start, or it was closed this moment
+            except Exception:  # whatever it is: the registry tells of others, too
+                if each not in self._failed:
+                    log.warning("metrics.failed client_id=%s", client_id, exc_info=True)
+                self._failed.add(each)
+        return reports

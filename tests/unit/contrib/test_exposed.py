@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.contrib.exposed import Exposed, Report
+from aioproducer.contrib.threads import ThreadedProducer
+from aioproducer.testing import ThreadedCluster
+
+
+class Broken(Producer):
+    def metrics(self) -> Report:
+        raise OSError("no")
+
+
+def clients(exposed: Exposed) -> list[str]:
+    return [client_id for client_id, _ in exposed.reports()]
+
+
+@pytest.mark.parametrize("wrong", [None, Producer, "localhost:9092"])
+def test_only_a_producer_is_exposed(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="a Producer or a ThreadedProducer can be exposed, not"):
+        Exposed().add(wrong)
+
+
+async def test_another_with_the_same_client_id_has_to_wait_for_the_end_of_the_first() -> None:
+    exposed = Exposed()
+    first, second = (Producer("localhost:1", client_id="shop") for _ in range(2))
+    exposed.add(first)
+    exposed.add(first)
+    with pytest.raises(ValueError, match=r"'shop' is exposed here.*give this one a client_id of its own"):
+        exposed.add(second)
+    assert len(exposed.reports()) == 1
+    await first.close()
+    exposed.add(second)
+    assert clients(exposed) == ["shop"]
+
+
+def test_those_that_name_themselves_are_told_apart() -> None:
+    exposed = Exposed()
+    for _ in range(2):
+        exposed.add(Producer("localhost:1"))
+    assert len(set(clients(exposed))) == 2
+
+
+async def test_what_is_closed_is_forgotten() -> None:
+    exposed = Exposed()
+    producer = Producer("localhost:1")
+    exposed.add(producer)
+    assert clients(exposed) == [producer.config.client_id]
+    await producer.close()
+    assert clients(exposed) == []
+
+
+def test_one_that_fails_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    exposed = Exposed()
+    for producer in (Broken("localhost:1", client_id="broken"), Producer("localhost:1", client_id="good")):
+        exposed.add(producer)
+    for _ in range(2):
+        assert clients(exposed) == ["good"]
+    (line,) = caplog.records
+    assert (line.levelno, line.getMessage()) == (logging.WARNING, "metrics.failed client_id=broken")
+    assert line.exc_info
+
+
+def test_a_threaded_producer_tells_between_its_start_and_its_end(
+    kafka_cluster: ThreadedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    exposed = Exposed()
+    producer = ThreadedProducer(kafka_cluster.bootstrap_servers, client_id="views")
+    exposed.add(producer)
+    assert clients(exposed) == []
+    with producer:
+        producer.send("orders", b"v")
+        ((client_id, report),) = exposed.reports()
+        assert (client_id, report["producer"]["records_delivered"]) == ("views", 1)
+    assert clients(exposed) == []
+    assert "metrics.failed" not in caplog.text
