@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 from aioproducer import Producer, ProducerClosed, State
 from aioproducer.contrib.threads import ThreadedProducer
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Report = dict[str, dict[Any, Any]]
 """What `metrics()` returns."""
