@@ -104,8 +104,9 @@ def test_the_second_signal_gives_up_what_no_broker_acknowledges(kafka_cluster: T
     with sending(kafka_cluster) as process:
         write(process, lines(3))
         await_that(lambda: len(stored(kafka_cluster)) == 3)
-        kafka_cluster.freeze_broker(1)
+        unanswered = kafka_cluster.on("produce", times=None).drop()
         write(process, [b"late"])
+        await_that(lambda: unanswered.hits == 1)  # the answer to the first ones is before it
         assert process.stderr is not None
         process.send_signal(signal.SIGINT)
         assert process.stderr.readline().startswith(b"Interrupted: waiting")
