@@ -16,8 +16,10 @@ from aioproducer.errors import BufferFull, BufferTimeout, ProducerError
 WINDOW_S: Final = 30.0
 """As `metrics.sample.window.ms`; with the two of `metrics.num.samples`, "lately" is the last 30 to 60 s."""
 
-ROWS: Final = 64
-"""So many rows are summed up together. More would cost a batch hardly less, and every topic keeps up to that many."""
+ROWS: Final = 16
+"""So many rows are summed up together. With 64 a batch would cost 0.3 µs less, and with thousands of topics several µs
+more: each keeps up to that many, which the garbage collector looks at again and again.
+"""
 
 Row: TypeAlias = tuple[float, ...]
 """What is measured of one batch, or one request."""

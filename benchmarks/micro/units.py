@@ -15,6 +15,7 @@ from aioproducer.cluster.murmur2 import murmur2, python_murmur2
 from aioproducer.cluster.partitioner import Murmur2Partitioner
 from aioproducer.config import ProducerConfig
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metrics.counters import Metrics
 from aioproducer.protocol.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -188,6 +189,22 @@ def many(function: Callable[[], object], times: int) -> Unit:
     return Unit(lambda: None, run, times)
 
 
+def counting() -> Unit:
+    """Count a batch that is written, alone in its request, and the answer to it: what metrics cost, always on."""
+    now = 0.0
+    metrics = Metrics(lambda: now)
+    node = metrics.node(1)
+
+    def count() -> None:
+        metrics.topic(TOPIC).add((A_BATCH, SMALL_BATCH, SMALL_BATCH, 0.005, 1.0), now)
+        node.add((0.002, 0), now)
+
+    count()
+    assert metrics.topic(TOPIC).numbers()["records"] == A_BATCH
+    assert node.numbers()["rows"] == 1
+    return many(count, 1_000)
+
+
 def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
     """Return all of them by name; costs are per record, or per message. Nothing runs on *loop*."""
     plain = window()
@@ -210,6 +227,7 @@ def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
         "append a column": extending(plain, loop),
         "write a produce request": many(partial(encode, request, PRODUCE_VERSION), 20),
         "read a produce answer": many(partial(decode, ProduceResponse, PRODUCE_VERSION, answer), 20),
+        "count a batch and its answer": counting(),
         f"read metadata of {LARGE_TOPIC} partitions": many(
             partial(decode, MetadataResponse, METADATA_VERSION, metadata), 1
         ),
