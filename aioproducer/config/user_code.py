@@ -119,9 +119,8 @@ def _refuse_context(serializer: Callable[..., object]) -> None:
         signature = inspect.signature(serializer)
     except (TypeError, ValueError):  # of those written in C some have none
         return
-    fits = not type(serializer).__module__.startswith(
-        "confluent_kafka.schema_registry"
-    )  # their context has a default
+    # The context of confluent-kafka's has a default, and yet they cannot do without.
+    fits = not type(serializer).__module__.startswith("confluent_kafka.schema_registry")
     try:
         signature.bind(None)
     except TypeError:

@@ -7,7 +7,7 @@ import threading
 from typing import Any, Final
 from weakref import WeakSet
 
-from aioproducer import Producer, ProducerClosed, State
+from aioproducer import Producer, State
 from aioproducer.contrib.threads import ThreadedProducer
 
 log: Final = logging.getLogger(__name__)
@@ -59,8 +59,6 @@ class Exposed:
         for client_id, each in producers:
             try:
                 reports.append((client_id, each.metrics()))
-            except ProducerClosed:
-                pass  # a ThreadedProducer before its start, or it was closed this moment
             except Exception:  # whatever it is: the registry tells of others, too
                 if each not in self._failed:
                     log.warning("metrics.failed client_id=%s", client_id, exc_info=True)

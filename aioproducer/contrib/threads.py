@@ -79,17 +79,13 @@ def _hand_over(call: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.Abstrac
     return outcome
 
 
-async def _metrics(producer: Producer) -> dict[str, dict[Any, Any]]:
-    return producer.metrics()
-
-
 class ThreadedProducer:
     """A `Producer` on a thread and event loop of its own; its calls block, and any number of threads may make them.
 
     What threads send at the same time shares batches; the records of each keep their order. `enqueue` returns a
     `concurrent.futures.Future`, whose `cancel()` does nothing. An interrupted call (Ctrl-C) is a cancelled one.
 
-    All calls raise, beside their own errors: ProducerClosed before the start and after the end; WrongLoop in a forked
+    Calls raise, beside their own errors: ProducerClosed before the start and after the end; WrongLoop in a forked
     child, and where the producer calls you (interceptors, serializers, callbacks of Futures): it would wait for itself.
     """
 
@@ -180,9 +176,9 @@ class ThreadedProducer:
     def partitions_for(self) -> None:
         """See `Producer`."""
 
-    @_as(_metrics)
-    def metrics(self) -> None:
-        """See `Producer`."""
+    def metrics(self) -> dict[str, dict[Any, Any]]:
+        """See `Producer`: it waits for nobody, and may be called before the start and after the end, too."""
+        return self._producer.metrics()
 
     def close(self, timeout_s: float | None = None) -> int:
         """Do as `Producer.close`, and end the thread. Interrupted it is `close(0)`; a forked child has none to close."""

@@ -281,7 +281,7 @@ class ManyIntake:
 
     def _expire(self, call: SendManyCall, timeout_s: float) -> None:
         for batch in tuple(self._accumulator.unresolved):
-            if batch.queue.topic == call.result.topic:
+            if batch.holds(call):
                 self._settler.expire_waiter(batch, call, self._intake.expired(batch, timeout_s))
 
     def _without(self, failures: Mapping[int, ProducerError], rows: Rows, call: SendManyCall) -> Rows:

@@ -19,5 +19,5 @@ class IntakeSettings(NamedTuple):
     interceptors: InterceptorChain
     max_block_s: float
     """How long a call may wait for metadata and memory together."""
-    on_refused: Callable[[int, BaseException], None] = lambda count, error: None  # noqa: ARG005 - nobody counts them
+    on_refused: Callable[[int, BaseException], None]
     """Told how many records have failed before they were appended, and of what."""
