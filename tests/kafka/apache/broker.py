@@ -21,12 +21,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
-    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
     ResourceType,
+    TopicMetadata,
 )
 
 from tests.kafka.apache.jars import class_path
@@ -143,7 +143,7 @@ class ApacheKafka:
         *,
         timeout_s: float = 30,
     ) -> None:
-        """Create a topic; return when each partition has a leader. A *replication* of -1 is the brokers' default."""
+        """Create a topic; return when every broker knows who leads each partition. A *replication* of -1 is the brokers' default."""
         topic = NewTopic(
             name, num_partitions=partitions, replication_factor=replication, config=dict(config or {})
         )
@@ -152,7 +152,7 @@ class ApacheKafka:
         self._await_leaders(name, partitions, timeout_s)
 
     def add_partitions(self, topic: str, total: int, *, timeout_s: float = 30) -> None:
-        """Raise the number of a topic's partitions to *total*; return when each of them has a leader."""
+        """Raise the number of a topic's partitions to *total*; return when every broker knows the leader of each."""
         with self._admin() as admin:
             admin.create_partitions([NewPartitions(topic, total)], request_timeout=timeout_s)[topic].result()
         self._await_leaders(topic, total, timeout_s)
@@ -182,7 +182,7 @@ class ApacheKafka:
         """Wait until every replica of every partition of a topic is in sync."""
         deadline = time.monotonic() + timeout_s
         admin = self._admin()
-        while not _all_in_sync(admin.list_topics(topic=topic, timeout=timeout_s), topic):
+        while not _all_in_sync(admin.list_topics(topic=topic, timeout=timeout_s).topics[topic]):
             if time.monotonic() > deadline:
                 raise BrokerFailed(f"topic {topic} is not in sync after {timeout_s:.0f} s")
             admin.poll(0.02)
@@ -191,7 +191,7 @@ class ApacheKafka:
         """Wait until every broker knows that a topic exists, or that it does not."""
         deadline = time.monotonic() + timeout_s
         for port in self._ports.values():
-            while self._is_known_at(port, topic, timeout_s) != exists:
+            while (self._asked_at(port, topic, timeout_s).error is None) != exists:
                 if time.monotonic() > deadline:
                     raise BrokerFailed(f"a broker has not heard of {topic} in {timeout_s:.0f} s")
 
@@ -265,16 +265,19 @@ class ApacheKafka:
 
     def _await_leaders(self, topic: str, partitions: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        admin = self._admin()
-        while not _all_led(admin.list_topics(topic=topic, timeout=timeout_s), topic, partitions):
-            if time.monotonic() > deadline:
-                raise BrokerFailed(f"topic {topic} has no leaders after {timeout_s:.0f} s")
-            admin.poll(0.02)
+        for node_id, port in self._ports.items():
+            while self._nodes[node_id].running and not _all_led(
+                self._asked_at(port, topic, timeout_s), partitions
+            ):
+                if time.monotonic() > deadline:
+                    raise BrokerFailed(
+                        f"broker {node_id} knows no leaders of topic {topic} after {timeout_s:.0f} s"
+                    )
 
-    def _is_known_at(self, port: int, topic: str, timeout_s: float) -> bool:
+    def _asked_at(self, port: int, topic: str, timeout_s: float) -> TopicMetadata:
         # a new client each time: its first question goes to the one broker that it knows of
         admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0})
-        return admin.list_topics(topic=topic, timeout=timeout_s).topics[topic].error is None
+        return admin.list_topics(topic=topic, timeout=timeout_s).topics[topic]
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
@@ -299,13 +302,13 @@ def free_ports(count: int) -> list[int]:
     raise BrokerFailed("no free ports between 20,000 and 32,000")
 
 
-def _all_led(metadata: ClusterMetadata, topic: str, partitions: int) -> bool:
-    known = metadata.topics[topic].partitions
-    return len(known) == partitions and all(partition.leader >= 0 for partition in known.values())
+def _all_led(topic: TopicMetadata, partitions: int) -> bool:
+    known = topic.partitions.values()
+    return len(known) == partitions and all(partition.leader >= 0 for partition in known)
 
 
-def _all_in_sync(metadata: ClusterMetadata, topic: str) -> bool:
-    return all(
-        partition.leader >= 0 and len(partition.isrs) == len(partition.replicas)
-        for partition in metadata.topics[topic].partitions.values()
+def _all_in_sync(topic: TopicMetadata) -> bool:
+    known = topic.partitions.values()  # none, as long as the broker that was asked has not heard of it
+    return bool(known) and all(
+        partition.leader >= 0 and len(partition.isrs) == len(partition.replicas) for partition in known
     )
