@@ -16,14 +16,6 @@ from aioproducer.errors import BufferFull, BufferTimeout, ProducerError
 WINDOW_S: Final = 30.0
 """As `metrics.sample.window.ms`; with the two of `metrics.num.samples`, "lately" is the last 30 to 60 s."""
 
-ROWS: Final = 8
-"""So many rows are summed up together. With 64 a batch would cost 0.8 µs less, and with thousands of topics several µs
-more: each keeps up to that many, which the garbage collector looks at again and again.
-"""
-
-Row: TypeAlias = tuple[float, ...]
-"""What is measured of one batch, or one request."""
-
 Numbers: TypeAlias = dict[str, float]
 
 
@@ -44,38 +36,22 @@ class Recent(NamedTuple):
 
 
 class Tally:
-    """Numbers that only grow, and maxima.
+    """Numbers that only grow, and the maxima of the present window: the attributes of a subclass.
 
-    Some are attributes, those of a subclass: whoever adds to one that there is a rate of does so by way of `at`, or
-    calls `turn` before, if `window_ends_at` has passed.
-    Others are columns of rows, given to `add`. Rows are kept until there are many: their sums then take a call per
-    column, which is nothing, while to add up each number of each row would be seen in what a single `send` takes.
+    Whoever adds to one that there is a rate of does so by way of `at`, or calls `turn` before, if `window_ends_at` has
+    passed. Each number is added to where it is: rows that are kept and summed up later take twice as long, and with
+    thousands of topics they are work for the garbage collector.
     """
 
-    __slots__ = ("_before", "_now", "_rows", "_summed", "window_ends_at")
-    COLUMNS: ClassVar[tuple[str, ...]] = ()
+    __slots__ = ("_before", "_now", "window_ends_at")
     MAXIMA: ClassVar[tuple[str, ...]] = ()
-    """The columns of which there is the maximum, too, as `…_max`: that of the present window."""
 
     def __init__(self, now: float) -> None:
         """Begin to count at *now*, in loop time."""
         for name in self.__slots__:
             setattr(self, name, 0)
-        self._rows: list[Row] = []
-        start: Numbers = dict.fromkeys(("rows", *self.COLUMNS, *map("{}_max".format, self.MAXIMA)), 0)
-        # Replaced together: so no reader sees a row twice, or misses one.
-        self._summed = (start, self._rows)
         self._before = self._now = _Mark(now, self.numbers())
         self.window_ends_at: float = now + WINDOW_S
-
-    def add(self, row: Row, now: float) -> None:
-        """Count a row of numbers, one for each of `COLUMNS`."""
-        if now >= self.window_ends_at:
-            self.turn(now)
-        rows = self._rows
-        rows.append(row)
-        if len(rows) >= ROWS:
-            self._keep(self._sums())
 
     def at(self, now: float) -> Self:
         """Return the tally, to be added to at *now*."""
@@ -84,21 +60,23 @@ class Tally:
         return self
 
     def numbers(self) -> Numbers:
-        """Return all numbers; the number of rows, too."""
-        return {name: getattr(self, name) for name in self.__slots__} | self._sums()
+        """Return all numbers, and the maxima."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def turn(self, now: float) -> None:
         """Begin a new window at *now*."""
         mark = _Mark(now, self.numbers())  # with the maxima of the window that ends
-        no_maxima: Numbers = {f"{column}_max": 0 for column in self.MAXIMA}
-        self._keep(self._sums() | no_maxima)
         if now >= self.window_ends_at + WINDOW_S:  # nothing of it is recent any more
-            mark.numbers.update(no_maxima)
+            mark.numbers.update(dict.fromkeys(self.MAXIMA, 0))
             self._before = mark
         else:
             self._before = self._now
         self._now = mark
         self.window_ends_at = now + WINDOW_S
+        for (
+            name
+        ) in self.MAXIMA:  # last: another thread may read, and should rather see one twice than miss it
+            setattr(self, name, 0)
 
     def recent(self, now: float) -> Recent:
         """Return what was counted in the last 30 to 60 s before *now* (somewhat more, if windows were turned late)."""
@@ -108,70 +86,112 @@ class Tally:
             return Recent(WINDOW_S, dict.fromkeys(numbers, 0), numbers)
         start = before if age_s < WINDOW_S else mark
         grown = {name: number - start.numbers[name] for name, number in numbers.items()}
-        for column in self.MAXIMA:
-            name = f"{column}_max"
+        for name in self.MAXIMA:
             grown[name] = max(numbers[name], mark.numbers[name]) if age_s < WINDOW_S else numbers[name]
         return Recent(max(now - start.at, WINDOW_S), grown, numbers)
 
-    def _keep(self, sums: Numbers) -> None:
-        self._rows = []
-        self._summed = (sums, self._rows)
-
-    def _sums(self) -> Numbers:
-        sums, rows = self._summed
-        rows = rows[:]  # the producer's thread may add to it
-        if not rows:
-            return sums
-        columns = dict(zip(self.COLUMNS, zip(*rows, strict=True), strict=True))
-        sums = sums | {name: sums[name] + sum(column) for name, column in columns.items()}
-        sums["rows"] += len(rows)
-        for name in self.MAXIMA:
-            sums[f"{name}_max"] = max(sums[f"{name}_max"], *columns[name])
-        return sums
-
 
 class TopicTally(Tally):
-    """The records of one topic. A row is a batch that was written, also if it was before: so Kafka counts "sent"."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("records", "bytes", "uncompressed", "queued_s", "requests")
-    """Bytes are as sent, encoded and compressed. Before compression they are what appending counts with: some 2 %
-    more than they were. A batch has waited *queued_s* since its first record came. Of its request it was the n-th
-    part, so that these add up to requests.
-    """
-    MAXIMA: ClassVar[tuple[str, ...]] = ("bytes", "queued_s")
+    """The records of one topic."""
 
     __slots__ = (
+        "batches",
+        "bytes",
+        "bytes_max",
         "delivered_batches",
         "delivered_bytes",
         "delivered_records",
         "delivered_uncompressed",
         "failed_records",
+        "queued_s",
+        "queued_s_max",
+        "records",
+        "requests",
         "retried_records",
         "splits",
+        "uncompressed",
     )
+    MAXIMA: ClassVar[tuple[str, ...]] = ("bytes_max", "queued_s_max")
+    batches: int
+    bytes: int
+    bytes_max: int
     delivered_batches: int
     delivered_bytes: int
     delivered_records: int
     delivered_uncompressed: int
     failed_records: int
+    queued_s: float
+    queued_s_max: float
+    records: int
+    requests: float
     retried_records: int
     splits: int
+    uncompressed: int
+
+    def written(
+        self, records: int, size: int, uncompressed: int, queued_s: float, share: float, now: float
+    ) -> None:
+        """Count a batch that was written, also if it was before: so Kafka counts "sent".
+
+        Its *size* is as sent, encoded and compressed. Before compression it is what appending counts with: some 2 %
+        more than it was. It has waited *queued_s* since its first record came. Of its request it was that *share*, so
+        that these add up to requests.
+        """
+        if now >= self.window_ends_at:
+            self.turn(now)
+        self.batches += 1
+        self.records += records
+        self.bytes += size
+        self.uncompressed += uncompressed
+        self.queued_s += queued_s
+        self.requests += share
+        self.bytes_max = max(self.bytes_max, size)
+        self.queued_s_max = max(self.queued_s_max, queued_s)
 
 
 class NodeTally(Tally):
-    """The traffic of one broker, or (ids below 0) of bootstrap addresses. A row is an answer to a produce request."""
+    """The traffic of one broker, or (ids below 0) of bootstrap addresses."""
 
-    COLUMNS: ClassVar[tuple[str, ...]] = ("latency_s", "throttle_ms")
-    """How long it took, and how long the broker then wanted no requests (KIP-219)."""
-    MAXIMA: ClassVar[tuple[str, ...]] = COLUMNS
-
-    __slots__ = ("bytes_in", "bytes_out", "closed", "opened", "requests", "responses")
+    __slots__ = (
+        "answers",
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "latency_s",
+        "latency_s_max",
+        "opened",
+        "requests",
+        "responses",
+        "throttle_ms",
+        "throttle_ms_max",
+    )
+    MAXIMA: ClassVar[tuple[str, ...]] = ("latency_s_max", "throttle_ms_max")
+    answers: int
+    """To produce requests; *responses* are those to any."""
     bytes_in: int
     bytes_out: int
     closed: int
+    latency_s: float
+    latency_s_max: float
     opened: int
     requests: int
     responses: int
+    throttle_ms: int
+    throttle_ms_max: int
+
+    def answered(self, latency_s: float, throttle_ms: int, now: float) -> None:
+        """Count the answer to a produce request.
+
+        It took *latency_s*; for *throttle_ms* from now the broker wants no more of them (KIP-219).
+        """
+        if now >= self.window_ends_at:
+            self.turn(now)
+        self.answers += 1
+        self.latency_s += latency_s
+        self.latency_s_max = max(self.latency_s_max, latency_s)
+        if throttle_ms:
+            self.throttle_ms += throttle_ms
+            self.throttle_ms_max = max(self.throttle_ms_max, throttle_ms)
 
 
 class CallTally(Tally):

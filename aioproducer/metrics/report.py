@@ -57,11 +57,11 @@ class View:
         count = self._grown(per)
         return self._grown(name) / count * scale if count else None
 
-    def maximum(self, column: str, *, scale: float = 1) -> float | None:
-        """Return the largest of a *column*, lately; None if there were no rows."""
-        if not self._grown("rows"):
+    def maximum(self, name: str, of: str, *, scale: float = 1) -> float | None:
+        """Return, of lately, the maximum *name* of all *of*; None if there was none of these."""
+        if not self._grown(of):
             return None
-        return max(recent.numbers[f"{column}_max"] for recent in self._recent) * scale
+        return max(recent.numbers[name] for recent in self._recent) * scale
 
     def totals_and_rates(self, names: Mapping[str, str]) -> Values:
         """Return both of each of *names*."""
@@ -104,23 +104,23 @@ def _of_topic(topic: View) -> Values:
 def _of_node(node: View) -> Values:
     return {
         **node.totals_and_rates(OF_NODES),
-        "request_latency_avg": node.average("latency_s", "rows", scale=MS),
-        "request_latency_max": node.maximum("latency_s", scale=MS),
+        "request_latency_avg": node.average("latency_s", "answers", scale=MS),
+        "request_latency_max": node.maximum("latency_s_max", "answers", scale=MS),
     }
 
 
 def _of_producer(topics: View, nodes: View, calls: View) -> Values:
     values = {
         **topics.totals_and_rates(OF_TOPICS | {"batch_split": "splits"}),
-        "batch_size_avg": topics.average("bytes", "rows"),
-        "batch_size_max": topics.maximum("bytes"),
+        "batch_size_avg": topics.average("bytes", "batches"),
+        "batch_size_max": topics.maximum("bytes_max", "batches"),
         "compression_rate_avg": topics.average("bytes", "uncompressed"),
         "record_size_avg": topics.average("uncompressed", "records"),
-        "record_queue_time_avg": topics.average("queued_s", "rows", scale=MS),
-        "record_queue_time_max": topics.maximum("queued_s", scale=MS),
+        "record_queue_time_avg": topics.average("queued_s", "batches", scale=MS),
+        "record_queue_time_max": topics.maximum("queued_s_max", "batches", scale=MS),
         "records_per_request_avg": topics.average("records", "requests"),
-        "produce_throttle_time_avg": nodes.average("throttle_ms", "rows"),
-        "produce_throttle_time_max": nodes.maximum("throttle_ms"),
+        "produce_throttle_time_avg": nodes.average("throttle_ms", "answers"),
+        "produce_throttle_time_max": nodes.maximum("throttle_ms_max", "answers"),
         **_of_node(nodes),
         **nodes.totals_and_rates(OF_CONNECTIONS),
         "connection_count": nodes.total("opened") - nodes.total("closed"),

@@ -321,12 +321,13 @@ class Connection(asyncio.BufferedProtocol):
         return _caused(ConnectionFailed(f"{self}: the connection is closed", written=False), self.error)
 
     def _write(self, frame: bytearray) -> None:
-        self._handed_over += len(frame)
+        size, tally = len(frame), self.tally
+        self._handed_over += size
         self.last_used = now = self._loop.time()
-        if now >= self.tally.window_ends_at:
-            self.tally.turn(now)
-        self.tally.requests += 1
-        self.tally.bytes_out += len(frame)
+        if now >= tally.window_ends_at:
+            tally.turn(now)
+        tally.requests += 1
+        tally.bytes_out += size
         self._transport.write(frame)
 
     def _take(self, chunk: bytes) -> None:

@@ -238,8 +238,9 @@ class Sender:
             sent = len(batch.encoded or b"")
             # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
             uncompressed = batch.size if self._compresses else sent
-            row = (len(batch.columns.values), sent, uncompressed, now - batch.created_at, share)
-            self._metrics.topic(batch.queue.topic).add(row, now)
+            queued_s = now - batch.created_at
+            tally = self._metrics.topic(batch.queue.topic)
+            tally.written(len(batch.columns.values), sent, uncompressed, queued_s, share, now)
 
     def _answered(
         self,
@@ -254,7 +255,7 @@ class Sender:
             del self._in_flight[connection]
         if not isinstance(answer, ProducerError):
             now = connection.last_used  # just now: the answer has come
-            connection.tally.add((now - sent_at, answer.throttle_time_ms), now)
+            connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)
         try:
             self._answers.take(connection, batches, answer)
         except Exception as bug:

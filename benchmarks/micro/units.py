@@ -196,12 +196,12 @@ def counting() -> Unit:
     node = metrics.node(1)
 
     def count() -> None:
-        metrics.topic(TOPIC).add((A_BATCH, SMALL_BATCH, SMALL_BATCH, 0.005, 1.0), now)
-        node.add((0.002, 0), now)
+        metrics.topic(TOPIC).written(A_BATCH, SMALL_BATCH, SMALL_BATCH, 0.005, 1.0, now)
+        node.answered(0.002, 0, now)
 
     count()
     assert metrics.topic(TOPIC).numbers()["records"] == A_BATCH
-    assert node.numbers()["rows"] == 1
+    assert node.numbers()["answers"] == 1
     return many(count, 1_000)
 
 

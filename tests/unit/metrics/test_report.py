@@ -17,11 +17,11 @@ class Counted:
         self.metrics = Metrics(lambda: self.now)
         a, b = map(self.metrics.topic, "ab")
         one, two = map(self.metrics.node, (1, 2))
-        a.add((4, 400, 800, 0.010, 1.0), self.now)
-        a.add((2, 200, 200, 0.020, 0.5), self.now)
-        b.add((1, 30, 30, 0.0, 0.5), self.now)
-        one.add((0.004, 0), self.now)
-        two.add((0.002, 100), self.now)
+        a.written(4, 400, 800, 0.010, 1.0, self.now)
+        a.written(2, 200, 200, 0.020, 0.5, self.now)
+        b.written(1, 30, 30, 0.0, 0.5, self.now)
+        one.answered(0.004, 0, self.now)
+        two.answered(0.002, 100, self.now)
         self.now += 10
 
     def report(self) -> dict[str, dict[Any, Any]]:

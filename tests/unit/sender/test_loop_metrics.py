@@ -33,7 +33,7 @@ async def test_batches_records_and_bytes_are_counted_when_they_are_written() -> 
             for data in topic.partition_data
         ]
         numbers = counted(bench)
-        assert (numbers["rows"], numbers["records"], numbers["requests"]) == (
+        assert (numbers["batches"], numbers["records"], numbers["requests"]) == (
             2,
             3,
             len(bench.connection.calls),
@@ -50,7 +50,7 @@ async def test_a_batch_is_its_share_of_a_request() -> None:
             bench.fill(b"%d" % partition, partition=partition)
         await pass_time(LINGER_S)
         assert len(bench.connection.calls) == 1
-        assert counted(bench)["rows"] == 3
+        assert counted(bench)["batches"] == 3
         assert counted(bench)["requests"] == pytest.approx(1)
 
 
@@ -71,7 +71,7 @@ async def test_an_answer_is_counted_with_its_latency_and_what_it_asks_for() -> N
         bench.connection.last_used = bench.loop.time() + 0.25
         bench.connection.answer(ProduceResponse(responses=[], throttle_time_ms=40))
         numbers = bench.connection.tally.numbers()
-        assert (numbers["rows"], numbers["throttle_ms"]) == (1, 40)
+        assert (numbers["answers"], numbers["throttle_ms"]) == (1, 40)
         assert numbers["latency_s"] == pytest.approx(0.25)
 
 
@@ -83,7 +83,7 @@ async def test_a_connection_that_is_lost_is_no_answer_and_what_goes_again_counts
         lost = bench.connection
         bench.pool.connections[NODE] = FakeConnection()
         lost.answer(ConnectionFailed("lost"))
-        assert lost.tally.numbers()["rows"] == 0
+        assert lost.tally.numbers()["answers"] == 0
         await pass_time(10)
         assert len(bench.connection.calls) == 1
         assert counted(bench)["records"] == 4
@@ -95,7 +95,7 @@ async def test_without_acknowledgements_it_counts_the_same() -> None:
     async with Bench(acks=0, idempotent=False) as bench:
         bench.fill(b"a", b"b")
         await pass_time(LINGER_S)
-        assert (counted(bench)["rows"], counted(bench)["records"]) == (1, 2)
+        assert (counted(bench)["batches"], counted(bench)["records"]) == (1, 2)
 
 
 @in_virtual_time
