@@ -210,14 +210,18 @@ class Engine:
         """Let everybody know that a task is gone which nobody has told to end: without it nothing is sent."""
         if task is self._sending and task.cancelled():  # the event loop is going down without a close
             cause: BaseException = asyncio.CancelledError()
-            failure = Failure(ProducerClosed, "the event loop of the producer is going down")
-            going_down = ConnectionFailed("the event loop of the producer is going down")
+            failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
+            going_down = ConnectionFailed("the producer's event loop is shutting down")
             self.pool.abort(going_down)
             self.refresher.abort(going_down)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.crashed task=%s", which, exc_info=error)
             cause = error
-            failure = Failure(ProducerError, f"the {which} task has died of a bug: {error!r}", cause=error)
+            failure = Failure(
+                ProducerError,
+                f"the {which} task ended because of a bug in aioproducer: {error!r}",
+                cause=error,
+            )
         else:
             return
         self._on_crash(cause)  # first: an interceptor that hears of failures may want to send

@@ -23,7 +23,7 @@ class Interceptor(Protocol):
     """
 
     def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
-        """Return the record to send: *record*, changed or not, or another one, for another topic even.
+        """Return the record to send: *record*, changed or not, or another one, even for another topic.
 
         Called before anything is looked up or serialized. *record* is this interceptor's own copy; its
         key, value and headers are the caller's, so put new ones in their place instead of changing them. Its
@@ -40,7 +40,7 @@ class Interceptor(Protocol):
     ) -> None:
         """Hear how a record ended: either *metadata* or *error* is given.
 
-        Called once for each record that went through `on_send`, also if it failed before it was appended. The
+        Called once for each record that went through `on_send`, even if it failed before it was appended. The
         partition of *topic_partition* is -1 if the record failed before one was chosen. Declare a fourth
         parameter, `headers: Headers = ()`, to get the record's headers, too (KIP-512): what `on_send` put
         there is found again here.

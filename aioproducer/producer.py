@@ -45,8 +45,8 @@ class Producer:
         async with Producer("localhost:9092") as producer:
             sent = await producer.send("orders", b"value", key=b"customer-7")
 
-    One producer serves any number of tasks of one event loop. Making one touches no loop and no
-    network: it checks the configuration, and is fine at module level.
+    One producer serves any number of tasks of one event loop. Making one touches no event loop and no
+    network: it only checks the configuration, so it may be done at module level.
 
     Raises:
         ConfigError: an option is unknown, out of range, or contradicts another.
@@ -96,7 +96,7 @@ class Producer:
     async def start(self) -> None:
         """Connect, and return after the first metadata answer.
 
-        Cancelled or failed, nothing is left behind and it may be started again.
+        If it fails or is cancelled, nothing is left behind, and it may be started again.
 
         Raises:
             ConnectionFailed: every bootstrap address has failed; it lists each with its cause.
@@ -137,7 +137,7 @@ class Producer:
             partition: from 0; by default the partitioner chooses.
             headers: pairs or a mapping of str to bytes or None.
             timestamp_ms: milliseconds since the epoch; by default now.
-            timeout_s: fail after so many seconds, if that is before the delivery timeout.
+            timeout_s: fail after this many seconds, if that is before the delivery timeout.
 
         Waits for metadata and memory (at most `max_block_ms` together), then for the broker (at most
         `delivery_timeout_ms` from the call). Cancelled before the record is appended, it is not sent;
@@ -145,7 +145,7 @@ class Producer:
 
         Raises:
             TypeError, ValueError: an argument is not what it should be; the message names it.
-            ProducerError: see `aioproducer.errors`; `possibly_persisted` tells if it may be in the log.
+            ProducerError: see `aioproducer.errors`; `possibly_persisted` says whether it may be in the log.
         """
         if timeout_s is not None:
             return await (await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s))
@@ -169,7 +169,7 @@ class Producer:
 
         Waits as `send` does for metadata and memory, but not for the broker. Cancelling the Future only
         detaches it. A Future that nobody awaits is fine, too: its failure is logged, once per batch
-        (those of many batches at once for debugging only).
+        (when many batches fail at once, the rest at DEBUG).
 
         Raises: as `send`, for what happens before the append; the rest is in the Future.
         """
@@ -220,17 +220,17 @@ class Producer:
         Args:
             topic: its name.
             values: one item per record.
-            keys: a column of the same length, as are the next two and *partitions*.
+            keys: a column of the same length, like *headers*, *timestamps_ms* and *partitions*.
             headers: one item per record, as `send` takes them.
             timestamps_ms: None where now will do.
             partitions: None where the partitioner is to choose.
             common_headers: put before each record's own.
             partition: one for all.
-            timeout_s: fail what has no outcome after so many seconds.
+            timeout_s: fail what has no outcome after this many seconds.
 
-        Order within a partition is the order of *values*. Records go in chunks that fit the memory; each
+        Order within a partition is the order of *values*. Records are sent in chunks that fit memory; each
         chunk waits at most `max_block_ms` for it. It never lingers. A record that cannot be serialized or
-        is too large fails alone. Cancelled, it appends no more; what was appended goes on.
+        is too large is the only one to fail. Cancelled, it appends no more; what was appended goes on.
 
         Raises:
             TypeError, ValueError: an argument, or an item of a column; nothing was appended.
@@ -277,7 +277,7 @@ class Producer:
 
         Raises:
             MetadataTimeout: it was not known after `max_block_ms`.
-            BrokerError: the cluster says something final against it, such as TopicAuthorizationFailed.
+            BrokerError: the cluster refuses it for good, such as TopicAuthorizationFailed.
         """
         engine = self._started()
         engine.intake.check_loop()
@@ -289,7 +289,7 @@ class Producer:
         """Return Kafka's metrics, spelled with `_`: `{"producer": {…}, "topics": {name: {…}}, "nodes": {id: {…}}}`.
 
         Counters since the start, rates, averages and maxima of the last 30 to 60 s, and what is in use now. An average
-        or a maximum of nothing is None. Cheap to ask for, and the only method that any thread may call. Before
+        or a maximum of nothing is None. Cheap to call, and the only method that any thread may call. Before
         `start` all is empty; after `close` the last numbers stay.
         """
         if self._engine is None:
@@ -297,11 +297,11 @@ class Producer:
         return self._engine.report()
 
     async def close(self, timeout_s: float | None = None) -> int:
-        """Send what was appended, then end; return how many records were failed instead.
+        """Send what was appended, then end; return how many records failed instead.
 
         None waits for every outcome, which the delivery timeout bounds. After *timeout_s* seconds,
-        at once for 0, what is left fails with ProducerClosed. Closing twice is fine. Cancelling it is
-        `close(0)`, then CancelledError.
+        at once for 0, what is left fails with ProducerClosed. Closing twice is fine. Cancelling it acts
+        as `close(0)` and raises CancelledError.
         """
         if timeout_s is not None:
             timeout_s = check_timeout("timeout_s", timeout_s)

@@ -89,7 +89,7 @@ class Columns:
                 raise TypeError(f"{role} must be the name of a column, not {name!r}")
         if (self.topic is None) == (self.topic_column is None):
             raise ValueError(
-                "give topic (one for all records) or topic_column (a column of topics): one of both"
+                "give topic (one for all records) or topic_column (a column of topics): exactly one of the two"
             )
         if self.topic is not None:
             check_topic(self.topic)
@@ -111,12 +111,12 @@ class Columns:
             places = schema.get_all_field_indices(name)
             if not places:
                 there = ", ".join(map(repr, schema.names)) or "none"
-                raise ValueError(f"{role}={name!r}: there is no such column; there are: {there}")
+                raise ValueError(f"{role}={name!r}: no such column; the columns are: {there}")
             if len(places) > 1:
                 raise ValueError(f"{role}={name!r}: {len(places)} columns have this name; rename all but one")
             kind = schema.field(places[0]).type
             if not fits(kind):
-                raise TypeError(f"{role}={name!r}: the column is {kind}, expected {expected}; cast it before")
+                raise TypeError(f"{role}={name!r}: the column is {kind}, expected {expected}; cast it first")
 
     def _column(self, role: str) -> str | None:
         name: str | None = getattr(self, role)

@@ -43,7 +43,7 @@ async def send_table(
         timestamp: a column of timestamps (without a time zone they are UTC), or of int64 milliseconds since the
             epoch; a null is now.
         topic_column: a column of strings.
-        timeout_s: fail what has no outcome after so many seconds from the call.
+        timeout_s: fail what has no outcome after this many seconds from the call.
 
     What may block, a RecordBatchReader or an iterator, is read in a thread. A few thousand rows are sent at a time,
     four times at once; order within a partition is the order of the rows. Beside `buffer_memory` and the batch that

@@ -41,7 +41,7 @@ class Audit:
 
     def __init__(self, run: str | None = None, *, expect: int | None = None) -> None:
         if expect is not None and expect < 0:
-            raise ValueError(f"expect = {expect}: a run cannot have sent so many")
+            raise ValueError(f"expect = {expect}: a run cannot have sent that many")
         self._run = run
         self._expect = expect
         self._seen = Sequences()

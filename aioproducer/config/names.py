@@ -150,7 +150,7 @@ def _unknown(name: str, dotted: str, known: Collection[str]) -> str:
             f"unknown option {name!r}; Kafka's name for it is {KAFKA_NAMES[dotted].replace('.', separator)}"
         )
     if dotted in NO_COUNTERPART:
-        return f"unknown option {name!r}; it has no counterpart here, leave it out"
+        return f"unknown option {name!r}; it has no counterpart here; leave it out"
     if dotted.startswith(("sasl.", "ssl.")):
         return f"unknown option {name!r}; TLS and SASL are not supported yet by this version"
     from difflib import get_close_matches  # noqa: PLC0415 - a start without mistakes needs none of it

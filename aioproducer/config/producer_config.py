@@ -1,4 +1,4 @@
-"""The configuration of a producer: what options may not be together, and each floor's settings."""
+"""The configuration of a producer: which options cannot be combined, and each floor's settings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ProducerConfig(Options):
         """Take Kafka's own spelling (`linger.ms`) or ours, and values as text or as Python objects.
 
         Text is read as in `.properties` files: "5", "true", "all", "a:9092, b:9092". Java's
-        StringSerializer, ByteArraySerializer and RoundRobinPartitioner are known by their class names.
+        StringSerializer, ByteArraySerializer and RoundRobinPartitioner are recognised by class name.
 
         Raises:
             ConfigError: as the constructor; `bootstrap.servers` is missing.
@@ -98,7 +98,7 @@ class ProducerConfig(Options):
 
     @property
     def idempotent(self) -> bool:
-        """Whether the producer is idempotent, after `enable_idempotence=None` was decided."""
+        """Whether the producer is idempotent, once `enable_idempotence=None` has been resolved."""
         if self.enable_idempotence is None:
             return self.acks == "all" and self.retries > 0
         return self.enable_idempotence
@@ -204,7 +204,9 @@ class ProducerConfig(Options):
                 f"enable_idempotence = True needs acks = 'all', not {self.acks!r}; change one of the two"
             )
         if self.retries == 0:
-            raise ConfigError("enable_idempotence = True needs retries; leave retries alone, or turn it off")
+            raise ConfigError(
+                "enable_idempotence = True needs retries; leave retries at its default, or turn idempotence off"
+            )
         in_flight = self.max_in_flight_requests_per_connection
         if in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
             raise ConfigError(

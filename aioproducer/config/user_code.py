@@ -108,8 +108,8 @@ def _refuse_async(code: object) -> None:
     """Records of a partition keep the order of the calls: nothing may wait between call and append."""
     if inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(getattr(code, "__call__", None)):  # noqa: B004 - an object with an async __call__, not a test for callability
         raise ValueError(
-            "is a coroutine function; it is called synchronously and may not wait."
-            " Await what has to be awaited before you send"
+            "is a coroutine function; it is called synchronously and cannot wait;"
+            " await what has to be awaited before you send"
         )
 
 

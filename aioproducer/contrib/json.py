@@ -36,7 +36,7 @@ def json_serializer(value: Any) -> bytes | None:
     dicts with keys of `str`, lists, tuples, `str`, `int` of at most 64 bits, finite `float`, `bool` and None come out
     the same with orjson and without. NaN and infinity are null with orjson, and refused without.
 
-    Raises: TypeError, ValueError for what JSON cannot say.
+    Raises: TypeError, ValueError for what JSON cannot express.
     """
     return None if value is None else _dumps(value)
 

@@ -27,7 +27,7 @@ def _pair(name: str, what: str, unit: str, *, kafka: str | None = "") -> dict[st
 
 
 _RECORDS: Final = {
-    **_pair("record_send", "records written to brokers, each time again", "records"),
+    **_pair("record_send", "records written to brokers, resends included", "records"),
     **_pair("record_retry", "records to be sent again", "records"),
     **_pair("record_error", "records that failed for good", "records"),
 }
@@ -51,7 +51,7 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
     "producer": {
         **_RECORDS,
         **_pair("byte", "bytes of batches written, encoded and compressed", "bytes", kafka=None),
-        "records_per_request_avg": Metric("records of a produce request, on average", "records"),
+        "records_per_request_avg": Metric("records per produce request, on average", "records"),
         "record_size_avg": Metric(
             "size of a record before compression, its share of the batch included", "bytes"
         ),
@@ -59,10 +59,10 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
         "record_queue_time_max": Metric("from a batch's first record to its being written, at most", "ms"),
         "batch_size_avg": Metric("size of a batch as it is sent, on average", "bytes"),
         "batch_size_max": Metric("size of a batch as it is sent, at most", "bytes"),
-        **_pair("batch_split", "batches that were too large and went in two", "batches"),
+        **_pair("batch_split", "batches that were too large and were split in two", "batches"),
         "compression_rate_avg": Metric("size of batches sent, relative to their size before compression"),
-        "produce_throttle_time_avg": Metric("silence that brokers asked for in an answer, on average", "ms"),
-        "produce_throttle_time_max": Metric("silence that brokers asked for in an answer, at most", "ms"),
+        "produce_throttle_time_avg": Metric("pause that brokers asked for in an answer, on average", "ms"),
+        "produce_throttle_time_max": Metric("pause that brokers asked for in an answer, at most", "ms"),
         **_TRAFFIC,
         "connection_count": Metric("connections open now", "connections"),
         **_pair("connection_creation", "connections made", "connections"),

@@ -54,7 +54,7 @@ class ProducerInstruments:
                 )
 
     def add(self, producer: Producer | ThreadedProducer) -> None:
-        """Tell of *producer*, too, until it is closed. See `expose`."""
+        """Expose *producer*, too, until it is closed. See `expose`."""
         self._exposed.add(producer)
 
     def _observe(self, part: Part, key: str, _: CallbackOptions) -> Iterable[Observation]:
@@ -89,7 +89,7 @@ def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider 
     """
     provider = get_meter_provider() if meter_provider is None else meter_provider
     if not isinstance(provider, MeterProvider):
-        raise TypeError(f"a MeterProvider of OpenTelemetry is wanted, not {provider!r}")
+        raise TypeError(f"a MeterProvider of OpenTelemetry is expected, not {provider!r}")
     instruments = _instruments.get(provider)
     if instruments is None:
         instruments = _instruments[provider] = ProducerInstruments(provider)

@@ -16,7 +16,9 @@ try:
     from opentelemetry import propagate, trace
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as _missing:
-    raise ImportError('tracing needs another package: pip install "aioproducer[otel]"') from _missing
+    raise ImportError(
+        'aioproducer.contrib.otel_tracing needs another package: pip install "aioproducer[otel]"'
+    ) from _missing
 
 from aioproducer import ProducerError, ProducerRecord, RecordMetadata, TopicPartition, __version__
 
@@ -88,7 +90,7 @@ class TracingInterceptor:
                 return
 
     def close(self) -> None:
-        """End what nobody has told the end of."""
+        """End the spans whose outcome never came."""
         while self._open:
             _, (span, _) = self._open.popitem()
             span.end()

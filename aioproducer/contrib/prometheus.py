@@ -32,13 +32,13 @@ _PREFIXES: Final[dict[Part, tuple[str, tuple[str, ...]]]] = {
 
 
 class ProducerCollector(Collector):
-    """Tells what its producers count, whenever it is asked; those that are closed are forgotten."""
+    """Reports what its producers count whenever it is scraped; closed ones are dropped."""
 
     def __init__(self) -> None:
         self._exposed = Exposed()
 
     def add(self, producer: Producer | ThreadedProducer) -> None:
-        """Tell of *producer*, too, until it is closed. See `expose`."""
+        """Expose *producer*, too, until it is closed. See `expose`."""
         self._exposed.add(producer)
 
     def describe(self) -> Iterator[Metric]:
@@ -75,7 +75,7 @@ def expose(producer: Producer | ThreadedProducer, registry: CollectorRegistry = 
         ValueError: another producer with its `client_id`, which is the label, is exposed there and not closed.
     """
     if not isinstance(registry, CollectorRegistry):
-        raise TypeError(f"a CollectorRegistry of prometheus_client is wanted, not {registry!r}")
+        raise TypeError(f"a CollectorRegistry of prometheus_client is expected, not {registry!r}")
     collector = _collectors.get(registry) or ProducerCollector()
     collector.add(producer)
     if registry not in _collectors:

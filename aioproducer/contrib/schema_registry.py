@@ -64,10 +64,10 @@ class RegistrySerializer:
 
 
 def key_serializer(serializer: ConfluentSerializer) -> RegistrySerializer:
-    """Return *serializer* for the option `key_serializer`. Raises: TypeError if it is none."""
+    """Return *serializer* for the option `key_serializer`. Raises: TypeError if it is not one."""
     return RegistrySerializer(serializer, MessageField.KEY)
 
 
 def value_serializer(serializer: ConfluentSerializer) -> RegistrySerializer:
-    """Return *serializer* for the option `value_serializer`. Raises: TypeError if it is none."""
+    """Return *serializer* for the option `value_serializer`. Raises: TypeError if it is not one."""
     return RegistrySerializer(serializer, MessageField.VALUE)

@@ -85,7 +85,7 @@ class ThreadedProducer:
     What threads send at the same time shares batches; the records of each keep their order. `enqueue` returns a
     `concurrent.futures.Future`, whose `cancel()` does nothing. An interrupted call (Ctrl-C) is a cancelled one.
 
-    Calls raise, beside their own errors: ProducerClosed before the start and after the end; WrongLoop in a forked
+    Calls raise, besides their own errors: ProducerClosed before the start and after the end; WrongLoop in a forked
     child, and where the producer calls you (interceptors, serializers, callbacks of Futures): it would wait for itself.
     """
 
@@ -132,7 +132,7 @@ class ThreadedProducer:
     def start(self) -> None:
         """Start the thread, and the producer in it; the end of the program closes it if nobody else does.
 
-        Raises: ConnectionFailed, and then it may be tried again; ProducerClosed the second time.
+        Raises: ConnectionFailed (it may be tried again); ProducerClosed if it was started before.
         """
         self._check_process()
         with self._lock:
@@ -181,7 +181,7 @@ class ThreadedProducer:
         return self._producer.metrics()
 
     def close(self, timeout_s: float | None = None) -> int:
-        """Do as `Producer.close`, and end the thread. Interrupted it is `close(0)`; a forked child has none to close."""
+        """Do as `Producer.close`, and end the thread. If interrupted, it acts as `close(0)`; a forked child has none to close."""
         if self._thread is None or os.getpid() != self._pid:
             return 0
         try:
@@ -210,7 +210,9 @@ class ThreadedProducer:
 
     def _check_process(self) -> None:
         if self._thread is not None and os.getpid() != self._pid:
-            raise WrongLoop("the producer and its thread live in the parent process; a child makes its own")
+            raise WrongLoop(
+                "the producer and its thread live in the parent process; make a new one in the child"
+            )
 
     def _run(self, loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

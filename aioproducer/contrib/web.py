@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 def answer_to(error: ProducerError, *, retry_after_s: int = 1) -> Answer:
     """Return what to tell a client whose request failed with *error*.
 
-    - 504: the record may be in the log, or of a `send_many` some are. Who sends it again may store it twice.
+    - 504: the record may be in the log, or some of a `send_many` are. Sending it again may store it twice.
     - 413: it is too large, and always will be (of a `send_many`: all are).
     - 503 with `Retry-After: retry_after_s`: it is not in the log, and to send it again, later, may succeed (after
       `ProducerClosed`: with the next instance of the service).
@@ -34,9 +34,11 @@ def answer_to(error: ProducerError, *, retry_after_s: int = 1) -> Answer:
         ValueError: *retry_after_s* is no whole number, or less than 0.
     """
     if not isinstance(error, ProducerError):
-        raise TypeError(f"only a ProducerError is answered here, leave others to the framework: {error!r}")
+        raise TypeError(
+            f"only a ProducerError is answered here; leave other errors to the framework: {error!r}"
+        )
     if type(retry_after_s) is not int or retry_after_s < 0:
-        raise ValueError(f"retry_after_s is a whole number of seconds from 0 on, not {retry_after_s!r}")
+        raise ValueError(f"retry_after_s must be a whole number of seconds, 0 or more, not {retry_after_s!r}")
     causes: tuple[ProducerError, ...] = (error,)
     stored = error.possibly_persisted
     if isinstance(error, SendManyError):

@@ -1,6 +1,6 @@
 """The errors that do not come from a broker's answer.
 
-Every error tells two things a caller has to know before sending again:
+Every error says two things that a caller has to know before sending again:
 
 - `possibly_persisted`: may the record be in the log all the same? False is a promise.
 - `retriable`: may sending the same record again, later, succeed?
@@ -36,7 +36,7 @@ class SerializationError(ProducerError):
 
 
 class SerializerUnavailable(SerializationError):
-    """A serializer raised a ConnectionError or TimeoutError: it could not ask somebody else, say a schema registry."""
+    """A serializer raised a ConnectionError or TimeoutError: what it asks, say a schema registry, was out of reach."""
 
     retriable = True
 
@@ -97,19 +97,19 @@ class AuthenticationFailed(ProducerError):
 
 
 class ProtocolError(ProducerError):
-    """The peer sent bytes that are not what Kafka's protocol says; the connection is closed."""
+    """The peer sent bytes that do not follow Kafka's protocol; the connection is closed."""
 
     retriable = True
 
 
 class WrongLoop(ProducerError, RuntimeError):
-    """The producer was used from another event loop, thread or process than it was started in."""
+    """The producer was used from another event loop, thread or process than the one it was started in."""
 
 
 class SendManyError(ProducerError):
     """Some records of a `send_many` call failed; `result` tells which, why, and where the others are.
 
-    `possibly_persisted` and `retriable` are true if they are of any of the failed records.
+    `possibly_persisted` and `retriable` are each true if true of any failed record.
     """
 
     def __init__(

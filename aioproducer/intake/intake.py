@@ -227,7 +227,7 @@ class Intake:
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )
         if queues.line.length:
-            return BufferFull(f"it would have to wait behind {earlier_calls(queues)}")
+            return BufferFull(f"the record would have to wait behind {earlier_calls(queues)}")
         memory = self._accumulator.memory
         return BufferFull(
             f"{memory.free:,} of {memory.limit:,} bytes of buffer_memory are free, "

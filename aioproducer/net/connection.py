@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(error, TimeoutError):
                 waited_s = loop.time() - began_at
                 raise ConnectionFailed(
-                    f"{connection}: connected, but the handshake was not over in {waited_s:.3g} s"
+                    f"{connection}: connected, but the handshake did not finish within {waited_s:.3g} s"
                 ) from error
             raise
         if connection.error is not None:  # lost while the answer was on its way to this coroutine
@@ -339,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._closed:
                 return
         if self._frames.buffered and not self._in_flight:
-            raise ProtocolError(f"{self._frames.buffered} bytes came that nobody asked for")
+            raise ProtocolError(f"{self._frames.buffered} bytes came that no request was waiting for")
         begun = self._frames.begun_payload
         if begun:  # what may become a hundred megabytes of nonsense is not waited for
             _ = self._in_flight.expect(begun)

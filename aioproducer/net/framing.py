@@ -72,6 +72,6 @@ class FrameReader:
         head = data[pos : pos + LENGTH.size]
         likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
         raise ProtocolError(
-            f"no Kafka frame is {length} bytes long ({MIN_PAYLOAD_BYTES} to {self._max} are possible);"
+            f"a Kafka frame cannot be {length} bytes long ({MIN_PAYLOAD_BYTES} to {self._max} are possible);"
             f" it begins with {head!r}{likeness}"
         )

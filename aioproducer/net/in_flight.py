@@ -71,7 +71,9 @@ class InFlight:
         """
         correlation_id = read_correlation_id(payload)
         if not self._calls:
-            raise ProtocolError(f"an answer came that nobody asked for, with correlation id {correlation_id}")
+            raise ProtocolError(
+                f"an answer came that no request was waiting for, with correlation id {correlation_id}"
+            )
         call = self._calls[0]
         if correlation_id != call.correlation_id:
             raise ProtocolError(

@@ -50,7 +50,7 @@ def codec(name: str) -> Codec:
         if str(candidate) == name:
             return candidate
     known = ", ".join(map(str, Codec))
-    raise ConfigError(f"compression type {name!r} is not known; these are: {known}")
+    raise ConfigError(f"compression type {name!r} is unknown; known types are: {known}")
 
 
 def compressor(codec: Codec, level: int | None) -> Compress:
@@ -126,7 +126,7 @@ def _check_size(codec: Codec, size: int, limit: int) -> None:
 
 def _check_end(codec: Codec, *, complete: bool, rest: bytes | None) -> None:
     if not complete:
-        raise ProtocolError(f"{codec}: the data is cut")
+        raise ProtocolError(f"{codec}: the data is truncated")
     if rest:
         raise ProtocolError(f"{codec}: {len(rest)} bytes follow the data")
 

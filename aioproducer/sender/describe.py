@@ -45,7 +45,7 @@ def expired(
 
 def refused_identity(batch: Batch, error: ProducerError) -> Failure:
     """Return the failure of *batch*, which could not be sent for want of a producer id."""
-    text = f"{batch.queue}: an idempotent producer needs a producer id, and {error}"
+    text = f"{batch.queue}: no producer id, which an idempotent producer needs: {error}"
     return Failure(type(error), text, batch.possibly_persisted, error)
 
 

@@ -17,8 +17,8 @@ from aioproducer.errors import (
 )
 
 PROBABLY_IN_THE_LOG: Final = (
-    "an earlier attempt, of which we heard nothing, has put the batch into the log, it seems: it had to be"
-    " sent again in parts, since it is too large by now, and the broker takes no part of it"
+    "an earlier, unanswered attempt seems to have stored the batch: it has become too large since, and was"
+    " resent in parts, none of which the broker accepts"
 )
 
 

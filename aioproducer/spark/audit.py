@@ -35,7 +35,7 @@ def audit(records: DataFrame, *, run: str | None = None, expect: int | None = No
         TypeError: a column is not of integers.
     """
     if expect is not None and expect < 0:
-        raise ValueError(f"expect = {expect}: a run cannot have sent so many")
+        raise ValueError(f"expect = {expect}: a run cannot have sent that many")
     _check_columns(records)
     if run is not None and "run" in records.columns:
         records = records.where(fn.col("run") == run)

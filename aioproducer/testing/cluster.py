@@ -30,7 +30,7 @@ class Cluster:
             producer = Producer(cluster.bootstrap_servers)
 
     Any Kafka client can produce to it, and fetch from it without a consumer group. It refuses what a broker
-    refuses. Nothing is on disk, and everything is gone at the end of the `async with`.
+    refuses. Nothing is written to disk, and everything is gone at the end of the `async with`.
 
     Nodes are numbered from 1. Partition p is led by node 1 + p modulo *brokers* until its leader is moved.
     With *port*, node n listens on port + n - 1; otherwise on any free port. With `transport="memory"` there are no
@@ -139,7 +139,7 @@ class Cluster:
         compacted: bool = False,
         message_max_bytes: int | None = None,
     ) -> None:
-        """Create a topic, with *partitions* or the cluster's default of them.
+        """Create a topic, with *partitions* or the cluster's default number.
 
         With *log_append_time* its records get the broker's time instead of their own; *compacted* refuses records
         without a key (it compacts nothing); *message_max_bytes* is the largest batch it takes.
@@ -150,7 +150,7 @@ class Cluster:
         self._state.add_topic(self._state.new_topic(name, partitions, config))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records; created again it has another id."""
+        """Delete a topic with its records; if created again it has another id."""
         self._state.delete_topic(name)
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -164,7 +164,7 @@ class Cluster:
 
     @property
     def message_max_bytes(self) -> int:
-        """The largest batch that topics take that were not created with a size of their own."""
+        """The largest batch for topics created without a limit of their own."""
         return self._state.message_max_bytes
 
     @message_max_bytes.setter
@@ -186,8 +186,8 @@ class Cluster:
         """Return a rule for the next requests of a kind; say what happens to them by its methods.
 
         *request* is one of "produce", "metadata", "fetch", "list_offsets", "create_topics", "api_versions",
-        "init_producer_id", "find_coordinator"; None is any. *times* requests are struck (None: all) after
-        *after* of them have passed. See `aioproducer.testing.faults`.
+        "init_producer_id", "find_coordinator"; None is any. The first *after* matching requests pass, then
+        the next *times* are struck (None: all). See `aioproducer.testing.faults`.
 
         Raises: TypeError, ValueError for what no request could match.
         """
@@ -204,7 +204,7 @@ class Cluster:
         return self._script.add(rule)
 
     async def stop_broker(self, node_id: int, *, failover: bool = False) -> None:
-        """Stop a node: its connections are reset, its port is closed, clients are told of it no more.
+        """Stop a node: its connections are reset, its port is closed, clients no longer hear of it.
 
         Its partitions have no leader until it is back; with *failover* another node leads them, for good.
         """
@@ -217,7 +217,7 @@ class Cluster:
         await broker.stop()
 
     async def start_broker(self, node_id: int) -> None:
-        """Start a stopped node at its old address; it leads again what nobody has led since."""
+        """Start a stopped node at its old address; it leads again the partitions that no other node has taken over."""
         await self._broker(node_id).start()
         self._state.nodes[node_id].alive = True
         for partition in self._state.led_by(node_id):
@@ -228,7 +228,7 @@ class Cluster:
         self._broker(node_id).freeze()
 
     def thaw_broker(self, node_id: int) -> None:
-        """Let a frozen node go on where it was."""
+        """Let a frozen node carry on where it stopped."""
         self._broker(node_id).thaw()
 
     def disconnect(self, node_id: int) -> None:
@@ -237,7 +237,7 @@ class Cluster:
 
     def _broker(self, node_id: int) -> Broker:
         if node_id not in self._brokers:
-            raise ValueError(f"there is no broker {node_id}, but {sorted(self._brokers)}")
+            raise ValueError(f"there is no broker {node_id}; the brokers are {sorted(self._brokers)}")
         return self._brokers[node_id]
 
 
@@ -261,5 +261,5 @@ def _listener(node_id: int, transport: Transport, port: int | None, latency_s: f
 def _known(request: str) -> str:
     names = {api.name for api in APIS.values()}
     if request not in names:
-        raise ValueError(f"{request!r} is no kind of request, those are {sorted(names)}")
+        raise ValueError(f"{request!r} is not a kind of request; the kinds are {sorted(names)}")
     return request

@@ -94,7 +94,7 @@ class Rule:
         before_append: bool = True,
         record_errors: Mapping[int, str] | None = None,
     ) -> Self:
-        """Answer *error*, a class of `aioproducer.errors` or any code.
+        """Answer with *error*, a class of `aioproducer.errors` or any code.
 
         *record_errors* are the messages for single records of a batch, by position.
 
@@ -135,7 +135,7 @@ class Rule:
         return self
 
     def remove(self) -> None:
-        """Strike no more."""
+        """Stop striking."""
         self._removed = True
 
     async def happened(self, times: int = 1) -> None:

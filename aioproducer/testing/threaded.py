@@ -28,7 +28,7 @@ class ThreadedCluster:
     def __init__(self, brokers: int = 1, topics: Mapping[str, int] | None = None, **options: Any) -> None:
         if options.get("transport", "tcp") != "tcp":
             raise ValueError(
-                "a ThreadedCluster is reached from other threads, and those through sockets only"
+                "a ThreadedCluster is used from other threads, which need sockets: its transport is 'tcp'"
             )
         self._cluster = Cluster(brokers, topics, **options)
         self._exit = ExitStack()

@@ -15,7 +15,7 @@ Three things it has to be careful about:
 - Work in a thread (`asyncio.to_thread`, `run_in_executor`, `anyio.to_thread.run_sync`) takes real time:
   while a thread is out the clock stands still and the loop waits for it.
 - When nothing is ready, no timer is set and no thread is out, nothing can ever happen again: `Deadlock` is
-  raised and says who waits where, instead of a hanging test.
+  raised and says which task waits where, instead of a hanging test.
 
 `time.time()` and `wall_ms()` are not touched: record timestamps stay those of the wall.
 """
@@ -60,7 +60,7 @@ def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
 
 
 def in_virtual_time(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Make a plain function of a coroutine function: calling it runs it in virtual time."""
+    """Turn a coroutine function into a plain function: calling it runs it in virtual time."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -151,7 +151,7 @@ class _JumpingSelector(selectors.DefaultSelector):
             return ready
         ready = super().select(THREAD_PATIENCE_S)
         if not ready:
-            raise Deadlock(f"a worker thread has been out for {THREAD_PATIENCE_S:.0f} real seconds")
+            raise Deadlock(f"a worker thread has been running for {THREAD_PATIENCE_S:.0f} real seconds")
         return ready
 
 

@@ -135,7 +135,7 @@ class TestABug:
             assert len(errors) == 4
             for error in errors[:3]:
                 assert error.__cause__ is bug
-                assert "died of a bug" in str(error)
+                assert "ended because of a bug" in str(error)
             assert len({id(error) for error in errors}) == 4
             assert outcomes[4] is None, "flush waits for outcomes, good or bad"
             task = asyncio.current_task()
@@ -160,7 +160,7 @@ class TestABug:
             await settle()
             monkeypatch.setattr(Agenda, "due_at", fail)
             began_at = now()
-            with pytest.raises(ProducerError, match="the metadata task has died of a bug") as failed:
+            with pytest.raises(ProducerError, match="the metadata task ended because of a bug in aioproducer") as failed:
                 await producer.send("another", b"v")
             assert failed.value.__cause__ is bug
             (error,) = await asyncio.gather(sending, return_exceptions=True)

@@ -127,7 +127,7 @@ class TestCrash:
         async with started() as (producer, _):
             await producer.send(TOPIC, b"v")
             monkeypatch.setattr(Sender, "_turn", fail)
-            with pytest.raises(ProducerError, match="the sender task has died of a bug"):
+            with pytest.raises(ProducerError, match="the sender task ended because of a bug in aioproducer"):
                 await producer.send(TOPIC, b"v")
             await settle()
             assert producer.state == "closed"

@@ -78,14 +78,14 @@ def test_another_type_is_refused_with_what_was_expected(role: str, kind: pa.Data
     with pytest.raises(TypeError) as raised:
         checked(role, kind)
     assert str(raised.value).startswith(f"{role}='c': the column is {kind}, expected ")
-    assert str(raised.value).endswith("; cast it before")
+    assert str(raised.value).endswith("; cast it first")
 
 
 def test_a_missing_column_is_told_with_those_that_are_there() -> None:
     columns = Columns(value="v", key="k", topic="orders")
-    with pytest.raises(ValueError, match="key='k': there is no such column; there are: 'v', 'w'"):
+    with pytest.raises(ValueError, match="key='k': no such column; the columns are: 'v', 'w'"):
         columns.check(pa.schema([("v", pa.binary()), ("w", pa.binary())]))
-    with pytest.raises(ValueError, match="value='v': there is no such column; there are: none"):
+    with pytest.raises(ValueError, match="value='v': no such column; the columns are: none"):
         columns.check(pa.schema([]))
 
 

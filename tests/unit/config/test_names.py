@@ -97,7 +97,7 @@ def test_nothing_is_suggested_where_nothing_is_near(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(NO_COUNTERPART))
 def test_what_only_other_clients_have_can_be_left_out(name: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"^unknown option '\w+'; it has no counterpart here, leave it out$"
+        ConfigError, match=r"^unknown option '\w+'; it has no counterpart here; leave it out$"
     ):
         applied_options({name.replace(".", "_"): 1}, KINDS)
 

@@ -138,7 +138,7 @@ def test_nothing_that_has_to_be_awaited_comes_between_call_and_append(
 
 
 def test_nor_may_a_serializer_that_sees_the_topic() -> None:
-    with pytest.raises(ValueError, match=r"is a coroutine function.* Await what has to be awaited before"):
+    with pytest.raises(ValueError, match=r"is a coroutine function.* await what has to be awaited before"):
         SerializerKind().check(SeesTopicLater())
 
 

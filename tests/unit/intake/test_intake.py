@@ -193,7 +193,7 @@ class TestRefusal:
         bench.accumulator.topics[TOPIC].line.length = 3
         error = bench.intake.refusal(bench.pending(partition=0))
         assert isinstance(error, BufferFull)
-        assert str(error) == "it would have to wait behind 3 earlier calls for 'orders'"
+        assert str(error) == "the record would have to wait behind 3 earlier calls for 'orders'"
 
     async def test_without_memory_it_tells_how_much_there_is(self) -> None:
         bench = Bench()

@@ -86,7 +86,7 @@ async def test_bytes_nobody_asked_for_close_the_connection_after_the_answers_bef
         assert settled.producer_id == 7
         await connection.wait_closed()
         assert isinstance(connection.error, ProtocolError)
-        assert "nobody asked for" in str(connection.error)
+        assert "no request was waiting for" in str(connection.error)
 
 
 # --- the other ways to die

@@ -68,5 +68,5 @@ def test_whose_answer_it_is_can_be_told_from_its_first_bytes() -> None:
 
 
 def test_an_answer_without_a_call_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="nobody asked for, with correlation id 5"):
+    with pytest.raises(ProtocolError, match="no request was waiting for, with correlation id 5"):
         InFlight().match(answer(5))

@@ -71,7 +71,7 @@ async def test_a_frozen_broker_is_given_up_after_the_setup_timeout(reports: Repo
     async with ScriptedBroker(stay_silent) as broker, pool_of(reports, config=config) as pool:
         pool.connect_soon(NODE, broker.address)
         error = await reports.expect_disconnected()
-        assert "the handshake was not over" in str(error)
+        assert "the handshake did not finish" in str(error)
         assert f"(node {NODE})" in str(error)
 
 

@@ -38,7 +38,9 @@ def test_the_numbers_are_those_in_the_attributes_of_a_batch() -> None:
 
 @pytest.mark.parametrize("name", ["", "GZIP", "brotli", "uncompressed"])
 def test_an_unknown_name_lists_those_that_are_known(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' is not known; these are: none, gzip, snappy, lz4, zstd"):
+    with pytest.raises(
+        ConfigError, match=f"'{name}' is unknown; known types are: none, gzip, snappy, lz4, zstd"
+    ):
         codec(name)
 
 

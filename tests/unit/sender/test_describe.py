@@ -97,7 +97,7 @@ async def test_without_a_producer_id_the_refusal_is_told() -> None:
     error = TopicAuthorizationFailed("no")
     failure = describe.refused_identity(batch, error)
     assert failure.kind is TopicAuthorizationFailed
-    assert failure.message == "orders-0: an idempotent producer needs a producer id, and no"
+    assert failure.message == "orders-0: no producer id, which an idempotent producer needs: no"
     assert failure.cause is error
     assert not failure.possibly_persisted
 

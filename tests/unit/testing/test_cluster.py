@@ -131,7 +131,7 @@ async def test_requests_are_counted_by_kind_and_node(cluster: Cluster, client: C
 
 
 async def test_a_kind_of_request_that_there_is_not_is_an_error(cluster: Cluster) -> None:
-    with pytest.raises(ValueError, match="'prodcue' is no kind of request"):
+    with pytest.raises(ValueError, match="'prodcue' is not a kind of request"):
         cluster.on("prodcue")
     with pytest.raises(ValueError, match="list_offsets"):
         cluster.request_count("offsets")

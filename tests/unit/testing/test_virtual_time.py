@@ -125,7 +125,7 @@ def test_a_thread_that_stays_out_is_reported(monkeypatch: pytest.MonkeyPatch) ->
         finally:
             release.set()
 
-    with pytest.raises(Deadlock, match="worker thread has been out"):
+    with pytest.raises(Deadlock, match="worker thread has been running"):
         run(main())
 
 
