@@ -108,7 +108,7 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     It has no consumer groups and no transactions. Topics are created when they are first used.
     """
     if port + brokers - 1 not in PORTS:
-        raise click.UsageError(f"{brokers} ports from {port} on are more than there are")
+        raise click.UsageError(f"{brokers} ports from {port} up are more than there are; the last is 65535")
     from aioproducer.cli.broker import serve
 
     try:

@@ -11,6 +11,7 @@ from aioproducer.errors import ConnectionFailed, ProducerError
 _NOBODY: Final = "no bootstrap server could be asked for metadata: "
 _ERRNO: Final = re.compile(r"\[Errno (-?\d+)\] ")
 _CONNECT_CALL: Final = re.compile(r"\[Errno (\d+)\] Connect call failed \(.*\)")
+_NEXT: Final = re.compile(r"; (?=\S+:\d+(?: \(bootstrap\))?: )")
 _ONE: Final = re.compile(r"(?P<server>\S+:\d+)(?: \(bootstrap\))?: (?P<why>.*)")
 HINT: Final = "Is a Kafka cluster there? `aioproducer broker` runs one for development."
 
@@ -21,7 +22,7 @@ def complaint(error: ProducerError) -> str:
     if not isinstance(error, ConnectionFailed):
         return told
     by_reason: dict[str, list[str]] = {}
-    for each in str(error).removeprefix(_NOBODY).split("; "):
+    for each in _NEXT.split(str(error).removeprefix(_NOBODY)):
         one = _ONE.fullmatch(each)
         if one is None:
             return told  # it is about something else: told as it is

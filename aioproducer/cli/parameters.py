@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 """What click's decorators take and return."""
+MOST_DIGITS = 5
+"""Of a number of partitions: more of them do not fit into one process."""
 
 
 class WrongOption(click.ClickException):
@@ -19,12 +22,16 @@ class WrongOption(click.ClickException):
 
 def new_topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     """Take `orders:6` apart."""
-    topics = {}
+    topics: dict[str, int] = {}
     for value in values:
         name, colon, partitions = value.partition(":")
-        if colon and not (partitions.isascii() and partitions.isdigit()):
+        if colon and not (partitions.isascii() and partitions.isdigit() and len(partitions) <= MOST_DIGITS):
             raise click.BadParameter(f"{value!r} should be like orders:6", ctx, param)
+        if check_topic_name(ctx, param, name) in topics:
+            raise click.BadParameter(f"{name} is there twice", ctx, param)
         topics[name] = int(partitions or 1)
+        if not topics[name]:
+            raise click.BadParameter(f"{value!r} has no partitions: it should be like orders:6", ctx, param)
     return topics
 
 
@@ -54,7 +61,14 @@ def check_topic_name(ctx: click.Context, param: click.Parameter, value: str) -> 
 def check_run(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse a run without a name."""
     if value == "":
-        raise click.BadParameter("a run's id is not empty", ctx, param)
+        raise click.BadParameter("a run's id must not be empty", ctx, param)
+    return value
+
+
+def check_rate(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Refuse what click takes for a number."""
+    if value is not None and not isfinite(value):
+        raise click.BadParameter(f"{value} is no number of records", ctx, param)
     return value
 
 
@@ -68,7 +82,9 @@ def bootstrap_option(command: C) -> C:
 def rate_option(command: C) -> C:
     """`--rate`."""
     text = "Records per second.  [default: as fast as memory allows]"
-    return click.option("--rate", type=click.FloatRange(0, min_open=True), help=text)(command)
+    return click.option("--rate", type=click.FloatRange(0, min_open=True), callback=check_rate, help=text)(
+        command
+    )
 
 
 def producer_option(command: C) -> C:

@@ -221,7 +221,7 @@ class TestWrongInput:
                     TypeError, match="key='k': the column is int64, expected string or binary"
                 ):
                     await send_table(producer, TOPIC, data, value="v", key="k")
-            with pytest.raises(ValueError, match="value='w': there is no such column; there are: 'v', 'k'"):
+            with pytest.raises(ValueError, match="value='w': no such column; the columns are: 'v', 'k'"):
                 await send_table(producer, TOPIC, table, value="w")
             assert values(cluster) == []
 

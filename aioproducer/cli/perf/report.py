@@ -24,14 +24,17 @@ MIB: Final = 1024 * 1024
 async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
     """Do what *plan* says, show what came of it, and return whether every record of it was acknowledged.
 
-    Raises: ProducerError if nothing could be sent.
+    Raises: ProducerError if nothing could be sent; click.Abort if a signal gave it up.
     """
     console = Console(highlight=False, stderr=as_json)
     task = asyncio.current_task()
     if task is not None:
         with suppress(NotImplementedError):  # where there is no such signal
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C does
-    outcome = await run(plan, lambda window: _show_window(console, plan, window))
+    try:
+        outcome = await run(plan, lambda window: _show_window(console, plan, window))
+    except asyncio.CancelledError:  # while it started, or twice
+        raise click.Abort from None
     if as_json:
         click.echo(json.dumps(to_dict(outcome), indent=2))
     else:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import suppress
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aioproducer.errors import ConfigError
+
+if sys.platform != "win32":
+    import fcntl
+
+MOST_BYTES: Final = 64 * 1024
+"""More than any checkpoint has: whoever names a wrong file need not wait until it is read."""
 
 
 class NoCheckpoint(ConfigError):
@@ -26,6 +35,8 @@ class Prefix:
     records: int = 0
     place: str | None = None
     """Where it ends, for people."""
+    cluster: str | None = None
+    """The id of the cluster that acknowledged it."""
     _hash: Any = field(default_factory=hashlib.sha256)
 
     def extend(self, raw: bytes, records: int) -> None:
@@ -48,6 +59,7 @@ class Remembered:
     size: int
     records: int
     sha256: str
+    cluster: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +75,10 @@ class Checkpoint:
         Raises: NoCheckpoint: it is none, or of another topic, format or run.
         """
         try:
-            text = self.path.read_text()
+            if not stat.S_ISREG(self.path.stat().st_mode):  # a FIFO would keep us waiting
+                raise NoCheckpoint(f"cannot read the checkpoint {self.path}: it is no regular file")
+            with self.path.open() as file:
+                text = file.read(MOST_BYTES)
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
@@ -71,8 +86,10 @@ class Checkpoint:
         try:
             told = json.loads(text)
             work = {name: told["work"][name] for name in self.work}
-            remembered = Remembered(int(told["bytes"]), int(told["records"]), str(told["sha256"]))
-        except (ValueError, KeyError, TypeError) as error:
+            remembered = Remembered(
+                _count(told["bytes"]), _count(told["records"]), str(told["sha256"]), told["cluster"]
+            )
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise NoCheckpoint(
                 f"{self.path} is no checkpoint of aioproducer send; it was left alone"
             ) from error
@@ -83,6 +100,38 @@ class Checkpoint:
                 )
         return remembered
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes away from it while the block runs; a killed one keeps nobody away.
+
+        Raises: NoCheckpoint: another one has it, or it cannot be written.
+        """
+        if sys.platform == "win32":
+            yield
+            return
+        path = self._beside(".lock")
+        in_use = f"another process is at work with the checkpoint {self.path}: wait for its end, or name another file"
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise NoCheckpoint(f"cannot write the checkpoint {self.path}: {error.strerror}") from error
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise NoCheckpoint(in_use) from None
+            except OSError:
+                pass  # a file system without locks: it goes without, as ever
+            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file)):
+                raise NoCheckpoint(in_use)  # it ended between two of our calls, and took the file away
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+        finally:
+            os.close(file)
+
     def save(self, prefix: Prefix) -> None:
         """Write it down, all or nothing, to survive the end of the process and of the machine.
 
@@ -90,22 +139,34 @@ class Checkpoint:
         """
         told = {
             "work": self.work,
+            "cluster": prefix.cluster,
             "bytes": prefix.size,
             "records": prefix.records,
             "sha256": prefix.sha256,
             "acknowledged": prefix.place,
         }
-        new = self.path.with_name(self.path.name + ".new")
+        new = self._beside(".new")
         try:
             with new.open("w") as file:
                 file.write(json.dumps(told, indent=2) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(self.path)
+            new.replace(self.path.resolve())
         except BaseException:
             with suppress(OSError):
                 new.unlink(missing_ok=True)
             raise
+
+    def _beside(self, suffix: str) -> Path:
+        """Return a name next to the file itself: a link to it is to stay one."""
+        path = self.path.resolve()
+        return path.with_name(path.name + suffix)
+
+
+def _count(told: Any) -> int:
+    if type(told) is not int or told < 0:
+        raise ValueError(f"{told} is no count")
+    return told
 
 
 def _reason(error: Exception) -> str:

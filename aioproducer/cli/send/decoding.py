@@ -9,6 +9,8 @@ from typing import Any, Final, TypeAlias
 
 MISSING: Final = object()
 
+BYTE_ORDER_MARK: Final = "\ufeff"
+
 Header: TypeAlias = tuple[str, bytes | None]
 
 
@@ -110,9 +112,20 @@ def objects(fields: Fields, known: Collection[int]) -> Decode:
     return decode
 
 
+def _no_constant(name: str) -> None:
+    raise ValueError(f"it is no JSON: {name}")
+
+
+_decoder: Final = json.JSONDecoder(parse_constant=_no_constant)
+"""Takes no NaN and no Infinity: other readers of the topic would not."""
+
+
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line.decode())
+        text = line.decode()
+        if text.startswith(BYTE_ORDER_MARK):
+            raise ValueError("it is no JSON: it begins with a byte order mark, which is to be taken away")
+        return _decoder.decode(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"it is no UTF-8, from byte {error.start} on") from error
     except RecursionError:
@@ -140,7 +153,10 @@ def _bytes(found: Any) -> bytes | None:
     if found is None:
         return None
     if not isinstance(found, str):
-        found = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        try:
+            found = json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        except ValueError as error:
+            raise ValueError(f"it has a number that is too large: {_short(found)}") from error
     try:
         encoded: bytes = found.encode()
     except UnicodeEncodeError as error:
@@ -154,6 +170,8 @@ def _headers(found: Any, path: str) -> list[Header]:
         return []
     if type(inner) is not dict:
         raise ValueError(f"{path} is no object with headers: {_short(inner)}")
+    for name in inner:
+        _ = _bytes(name)  # names are text, too
     return [(name, _bytes(each)) for name, each in inner.items()]
 
 

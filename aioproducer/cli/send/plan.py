@@ -70,6 +70,8 @@ class Outcome:
     first_failure: str | None = None
     """Where the first record stands that failed."""
     prefix: Prefix = field(default_factory=Prefix)
+    recognised: bool = True
+    """False until the input was seen to begin as its checkpoint says: until then, the checkpoint knows better."""
     stopped: str | None = None
     """Why nothing more was handed over, though there was more."""
     seconds: float = 0.0

@@ -24,22 +24,23 @@ async def send_and_report(plan: Plan) -> bool:
     Raises: ProducerError if nothing could be sent, or the checkpoint is of no use.
     """
     screen = Console(stderr=True, highlight=False)
-    with _bar(screen, plan) as on_progress:
-        sending = Sending(plan, on_progress)
 
-        def interrupt() -> None:
-            if sending.interrupt():
-                screen.print(
-                    "Interrupted: waiting for what was handed over. Once more gives it up.", soft_wrap=True
-                )
+    def interrupt() -> None:
+        if sending.interrupt():
+            screen.print(
+                "Interrupted: waiting for what was handed over. Once more gives it up.", soft_wrap=True
+            )
 
-        with _on_signals(interrupt):
+    with _on_signals(interrupt):
+        with _bar(screen, plan) as on_progress:
+            sending = Sending(plan, on_progress)
             try:
                 outcome = await sending.run()
             except asyncio.CancelledError:  # while it started
                 outcome = sending.outcome
                 outcome.stopped = "interrupted"
-    Console(highlight=False).print(_verdict(outcome), end="", soft_wrap=True)
+        # whoever sends a third signal is told it, too
+        Console(highlight=False).print(_verdict(outcome), end="", soft_wrap=True)
     return outcome.complete
 
 
@@ -121,12 +122,14 @@ def _verdict(outcome: Outcome) -> Text:
 
 def _how_far(outcome: Outcome) -> str:
     """Say what is there without a gap, and what is to be repeated."""
-    prefix = outcome.prefix
-    if prefix.place is None:
-        return "Nothing of the input is acknowledged from its beginning on.\n"
+    prefix, checkpoint = outcome.prefix, outcome.plan.checkpoint
+    if checkpoint is not None and not outcome.recognised:
+        return f"It did not get to the end of what {checkpoint.path} remembers, and left that as it was.\n"
     told = f"Acknowledged from the beginning to {prefix.place}: {prefix.records:,} records\n"
+    if prefix.place is None:
+        told = "Nothing of the input is acknowledged from its beginning on.\n"
     if behind := outcome.skipped + outcome.acknowledged - prefix.records:
         told += f"{behind:,} more behind it are acknowledged, too; going on from there repeats them.\n"
-    if outcome.plan.checkpoint is not None:
-        told += f"The same command goes on from there: {outcome.plan.checkpoint.path} remembers it.\n"
+    if checkpoint is not None and prefix.place is not None:
+        told += f"The same command goes on from there: {checkpoint.path} remembers it.\n"
     return told

@@ -10,10 +10,11 @@ import asyncio
 from asyncio import Queue, Semaphore, Task
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Final, NamedTuple
 
 from aioproducer.audit import stamp
+from aioproducer.cli.client import Client
 from aioproducer.cli.send.checkpoint import NoCheckpoint, Remembered
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.plan import Outcome, Plan
@@ -52,7 +53,6 @@ class Sending:
         self._settling: Task[None] | None = None
         self._starting: Task[object] | None = None
         self._remembering: asyncio.TimerHandle | None = None
-        self._recognised = False  # until the checkpoint's beginning was seen, it knows better than we do
         self._interrupts = 0
 
     def interrupt(self) -> bool:
@@ -80,12 +80,18 @@ class Sending:
             NoCheckpoint: the checkpoint cannot be read or written, or is not one of this input.
             CancelledError: it was interrupted while it started.
         """
+        checkpoint = self._plan.checkpoint
+        with nullcontext() if checkpoint is None else checkpoint.locked():
+            return await self._run(None if checkpoint is None else checkpoint.load())
+
+    async def _run(self, remembered: Remembered | None) -> Outcome:
         plan, loop = self._plan, asyncio.get_running_loop()
-        remembered = plan.checkpoint.load() if plan.checkpoint is not None else None
-        self._recognised = remembered is None or remembered.size == 0
+        self.outcome.recognised = remembered is None or remembered.size == 0
         self._starting = asyncio.current_task()
         async with Producer.from_config(plan.config) as producer:
             _ = await producer.partitions_for(plan.topic)
+            if plan.checkpoint is not None:
+                await self._check_cluster(remembered)
             if remembered is None:
                 self._remember()  # that a file cannot be written is to be known before anything is sent
             began = loop.time()
@@ -108,6 +114,15 @@ class Sending:
         self._raise_bugs(self._feeding, self._settling)
         self._remember()
         return self.outcome
+
+    async def _check_cluster(self, remembered: Remembered | None) -> None:
+        """Ask which cluster it is, which its addresses do not tell. Raises: NoCheckpoint: another one acknowledged."""
+        async with Client(self._plan.config) as client:
+            cluster = self.outcome.prefix.cluster = (await client.describe([])).cluster_id
+        if remembered is not None and remembered.cluster != cluster:
+            raise NoCheckpoint(
+                f"the checkpoint was made on the cluster {remembered.cluster}, not {cluster}: name another file"
+            )
 
     async def _feed(self, producer: Producer, remembered: Remembered | None) -> None:
         plan = self._plan
@@ -162,6 +177,7 @@ class Sending:
                 if count < len(block):
                     yield block.slice(count, len(block))
             self._on_progress(self.outcome)
+            await asyncio.sleep(0)  # a file is read without waiting, and signals are to be heard
         if remembered is not None and prefix.size < remembered.size:
             raise NoCheckpoint(
                 f"the input has {prefix.size:,} bytes, less than the {remembered.size:,} that the checkpoint says are"
@@ -176,7 +192,7 @@ class Sending:
                 " acknowledged: is it another one?"
             )
         prefix.records = self.outcome.skipped = remembered.records
-        self._recognised = True
+        self.outcome.recognised = True
 
     def _hand_over(self, producer: Producer, block: Block, columns: Columns) -> None:
         run, first = self._plan.run, self.outcome.skipped + self.outcome.sent
@@ -236,7 +252,7 @@ class Sending:
 
     def _remember(self) -> None:
         checkpoint = self._plan.checkpoint
-        if checkpoint is None or not self._recognised:
+        if checkpoint is None or not self.outcome.recognised:
             return
         try:
             checkpoint.save(self.outcome.prefix)

@@ -7,7 +7,9 @@ import os
 import select
 import stat
 import sys
+import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +91,7 @@ def size_of(paths: Sequence[str]) -> int | None:
 
 async def _read(path: str) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of a file, as soon as there are any; waiting for them can be cancelled."""
-    file = sys.stdin.fileno() if path == STDIN else os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    file = sys.stdin.fileno() if path == STDIN else await _open(path)
     at_once = stat.S_ISREG(os.fstat(file).st_mode)  # a disk does not keep us waiting
     try:
         while data := os.read(file, READ_BYTES) if at_once else await _read_when_ready(file):
@@ -97,6 +99,25 @@ async def _read(path: str) -> AsyncGenerator[bytes, None]:
     finally:
         if path != STDIN:
             os.close(file)
+
+
+async def _open(path: str) -> int:
+    """Open a file. A FIFO waits for its writer: that can be cancelled, and the event loop goes on meanwhile."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    if not stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - does not keep us waiting
+        return os.open(path, flags)
+    opened: Future[int] = Future()
+    opened.set_running_or_notify_cancel()  # whoever gives it up does not make the thread fail
+
+    def wait_for_writer() -> None:
+        try:
+            opened.set_result(os.open(path, flags))
+        except OSError as error:
+            opened.set_exception(error)
+
+    # not in the event loop's executor: the process would not end before there is a writer
+    threading.Thread(target=wait_for_writer, daemon=True).start()
+    return await asyncio.wrap_future(opened)
 
 
 async def _read_when_ready(file: int) -> bytes:

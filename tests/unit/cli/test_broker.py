@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 
 import click
@@ -40,6 +41,17 @@ async def test_a_port_that_is_taken_is_said_so(brokers: int, ports: str) -> None
             click.ClickException, match=f"cannot listen on {ports.format(port, port + 1)}: .* another --port"
         ):
             await serve(port=port, brokers=brokers, topics={})
+
+
+async def test_an_output_that_cannot_be_written_is_not_about_its_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def echo(_: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(click, "echo", echo)
+    with pytest.raises(OSError, match="No space left on device"):
+        await serve(port=0, brokers=1, topics={})
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("no spaces", 1), ("orders", 0)])

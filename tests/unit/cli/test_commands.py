@@ -158,7 +158,10 @@ def test_broker_hands_its_options_over(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--topic", "orders:six"], "'orders:six' should be like orders:6"),
         (["--topic", "orders:"], "'orders:' should be like orders:6"),
-        (["--port", "65535", "--brokers", "2"], "2 ports from 65535 on are more than there are"),
+        (
+            ["--port", "65535", "--brokers", "2"],
+            "2 ports from 65535 up are more than there are; the last is 65535",
+        ),
         (["--port", "65536"], "65536 is not in the range"),
     ],
 )
@@ -253,7 +256,7 @@ def test_perf_hands_its_options_over_and_tells_by_its_exit_code(
         (["-o", "linger"], "'linger' should be like linger.ms=0"),
         (["-o", "liger.ms=1"], "unknown option 'liger.ms'; did you mean 'linger.ms'?"),
         (["-o", "bootstrap_servers=b:1"], "--bootstrap-servers says so already"),
-        (["--run", ""], "a run's id is not empty"),
+        (["--run", ""], "a run's id must not be empty"),
         (["--topic", "or ders"], "topic 'or ders' is not a legal name"),
         (["--rate", "0"], "0.0 is not in the range"),
         (["--records", "0"], "0 is not in the range"),

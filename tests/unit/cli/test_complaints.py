@@ -54,6 +54,18 @@ def test_each_reason_is_told_with_those_it_is_about() -> None:
     )
 
 
+def test_a_reason_may_have_semicolons_itself() -> None:
+    error = ConnectionFailed(
+        "no bootstrap server could be asked for metadata:"
+        " a:1 (bootstrap): no Kafka frame; it begins with b'HTTP', like an HTTP response: this is a web server's port;"
+        " b:1 (bootstrap): cannot connect: [Errno 111] Connect call failed ('10.0.0.1', 1)"
+    )
+    assert complaint(error) == (
+        "ConnectionFailed: a:1: no Kafka frame; it begins with b'HTTP', like an HTTP response: this is a web server's"
+        f" port; connection refused by b:1 (2 brokers tried)\n{HINT}"
+    )
+
+
 @pytest.mark.parametrize(
     "error", [ConnectionFailed("the connection is closed"), DeliveryTimeout("a:1: too late")]
 )

@@ -7,6 +7,7 @@ import re
 import signal
 from dataclasses import replace
 
+import click
 import pytest
 
 from aioproducer.cli.perf.latencies import Latencies
@@ -77,6 +78,21 @@ async def test_sigterm_ends_it_as_ctrl_c_does(capsys: pytest.CaptureFixture[str]
         os.kill(os.getpid(), signal.SIGTERM)
         assert not await running
     assert re.search(r"^Interrupted: [\d,]+ of 1,000,000,000 records", capsys.readouterr().out, re.MULTILINE)
+
+
+async def test_sigterm_while_it_starts_or_twice_gives_it_up_without_a_traceback() -> None:
+    """As the process ends: asyncio makes an interrupt of Ctrl-C only."""
+    async with Cluster(topics={"orders": 1}) as cluster:
+        for request in ("metadata", "produce"):
+            unanswered = cluster.on(request, times=None).drop()
+            running = asyncio.create_task(run_and_report(plan_of(cluster.bootstrap_servers), as_json=False))
+            await unanswered.happened()
+            while not running.done():
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0)
+            with pytest.raises(click.Abort):
+                await running
+            unanswered.remove()
 
 
 def test_rates_are_of_the_time_that_the_records_took() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -7,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.cli.send.checkpoint import Checkpoint, NoCheckpoint, Prefix, Remembered
+from aioproducer.cli.send.checkpoint import MOST_BYTES, Checkpoint, NoCheckpoint, Prefix, Remembered
 
 WORK = {"topic": "orders", "format": "lines", "run": None}
 
 
 def prefix_of(*pieces: bytes) -> Prefix:
-    prefix = Prefix()
+    prefix = Prefix(cluster="c-1")
     for piece in pieces:
         prefix.extend(piece, 1)
     return prefix
@@ -29,7 +30,7 @@ def test_what_is_saved_is_loaded(checkpoint: Checkpoint) -> None:
     for pieces in ([b"a\n"], [b"a\n", b"b\n"]):
         checkpoint.save(prefix_of(*pieces))
         digest = hashlib.sha256(b"".join(pieces)).hexdigest()
-        assert checkpoint.load() == Remembered(2 * len(pieces), len(pieces), digest)
+        assert checkpoint.load() == Remembered(2 * len(pieces), len(pieces), digest, "c-1")
     assert [path.name for path in checkpoint.path.parent.iterdir()] == ["cp"]
 
 
@@ -60,7 +61,13 @@ def test_one_of_other_work_is_refused(checkpoint: Checkpoint, name: str, mine: s
 
 @pytest.mark.parametrize(
     "content",
-    ["", "text", "[]", "{}", "3", json.dumps({"work": WORK, "bytes": "many", "records": 1, "sha256": ""})],
+    [
+        *("", "text", "[]", "{}", "3", "[" * 100_000),
+        *(
+            json.dumps({"work": WORK, "bytes": count, "records": 1, "sha256": "", "cluster": ""})
+            for count in ("many", -1, 1.5, True, float("inf"))
+        ),
+    ],
 )
 def test_another_file_is_refused_and_left_alone(checkpoint: Checkpoint, content: str) -> None:
     checkpoint.path.write_text(content)
@@ -74,5 +81,63 @@ def test_what_cannot_be_read_is_refused(checkpoint: Checkpoint) -> None:
     with pytest.raises(NoCheckpoint, match=r"cannot read the checkpoint .*: it is no text"):
         checkpoint.load()
     folder = Checkpoint(checkpoint.path.parent, WORK)
-    with pytest.raises(NoCheckpoint, match=r"cannot read the checkpoint .*: Is a directory"):
+    with pytest.raises(NoCheckpoint, match=r"cannot read the checkpoint .*: it is no regular file"):
         folder.load()
+
+
+def test_what_may_have_no_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(NoCheckpoint, match="it is no regular file"):
+            Checkpoint(path, WORK).load()
+    large = Checkpoint(tmp_path / "large", WORK)
+    large.save(prefix_of(b"a\n"))
+    with large.path.open("a") as file:
+        file.write(" " * MOST_BYTES + "what comes behind that is not looked at")
+    assert large.load() is not None
+
+
+def test_a_link_to_it_stays_a_link(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    link = Checkpoint(tmp_path / "link", WORK)
+    link.path.symlink_to(checkpoint.path)
+    link.save(prefix_of(b"a\n"))
+    assert link.path.is_symlink()
+    assert checkpoint.load() == link.load() is not None
+
+
+def test_while_one_has_it_no_other_gets_it(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    link = Checkpoint(tmp_path / "link", WORK)
+    link.path.symlink_to(checkpoint.path)
+    with checkpoint.locked():
+        for other in (Checkpoint(checkpoint.path, WORK), link):
+            with (
+                pytest.raises(NoCheckpoint, match=r"another process is at work with the checkpoint .*: wait"),
+                other.locked(),
+            ):
+                raise AssertionError("it is not ours")
+    with link.locked():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_a_lock_that_was_taken_away_before_it_was_locked_is_none(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        Path(f"{checkpoint.path}.lock").unlink()
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(NoCheckpoint, match="another process"), checkpoint.locked():
+        raise AssertionError("the next one would have it, too")
+
+
+def test_where_there_are_no_locks_it_goes_without(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with checkpoint.locked():
+        checkpoint.save(prefix_of(b"a\n"))
+    assert checkpoint.load() is not None

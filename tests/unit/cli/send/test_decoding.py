@@ -88,8 +88,17 @@ def test_headers_and_a_partition_may_be_missing_or_null() -> None:
         ({"order": {"payload": 1, "id": 1}, "to": True}, "to is no partition: True"),
         ({"order": {"payload": 1, "id": 1}, "to": 3}, "to = 3: the topic has the partitions 0 to 2"),
         ({"order": {"payload": 1, "id": 1}, "to": -1}, "to = -1: the topic has the partitions 0 to 2"),
+        (
+            {"order": {"payload": 1, "id": 1}, "meta": {"\ud800": 1}},
+            "half of a surrogate pair is no text: '\\ud800'",
+        ),
+        (b"NaN", "it is no JSON: NaN"),
+        (b'{"order": -Infinity}', "it is no JSON: -Infinity"),
+        (b'{"order": {"payload": 1e999, "id": 1}}', "it has a number that is too large: inf"),
+        (b'{"order": {"payload": "v", "id": [1e999]}}', "it has a number that is too large: [inf]"),
+        (b"\xef\xbb\xbf{}", "it is no JSON: it begins with a byte order mark, which is to be taken away"),
     ],
-    ids=range(12),
+    ids=range(18),
 )
 def test_the_first_line_that_makes_no_sense_ends_the_columns(line: object, reason: str) -> None:
     good = {"order": {"payload": "v", "id": "k"}}

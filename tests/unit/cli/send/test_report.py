@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from aioproducer.cli.send import report
 from aioproducer.cli.send.checkpoint import Checkpoint
@@ -100,6 +101,42 @@ async def test_where_nothing_is_acknowledged_that_is_said(
         "Stopped: in: Permission denied",
         "Nothing of the input is acknowledged from its beginning on.",
     ]
+
+
+async def test_what_is_acknowledged_behind_a_beginning_that_failed_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in"), sent=3, acknowledged=2, stopped="a record failed")
+    outcome.fail(DeliveryTimeout("late"), possibly_persisted=False)
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "Nothing of the input is acknowledged from its beginning on.",
+        "2 more behind it are acknowledged, too; going on from there repeats them.",
+    ]
+
+
+async def test_nothing_is_said_of_a_beginning_that_was_not_seen_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True), recognised=False, stopped="interrupted")
+    extend(outcome, 0)
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Stopped: interrupted",
+        "It did not get to the end of what orders.cp remembers, and left that as it was.",
+    ]
+
+
+async def test_a_further_signal_does_not_swallow_the_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, while_it_tells = signal.getsignal(signal.SIGTERM), []
+    monkeypatch.setattr(
+        Console, "print", lambda *_, **__: while_it_tells.append(signal.getsignal(signal.SIGTERM))
+    )
+    assert await reported(monkeypatch, Outcome(plan_of(tmp_path / "in")))
+    assert while_it_tells
+    assert before not in while_it_tells
 
 
 async def test_a_terminal_has_a_bar_and_the_result_goes_to_the_output(

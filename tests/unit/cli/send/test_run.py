@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aioproducer.audit import Audit, sequence_of
-from aioproducer.cli.send import run as run_module
+from aioproducer.cli.send import run as run_module, source
 from aioproducer.cli.send.checkpoint import Checkpoint, NoCheckpoint
 from aioproducer.cli.send.decoding import Fields
 from aioproducer.cli.send.plan import Format, Outcome, Plan
@@ -319,12 +319,58 @@ async def test_an_input_that_cannot_be_read_to_where_it_was_leaves_the_checkpoin
 
 
 @in_virtual_time
+async def test_while_it_looks_for_the_place_to_go_on_others_get_their_turn(
+    input_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "READ_BYTES", 10)
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True)
+        assert (await send(plan)).complete
+        before = remembered(input_file)
+        recognising = asyncio.Event()
+        sending = Sending(plan, lambda _: recognising.set())
+        running = asyncio.create_task(sending.run())
+        await recognising.wait()
+        assert sending.interrupt()
+        outcome = await running
+    assert (outcome.stopped, outcome.recognised, outcome.skipped) == ("interrupted", False, 0)
+    assert remembered(input_file) == before
+
+
+@in_virtual_time
+async def test_what_another_cluster_acknowledged_is_not_left_out(input_file: Path) -> None:
+    async with orders() as cluster:
+        assert (await send(plan_of(cluster, input_file, checkpoint=True))).complete
+    before = remembered(input_file)
+    async with orders() as other:
+        with pytest.raises(
+            NoCheckpoint, match=f"was made on the cluster {before['cluster']}, not .*: name another"
+        ):
+            await send(plan_of(other, input_file, checkpoint=True))
+        assert values(other) == [[]]
+    assert remembered(input_file) == before
+
+
+@in_virtual_time
+async def test_two_do_not_send_the_same_at_the_same_time(input_file: Path) -> None:
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True, rate=100)
+        first = asyncio.create_task(send(plan))
+        await asyncio.sleep(1)
+        with pytest.raises(NoCheckpoint, match="another process is at work with the checkpoint"):
+            await send(plan)
+        assert (await first).complete
+        assert values(cluster) == [LINES]
+
+
+@in_virtual_time
 async def test_a_checkpoint_that_cannot_be_written_is_known_before_anything_is_sent(input_file: Path) -> None:
     async with orders() as cluster:
         plan = plan_of(cluster, input_file, checkpoint=True)
-        input_file.with_name("cp.new").mkdir()
-        with pytest.raises(NoCheckpoint, match=r"cannot write the checkpoint .*: Is a directory"):
-            await send(plan)
+        for name in ("cp.new", "cp.lock"):
+            input_file.with_name(name).mkdir()
+            with pytest.raises(NoCheckpoint, match=r"cannot write the checkpoint .*: Is a directory"):
+                await send(plan)
         assert values(cluster) == [[]]
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -119,6 +121,39 @@ async def test_a_loop_that_cannot_watch_a_pipe_reads_it_in_a_thread(
 
 async def test_a_device_that_is_always_ready_is_read() -> None:
     assert await read([os.devnull]) == []
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    yield path
+    with suppress(OSError):  # nobody waits for a writer any more
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+async def test_waiting_for_the_writer_of_a_fifo_can_be_cancelled(fifo: Path) -> None:
+    waiting = asyncio.create_task(read([str(fifo)]))
+    await asyncio.sleep(0)  # if opening it blocked, this would not return
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_a_fifo_gives_what_is_written_to_it(fifo: Path) -> None:
+    reading = asyncio.create_task(read([str(fifo)]))
+    await asyncio.to_thread(fifo.write_bytes, b"a\nb\n")
+    assert await reading == [("fifo", 1, [b"a", b"b"])]
+
+
+async def test_a_fifo_that_must_not_be_read_is_told(fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(InputError, match="fifo: Permission denied"):
+            await read([str(fifo)])
 
 
 BLOCK = Block(Whole([b"a", b"b", b"", b"d"], [2, 5, 6, 8], b"a\nb\r\n\nd\n"), "f", 11)
