@@ -26,7 +26,10 @@ PICTURES: Final = {".svg", ".png"}
 LANGUAGES: Final = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml"}
 LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
 STATES: Final = re.compile(r"```mermaid\nstateDiagram-v2\n(.*?)```", re.DOTALL)
-LOADED: Final = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=\"([^\"]+)\"|<link\b[^>]*\bhref=\"([^\"]+)\"")
+LOADED: Final = re.compile(
+    r"<(?:script|img|iframe)\b[^>]*\bsrc=\"([^\"]+)\""
+    r"|<link\b(?![^>]*\brel=\"(?:canonical|prev|next)\")[^>]*\bhref=\"([^\"]+)\""
+)
 
 
 def linked(page: str, text: str) -> set[str]:
