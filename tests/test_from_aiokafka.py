@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka.aio import AIOProducer
 
 from aioproducer import ConfigError, Producer, ProducerError, ProducerOptions, errors
-from aioproducer.compat.aiokafka.errors import for_code
 from aioproducer.compat.aiokafka.translation import translated
 
 with warnings.catch_warnings():
@@ -114,13 +113,3 @@ def test_an_error_is_called_so(here: str, in_aiokafka: str, in_confluent: str, i
         assert all(hasattr(module, each) for each in quoted(cell))
     if in_aiokafka != NOTHING:
         assert type(translated(ours("why"))).__name__ in quoted(in_aiokafka)
-
-
-def test_the_codes_that_are_retriable_here_only() -> None:
-    differing = {
-        code
-        for code, theirs in aiokafka.errors.kafka_errors.items()
-        if for_code(code).errno == code and for_code(code).retriable and not theirs.retriable
-    }
-    (listed,) = re.findall(r"^\| `retriable` of codes ([\d, and]+) \|", PAGE, re.MULTILINE)
-    assert {int(code) for code in re.findall(r"\d+", listed)} == differing

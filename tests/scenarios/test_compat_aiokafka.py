@@ -70,6 +70,16 @@ async def test_send_returns_a_future_and_cancelling_it_does_not_cancel_the_send(
     assert second.headers == (("trace", b"1f"), ("null", None))
 
 
+async def test_a_time_may_have_a_fraction(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+    async with started(client, kafka_cluster) as producer:
+        for send in (producer.send, producer.send_and_wait):
+            await send(TOPIC, b"v", partition=0, timestamp_ms=1234.9)
+        batch = producer.create_batch()
+        assert batch.append(key=None, value=b"v", timestamp=1234.9, headers=None).timestamp == 1234
+        await producer.send_batch(batch, TOPIC, partition=0)
+    assert [each.timestamp_ms for each in kafka_cluster.records(TOPIC, 0)] == [1234] * 3
+
+
 async def test_keys_go_where_java_puts_them(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster) as producer:
         chosen = [(await producer.send_and_wait(TOPIC, key=b"%d" % key)).partition for key in range(12)]
@@ -163,6 +173,16 @@ async def test_a_batch_asks_the_serializers_and_may_be_sent_again(
     assert len(kafka_cluster.records(TOPIC, 0)) == 2
 
 
+async def test_a_full_batch_is_closed(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+    async with started(client, kafka_cluster, max_batch_size=1_000) as producer:
+        batch = producer.create_batch()
+        for size, fits in [(500, True), (500, False), (1, False)]:  # the last one would not be in its place
+            assert (batch.append(key=None, value=bytes(size), timestamp=None) is not None) == fits
+            assert batch.closed() != fits
+        await producer.send_batch(batch, TOPIC, partition=0)
+    assert [each.value for each in kafka_cluster.records(TOPIC, 0)] == [bytes(500)]
+
+
 async def test_an_empty_batch_does_no_harm(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster) as producer:
         await (await producer.send_batch(producer.create_batch(), TOPIC, partition=0))
@@ -229,6 +249,22 @@ async def test_options_that_make_no_sense_are_value_errors(
         client.AIOKafkaProducer(bootstrap_servers=kafka_cluster.bootstrap_servers, **options)
 
 
+async def test_the_key_is_serialized_first(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+    seen = []
+
+    def serialize(data: bytes) -> bytes:
+        seen.append(data)
+        return data
+
+    async with started(
+        client, kafka_cluster, key_serializer=serialize, value_serializer=serialize
+    ) as producer:
+        await producer.send(TOPIC, b"v", b"k")
+        await producer.send_and_wait(TOPIC, b"v", b"k")
+        producer.create_batch().append(key=b"k", value=b"v", timestamp=None)
+    assert seen == [b"k", b"v"] * 3
+
+
 async def test_what_a_serializer_raises_is_raised_as_it_is(
     client: ModuleType, kafka_cluster: ThreadedCluster
 ) -> None:
@@ -288,6 +324,17 @@ async def test_a_broker_that_refuses_is_told_by_the_same_error(
                 await (await send(TOPIC, b"v", partition=0))
             assert caught.type is kind
         assert rule.hits > 0
+
+
+async def test_a_broker_that_is_away_is_not_ready(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+    async with started(client, kafka_cluster, request_timeout_ms=PATIENCE_MS) as producer:
+        await producer.partitions_for(TOPIC)
+        kafka_cluster.stop_broker(1)
+        with pytest.raises(errors_of(client).UnknownTopicOrPartitionError):
+            await producer.partitions_for("none")  # by now its connection is known to be lost
+        with pytest.raises(errors_of(client).NodeNotReadyError) as caught:
+            await producer.send_and_wait(TOPIC, b"v", partition=0)
+        assert caught.value.retriable
 
 
 async def test_a_topic_that_is_not_there_is_unknown(

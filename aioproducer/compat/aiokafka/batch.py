@@ -12,6 +12,18 @@ from aioproducer.serializers import Serializer
 from aioproducer.types import Headers
 
 
+def serialized(argument: str, serializer: Serializer | None, data: Any) -> bytes | None:
+    """Return a record's key or value as bytes. Raises: TypeError; whatever *serializer* raises."""
+    if serializer is None:
+        return as_bytes(argument, data)
+    return as_bytes(f"what {argument}_serializer returned", serializer(data))
+
+
+def whole_ms(timestamp: float | None) -> int | None:
+    """Return *timestamp* without its fraction: `time.time() * 1000` is taken for one there."""
+    return int(timestamp) if isinstance(timestamp, float) else timestamp
+
+
 class AppendedRecord(NamedTuple):
     """A record in a batch that was not sent yet."""
 
@@ -50,9 +62,9 @@ class BatchBuilder:
         timestamp: float | None,
         key: Any,
         value: Any,
-        headers: Iterable[tuple[str, bytes | None]] = (),
+        headers: Iterable[tuple[str, bytes | None]] | None = (),
     ) -> AppendedRecord | None:
-        """Add a record, or return None if it does not fit any more, or the batch is closed.
+        """Add a record; or return None if it does not fit, which closes the batch, or the batch is closed.
 
         The first one always fits. *timestamp* is in milliseconds since the epoch; None stands for now.
 
@@ -60,12 +72,13 @@ class BatchBuilder:
         """
         if self._closed:
             return None
-        key = as_bytes("key", key if self._key_serializer is None else self._key_serializer(key))
-        value = as_bytes("value", value if self._value_serializer is None else self._value_serializer(value))
-        pairs = as_headers("headers", tuple(headers))
-        timestamp_ms = wall_ms() if timestamp is None else check_timestamp("timestamp", int(timestamp))
+        key = serialized("key", self._key_serializer, key)
+        value = serialized("value", self._value_serializer, value)
+        pairs = as_headers("headers", tuple(headers or ()))
+        timestamp_ms = wall_ms() if timestamp is None else check_timestamp("timestamp", whole_ms(timestamp))
         size = record_size_bound(value, key, pairs)
         if self.values and self._size + size > self._max_size:
+            self.close()  # a smaller one that still fits would overtake this one
             return None
         self._size += size
         self.keys.append(key)
@@ -79,7 +92,7 @@ class BatchBuilder:
         self._closed = True
 
     def closed(self) -> bool:
-        """Whether it takes no more records: it was closed, or sent."""
+        """Whether it takes no more records: it was closed, or sent, or is full."""
         return self._closed
 
     def record_count(self) -> int:

@@ -43,6 +43,19 @@ class KafkaConnectionError(KafkaError):
     invalid_metadata = True
 
 
+class NodeNotReadyError(KafkaError):
+    """A record's broker could not be connected to, for as long as the record may take."""
+
+    retriable = True
+
+
+class NoBrokersAvailable(KafkaError):
+    """Never raised, and not by aiokafka either: no broker at the start is a KafkaConnectionError. Many import it."""
+
+    retriable = True
+    invalid_metadata = True
+
+
 class KafkaProtocolError(KafkaError):
     """A broker sent what makes no sense."""
 

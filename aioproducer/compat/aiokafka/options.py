@@ -70,10 +70,10 @@ def our_config(
 
 
 def with_ports(servers: str | Sequence[str]) -> list[str]:
-    """Return *servers*, `host[:port]`, each with a port."""
+    """Return *servers*, `host[:port]`, each with a port. What is empty, say after a last comma, is left out."""
     each = servers.split(",") if isinstance(servers, str) else servers
     stripped = (server.strip() for server in each)
-    return [server if _has_port(server) else f"{server}:{PORT}" for server in stripped]
+    return [server if _has_port(server) else f"{server}:{PORT}" for server in stripped if server]
 
 
 def _has_port(server: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -14,12 +14,12 @@ from typing import Any, Literal, NoReturn, Self
 from aioproducer import types
 from aioproducer.cluster.partitioner import PartitionFunction
 from aioproducer.compat.aiokafka import errors
-from aioproducer.compat.aiokafka.batch import BatchBuilder
+from aioproducer.compat.aiokafka.batch import BatchBuilder, serialized, whole_ms
 from aioproducer.compat.aiokafka.options import check_supported, our_config
 from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
 from aioproducer.compat.aiokafka.translation import relayed, translating
 from aioproducer.errors import ProducerClosed
-from aioproducer.producer import Producer
+from aioproducer.producer import Producer, State
 from aioproducer.results import SendManyResult
 from aioproducer.serializers import Serializer
 
@@ -133,13 +133,16 @@ class AIOKafkaProducer:
         await self.stop()
 
     async def start(self) -> None:
-        """Connect. Raises: KafkaConnectionError if no broker can be reached; it may be tried again."""
+        """Connect, unless connected. Raises: KafkaConnectionError if there is no broker; it may be tried again."""
+        if self._producer.state in {State.READY, State.DEGRADED}:
+            return
         with translating():
             await self._producer.start()
 
     async def stop(self) -> None:
-        """Send everything that was appended, then end. Stopping twice is fine."""
-        await self._producer.close()
+        """Send everything that was appended, then end. Stopping twice is fine; before the start, nothing is done."""
+        if self._producer.state is not State.NEW:
+            await self._producer.close()
 
     async def flush(self) -> None:
         """Wait until everything sent so far has its outcome; at once before the start and after the end."""
@@ -161,7 +164,7 @@ class AIOKafkaProducer:
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Append one record and return the Future of its acknowledgement.
@@ -184,7 +187,7 @@ class AIOKafkaProducer:
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: float | None = None,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
     ) -> RecordMetadata:
         """Send one record and return where it is. Raises: as `send`; any KafkaError."""
@@ -268,22 +271,18 @@ class AIOKafkaProducer:
         value: Any,
         key: Any,
         partition: int | None,
-        timestamp_ms: int | None,
+        timestamp_ms: float | None,
         headers: Iterable[tuple[str, bytes | None]] | None,
     ) -> dict[str, Any]:
         if value is None and key is None:
             raise ValueError("a record needs a key or a value")
         return {
-            "value": _serialized(self._value_serializer, value),
-            "key": _serialized(self._key_serializer, key),
+            "key": serialized("key", self._key_serializer, key),
+            "value": serialized("value", self._value_serializer, value),
             "partition": partition,
-            "timestamp_ms": timestamp_ms,
+            "timestamp_ms": whole_ms(timestamp_ms),
             "headers": headers or (),
         }
-
-
-def _serialized(serializer: Callable[[Any], Any] | None, data: Any) -> Any:
-    return data if serializer is None else serializer(data)
 
 
 def _first(where: TopicPartition, result: SendManyResult) -> RecordMetadata:

@@ -32,19 +32,28 @@ def translated(error: BaseException) -> BaseException:
     """
     match error:
         case ours.SendManyError(__cause__=ours.ProducerError() as first):
-            return translated(first)
+            # a large batch goes as several, and some of them may be in the log
+            return _translation(
+                first, possibly_persisted=error.possibly_persisted or error.result.delivered > 0
+            )
         case ours.ProducerError():
-            translation = _kind(error)(str(error))
-            translation.possibly_persisted = error.possibly_persisted
-            translation.__cause__ = error
-            return translation
+            return _translation(error, possibly_persisted=error.possibly_persisted)
     return error
+
+
+def _translation(error: ours.ProducerError, *, possibly_persisted: bool) -> theirs.KafkaError:
+    translation = _kind(error)(str(error))
+    translation.possibly_persisted = possibly_persisted
+    translation.__cause__ = error
+    return translation
 
 
 def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:
     match error:
         case ours.BrokerError():
             return theirs.for_code(error.code)
+        case ours.DeliveryTimeout(__cause__=ours.ConnectionFailed(written=False)):
+            return theirs.NodeNotReadyError
         case ours.DeliveryTimeout(__cause__=ours.ProducerError() as last):
             return _kind(last)  # it was tried, and theirs raises what the last attempt has failed of
         case ours.DeliveryTimeout(possibly_persisted=True):

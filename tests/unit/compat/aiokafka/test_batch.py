@@ -39,14 +39,15 @@ def test_appending_tells_place_size_and_time() -> None:
     assert batch.record_count() == 2
 
 
-def test_what_does_not_fit_is_not_appended() -> None:
+def test_what_does_not_fit_is_not_appended_and_closes_it() -> None:
     batch = builder(max_size=320)
     assert batch.append(timestamp=None, key=None, value=b"v" * 100)
     assert batch.append(timestamp=None, key=None, value=b"v" * 100)
     size = batch.size()
     assert batch.append(timestamp=None, key=None, value=b"v" * 100) is None
     assert (batch.record_count(), batch.size()) == (2, size)
-    assert batch.append(timestamp=None, key=None, value=b"v")  # a smaller one does
+    assert batch.closed()
+    assert batch.append(timestamp=None, key=None, value=b"v") is None  # though a smaller one would fit
 
 
 def test_the_first_record_always_fits() -> None:
@@ -71,11 +72,24 @@ def test_serializers_are_asked() -> None:
     assert batch.record_count() == 1
 
 
+def test_a_serializer_that_returns_no_bytes_is_named() -> None:
+    batch = builder(value_serializer=str)
+    with pytest.raises(TypeError, match="what value_serializer returned must be bytes"):
+        batch.append(timestamp=None, key=None, value=7)
+
+
+def test_no_headers_may_be_none() -> None:
+    batch = builder()
+    batch.append(timestamp=None, key=None, value=b"v", headers=None)
+    assert batch.headers == [()]
+
+
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
         ({"key": "k"}, "key must be bytes"),
         ({"value": 7}, "value must be bytes"),
+        ({"timestamp": "1"}, "timestamp must be int"),
         ({"headers": [("a", "b")]}, "headers: the value of 'a' must be bytes"),
         ({"headers": {"a": b"b"}}, "headers must be pairs"),
     ],

@@ -12,12 +12,13 @@ import aiokafka
 import pytest
 from aiokafka.producer.message_accumulator import BatchBuilder as TheirBatchBuilder
 
-from aioproducer import BrokerError, NotEnoughReplicas, TopicAuthorizationFailed
+from aioproducer import BrokerError, MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
 from aioproducer.compat.aiokafka import AIOKafkaProducer, IllegalOperation
 from aioproducer.compat.aiokafka.batch import BatchBuilder
 from aioproducer.compat.aiokafka.errors import (
     KafkaConnectionError,
     KafkaTimeoutError,
+    NodeNotReadyError,
     NotSupportedYet,
     ProducerClosed,
     TopicAuthorizationFailedError,
@@ -110,8 +111,27 @@ class TestLife:
             await producer.start()  # may be tried again
             await producer.stop()
 
-    async def test_it_is_started_once(self) -> None:
+    @in_virtual_time
+    async def test_a_start_that_failed_may_be_tried_again_after_a_stop(self) -> None:
+        async with cluster() as broker:
+            broker.freeze_broker(1)
+            producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+            with pytest.raises(KafkaConnectionError):
+                await producer.start()
+            await producer.stop()
+            broker.thaw_broker(1)
+            async with producer:
+                assert (await producer.send_and_wait(TOPIC, b"v", partition=0)).offset == 0
+
+    async def test_starting_it_again_does_nothing(self) -> None:
         async with started() as (producer, _):
+            first = await producer.send_and_wait(TOPIC, b"1", partition=0)
+            await producer.start()
+            assert (await producer.send_and_wait(TOPIC, b"2", partition=0)).offset == first.offset + 1
+
+    async def test_it_is_not_started_after_its_end(self) -> None:
+        async with started() as (producer, _):
+            await producer.stop()
             with pytest.raises(ProducerClosed, match="is started once"):
                 await producer.start()
 
@@ -136,7 +156,7 @@ class TestLife:
             await broker.stop_broker(1)
             future = await producer.send_batch(filled(producer, b"a"), TOPIC, partition=1)
             await producer.stop()
-            with pytest.raises(KafkaConnectionError):
+            with pytest.raises(NodeNotReadyError):
                 future.result()
 
 
@@ -208,6 +228,16 @@ class TestSendBatch:
             assert isinstance(caught.value.__cause__, BrokerError)
             again = await producer.send_batch(filled(producer, b"c"), TOPIC, partition=0)  # it is not held up
             assert (await again).offset == 0
+
+    async def test_one_that_had_to_be_split_says_that_some_of_it_may_be_in_the_log(self) -> None:
+        async with started() as (producer, broker):
+            broker.on("produce").answer(MessageTooLarge)
+            broker.on("produce", after=2).answer(TopicAuthorizationFailed)
+            future = await producer.send_batch(filled(producer, b"1", b"2", b"3", b"4"), TOPIC, partition=0)
+            with pytest.raises(TopicAuthorizationFailedError) as caught:
+                await future
+            assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"2"]
+            assert caught.value.possibly_persisted
 
     async def test_an_empty_one_is_nowhere(self) -> None:
         async with started() as (producer, _):

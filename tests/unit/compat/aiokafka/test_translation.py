@@ -43,7 +43,8 @@ TRANSLATIONS = [
     (ours.DeliveryTimeout("why", possibly_persisted=True), theirs.RequestTimedOutError),
     (caused(ours.DeliveryTimeout("why"), ours.NotEnoughReplicas()), theirs.NotEnoughReplicasError),
     (caused(ours.DeliveryTimeout("why", possibly_persisted=True), SILENT), theirs.RequestTimedOutError),
-    (caused(ours.DeliveryTimeout("why"), UNREACHED), theirs.KafkaConnectionError),
+    (caused(ours.DeliveryTimeout("why"), UNREACHED), theirs.NodeNotReadyError),
+    (caused(ours.DeliveryTimeout("why"), ours.ConnectionFailed("lost")), theirs.KafkaConnectionError),
 ]
 
 

@@ -1,0 +1,386 @@
+"""What differs between aiokafka's producer and the door for its users: each row of the page's table, with both."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import logging
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import aiokafka
+import aiokafka.errors
+import pytest
+
+from aioproducer import errors
+from aioproducer.compat import aiokafka as compat
+from aioproducer.compat.aiokafka import errors as compat_errors
+from aioproducer.testing import Cluster
+
+PAGE = (Path(__file__).parents[2] / "docs/from-aiokafka.md").read_text()
+TOPIC = "orders"
+SERVERS = "127.0.0.1:1"
+PATIENCE_MS = 300
+"""How long the tests of errors wait for one."""
+CLIENTS = (aiokafka, compat)
+SHOWN: set[str] = set()
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+def row(cell: str) -> Callable[[Test], Test]:
+    """Mark the test of the row that begins with *cell*."""
+    SHOWN.add(cell)
+    return lambda test: test
+
+
+async def outcome(of: Awaitable[Any]) -> Any:
+    """Return the result, or the name of the error."""
+    try:
+        return await of
+    except Exception as error:  # noqa: BLE001 - its name is what the test compares
+        return type(error).__name__
+
+
+async def of_both(
+    ask: Callable[[Any, Cluster], Awaitable[Any]], client: type[Any] | None = None, **options: Any
+) -> list[Any]:
+    """Return what *ask* gets from a started producer of aiokafka's, and from one of ours; each has its own cluster."""
+    got = []
+    for module in CLIENTS:
+        kind = (
+            module.AIOKafkaProducer if client is None else type("Own", (client, module.AIOKafkaProducer), {})
+        )
+        async with Cluster(topics={TOPIC: 3}, auto_create_topics=False) as cluster:
+            producer = kind(bootstrap_servers=cluster.bootstrap_servers, **options)
+            await producer.start()
+            try:
+                got.append(await outcome(ask(producer, cluster)))
+            finally:
+                await producer.stop()
+    return got
+
+
+def filled(producer: Any, *values: bytes) -> Any:
+    batch = producer.create_batch()
+    for number, value in enumerate(values, 1_000):
+        batch.append(key=None, value=value, timestamp=number)
+    return batch
+
+
+async def sent(producer: Any, batch: Any, partition: int | None = 0) -> Any:
+    return await (await producer.send_batch(batch, TOPIC, partition=partition))
+
+
+def test_every_row_is_shown() -> None:
+    table = PAGE.split("### What differs\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
+    assert sorted(rows[2:]) == sorted(SHOWN)
+
+
+class TestCalls:
+    @row("transactions")
+    async def test_there_are_no_transactions(self) -> None:
+        assert await of_both(lambda producer, _: producer.begin_transaction()) == ["IllegalOperation"] * 2
+
+    @row("an argument that makes no sense: a partition that is not there, neither key nor value")
+    @pytest.mark.parametrize("record", [{"value": b"v", "partition": -1}, {"value": None}], ids=str)
+    async def test_a_wrong_argument(self, record: dict[str, Any]) -> None:
+        got = await of_both(lambda producer, _: producer.send(TOPIC, **record))
+        assert got == ["AssertionError", "ValueError"]
+
+    @row("a negative timestamp")
+    async def test_a_negative_timestamp(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> int:
+            timestamp: int = (await producer.send_and_wait(TOPIC, b"v", timestamp_ms=-5)).timestamp
+            return timestamp
+
+        assert await of_both(ask) == [-5, "ValueError"]
+
+    @row("`send_batch()` with `partition=None`")
+    async def test_a_batch_for_no_partition(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> bool:
+            return (await sent(producer, filled(producer, b"v"), None)).partition in {0, 1, 2}
+
+        assert await of_both(ask) == [True, "ValueError"]
+
+    @row("a topic's name that is illegal")
+    async def test_an_illegal_topic(self) -> None:
+        got = await of_both(lambda producer, _: producer.send("a b", b"v"), request_timeout_ms=PATIENCE_MS)
+        assert got == ["UnknownTopicOrPartitionError", "ValueError"]
+
+    @row("a partitioner that raises")
+    async def test_a_partitioner_that_raises(self) -> None:
+        def refuse(key: bytes | None, every: list[int], available: list[int]) -> int:
+            raise LookupError(key)
+
+        async def ask(producer: Any, _: Cluster) -> Any:
+            try:
+                await producer.send(TOPIC, b"v")
+            except compat_errors.KafkaError as error:
+                return type(getattr(error.__cause__, "__cause__", None))
+
+        assert await of_both(ask, partitioner=refuse) == ["LookupError", LookupError]
+
+    @row("a subclass that overrides `send()`")
+    async def test_a_subclass(self) -> None:
+        class Counting:
+            calls = 0
+
+            async def send(self, *args: Any, **kwargs: Any) -> Any:
+                self.calls += 1
+                return await super().send(*args, **kwargs)  # type: ignore[misc]
+
+        async def ask(producer: Any, _: Cluster) -> int:
+            await producer.send_and_wait(TOPIC, b"v")
+            calls: int = producer.calls
+            return calls
+
+        assert await of_both(ask, Counting) == [1, 0]
+
+
+class TestErrors:
+    @row("`except` around a consumer of aiokafka")
+    def test_they_are_no_subclasses(self) -> None:
+        assert not issubclass(compat_errors.KafkaError, aiokafka.errors.KafkaError)
+
+    @row("every error")
+    async def test_cause_and_possibly_persisted(self) -> None:
+        async def ask(producer: Any, cluster: Cluster) -> tuple[Any, ...]:
+            cluster.on("produce").answer(errors.TopicAuthorizationFailed)
+            future = await producer.send(TOPIC, b"v", partition=0)
+            await asyncio.wait([future])
+            error = future.exception()
+            return type(error.__cause__), getattr(error, "possibly_persisted", None)
+
+        assert await of_both(ask) == [(type(None), None), (errors.TopicAuthorizationFailed, False)]
+
+    @row("`message`, `description` and text of an error")
+    def test_words(self) -> None:
+        names = ("UnknownError", "NotLeaderForPartitionError", "MessageSizeTooLargeError")
+        theirs, ours = (
+            [getattr(module, name).message for name in names] for module in (aiokafka.errors, compat_errors)
+        )
+        assert theirs == ["UNKNOWN", "NOT_LEADER_FOR_PARTITION", "MESSAGE_SIZE_TOO_LARGE"]
+        assert ours == ["UNKNOWN_SERVER_ERROR", "NOT_LEADER_OR_FOLLOWER", "MESSAGE_TOO_LARGE"]
+
+    @row("`retriable` of codes 2, 9, 51 and 72")
+    def test_the_codes_that_are_retriable_here_only(self) -> None:
+        differing = {
+            code
+            for code, theirs in aiokafka.errors.kafka_errors.items()
+            if compat_errors.for_code(code).errno == code
+            and compat_errors.for_code(code).retriable
+            and not theirs.retriable
+        }
+        assert differing == {2, 9, 51, 72}
+
+    @row("a broker went away with a request, and stayed away")
+    async def test_a_request_that_was_lost(self) -> None:
+        async def ask(producer: Any, cluster: Cluster) -> None:
+            unanswered = cluster.on("produce").drop()
+            future = await producer.send(TOPIC, b"v", partition=0)
+            await unanswered.happened()
+            await cluster.stop_broker(1)
+            await future
+
+        got = await of_both(ask, request_timeout_ms=PATIENCE_MS)
+        assert got == ["NodeNotReadyError", "KafkaConnectionError"]
+
+    @row("names of consumers and of the admin client, `helpers`, `abc`")
+    def test_names(self) -> None:
+        def names(module: ModuleType, package: ModuleType) -> list[bool]:
+            return [
+                hasattr(package, "AIOKafkaConsumer"),
+                hasattr(module, "CommitFailedError"),
+                importlib.util.find_spec(f"{package.__name__}.helpers") is not None,
+            ]
+
+        assert names(aiokafka.errors, aiokafka) == [True] * 3
+        assert names(compat_errors, compat) == [False] * 3
+
+
+class TestOutcomes:
+    @row("`acks=0`, a batch without records")
+    async def test_no_offset(self) -> None:
+        async def unacknowledged(producer: Any, _: Cluster) -> Any:
+            return await producer.send_and_wait(TOPIC, b"v", partition=0)
+
+        async def empty(producer: Any, _: Cluster) -> Any:
+            return await sent(producer, filled(producer))
+
+        for theirs, ours in (await of_both(unacknowledged, acks=0), await of_both(empty)):
+            assert theirs is None
+            assert ours.offset == -1
+
+    @row("`log_start_offset` of a `RecordMetadata`")
+    async def test_log_start_offset(self) -> None:
+        theirs, ours = await of_both(lambda producer, _: producer.send_and_wait(TOPIC, b"v"))
+        assert (theirs.log_start_offset, ours.log_start_offset) == (0, None)
+
+    @row("`timestamp` of a `RecordMetadata`")
+    async def test_timestamps(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> list[int]:
+            futures = [await producer.send(TOPIC, b"v", partition=0, timestamp_ms=time) for time in (7, 8)]
+            of_a_batch = await sent(producer, filled(producer, b"1", b"2"))
+            return [(await each).timestamp for each in futures] + [of_a_batch.timestamp]
+
+        assert await of_both(ask, linger_ms=20) == [[7, 7, -1], [7, 8, 1_000]]
+
+
+class TestBatches:
+    @row("records without a key")
+    async def test_keyless(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> set[int]:
+            futures = [await producer.send(TOPIC, b"v") for _ in range(40)]
+            await producer.flush()
+            return {each.result().partition for each in futures}
+
+        theirs, ours = await of_both(ask, linger_ms=20)
+        assert len(theirs) > len(ours) == 1
+
+    @row("how much is buffered")
+    async def test_memory(self) -> None:
+        async def ask(producer: Any, cluster: Cluster) -> int:
+            cluster.on("produce", times=None).drop()
+            return len([await producer.send(TOPIC, bytes(10_000), partition=0) for _ in range(20)])
+
+        assert await of_both(ask, request_timeout_ms=PATIENCE_MS) == ["KafkaTimeoutError", 20]
+
+    @row("a batch that is sent while it is open")
+    async def test_an_open_batch(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> bool:
+            batch = filled(producer, b"v")
+            await producer.send_batch(batch, TOPIC, partition=0)
+            closed: bool = batch.closed()
+            return closed
+
+        assert await of_both(ask) == [False, True]
+
+    @row("the size of a batch")
+    async def test_size(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> tuple[int, int]:
+            batch = filled(producer, bytes(1_000))
+            before = batch.size()
+            await sent(producer, batch)
+            return before, batch.size()
+
+        (exact, compressed), (bound, after) = await of_both(ask, compression_type="gzip")
+        assert exact < bound == after < exact + 10
+        assert compressed < 200
+
+    @row("a batch that the broker finds too large")
+    async def test_too_large_for_the_broker(self) -> None:
+        async def ask(producer: Any, cluster: Cluster) -> list[int]:
+            cluster.on("produce").answer(errors.MessageTooLarge)
+            await sent(producer, filled(producer, b"1", b"2"))
+            return [len(batch.records) for batch in cluster.batches(TOPIC, 0)]
+
+        assert await of_both(ask) == ["MessageSizeTooLargeError", [1, 1]]
+
+    @row("a record in a batch that is larger than `max_request_size`")
+    async def test_too_large_for_a_request(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> int:
+            offset: int = (await sent(producer, filled(producer, bytes(1_000)))).offset
+            return offset
+
+        assert await of_both(ask, max_request_size=1_000) == [0, "MessageSizeTooLargeError"]
+
+
+class TestLife:
+    @row("making a producer")
+    async def test_making_one_without_a_loop(self) -> None:
+        with pytest.raises(RuntimeError):
+            await asyncio.to_thread(aiokafka.AIOKafkaProducer)
+        await asyncio.to_thread(compat.AIOKafkaProducer)
+
+    @row("an option that is out of range, or a float for an integer")
+    @pytest.mark.parametrize("option", [{"linger_ms": -1}, {"metadata_max_age_ms": 0.5}], ids=str)
+    async def test_options(self, option: dict[str, Any]) -> None:
+        await aiokafka.AIOKafkaProducer(**option).stop()
+        with pytest.raises(ValueError):
+            compat.AIOKafkaProducer(**option)
+
+    @row("`client_id` by default")
+    async def test_client_id(self) -> None:
+        theirs = aiokafka.AIOKafkaProducer()
+        assert theirs.client._client_id.startswith("aiokafka-producer-")
+        assert compat.AIOKafkaProducer()._producer.config.client_id.startswith("aioproducer-")
+        await theirs.stop()
+
+    @row("`send()` before `start()`")
+    async def test_before_the_start(self) -> None:
+        for client, expected in zip(CLIENTS, ["TimeoutError", "ProducerClosed"], strict=True):
+            producer = client.AIOKafkaProducer(bootstrap_servers=SERVERS)
+            assert await outcome(asyncio.wait_for(producer.send(TOPIC, b"v"), 0.05)) == expected
+            await producer.stop()
+
+    @row("`flush()` and `stop()` with `linger_ms`")
+    async def test_lingering(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> None:
+            await producer.partitions_for(TOPIC)
+            await producer.send(TOPIC, b"v")
+            await asyncio.wait_for(producer.flush(), 0.5)
+
+        assert await of_both(ask, linger_ms=1_000) == ["TimeoutError", None]
+
+    @row("`partitions_for()` after `stop()`")
+    async def test_partitions_after_the_end(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> Any:
+            await producer.partitions_for(TOPIC)
+            await producer.stop()
+            return await producer.partitions_for(TOPIC)
+
+        assert await of_both(ask) == [{0, 1, 2}, "ProducerClosed"]
+
+    @row("`start()` after `stop()`")
+    async def test_start_after_the_end(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> tuple[Any, Any]:
+            await producer.stop()
+            await producer.start()
+            sent = await outcome(producer.send(TOPIC, b"v"))
+            await producer._sender.close()  # or it would run for ever: there is no second stop
+            await producer.client.close()
+            return "started", sent
+
+        assert await of_both(ask) == [("started", "ProducerClosed"), "ProducerClosed"]
+
+    @row("`producer.client` and what begins with `_`")
+    async def test_attributes(self) -> None:
+        async def ask(producer: Any, _: Cluster) -> list[bool]:
+            return [hasattr(producer, name) for name in ("client", "_closed", "_sender")]
+
+        assert await of_both(ask) == [[True] * 3, [False] * 3]
+
+    @row("a producer that is never stopped")
+    async def test_never_stopped(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        told = []
+        for client in CLIENTS:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                client.AIOKafkaProducer(bootstrap_servers=SERVERS)
+                gc.collect()
+            told.append([each.category for each in caught if "AIOKafkaProducer" in str(each.message)])
+        assert told == [[ResourceWarning], []]
+
+    @row("loggers, and a failed Future that nobody looks at")
+    async def test_logs(self, caplog: pytest.LogCaptureFixture) -> None:
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+
+        async def ask(producer: Any, cluster: Cluster) -> None:
+            cluster.on("produce").answer(errors.TopicAuthorizationFailed)
+            await producer.send(TOPIC, b"v", partition=0)
+
+        with caplog.at_level(logging.DEBUG):
+            await of_both(ask)
+        gc.collect()
+        assert told == ["Future exception was never retrieved"]
+        lines = {each.name: each.getMessage() for each in caplog.records}
+        assert lines.keys() >= {"aiokafka.producer.producer", "aioproducer.batching.settler"}
+        assert lines["aioproducer.batching.settler"].startswith("batch.failed partition=orders-0")
