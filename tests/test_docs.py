@@ -58,7 +58,15 @@ def test_the_file_map_names_what_is_there() -> None:
     assert rooms <= {name for pair in named for name in pair}
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=str)
+EVERY_PAGE = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=str)
+def test_a_page_is_text_and_nothing_else(page: Path) -> None:
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", page.read_text())
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=str)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"

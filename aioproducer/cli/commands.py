@@ -15,9 +15,11 @@ from aioproducer.cli.parameters import (
     bootstrap_option,
     check_run,
     check_topic_name,
+    complete_compression,
+    configuration,
     json_option,
     new_topics,
-    producer_option,
+    producer_options,
     rate_option,
 )
 from aioproducer.cli.send.command import send
@@ -69,7 +71,9 @@ def program() -> None:
 @click.option("--bootstrap-servers", metavar="HOST:PORT", help="A Kafka cluster, not one in this process.")
 @click.option("--records", type=click.IntRange(100, 5_000_000), default=200_000, show_default=True)
 @click.option("--partitions", type=click.IntRange(1, 1_000), default=6, show_default=True)
-@click.option("--compression", metavar="TYPE", default="zstd", show_default=True)
+@click.option(
+    "--compression", metavar="TYPE", default="zstd", show_default=True, shell_complete=complete_compression
+)
 def demo(bootstrap_servers: str | None, records: int, partitions: int, compression: str) -> None:
     """Send a shop's click stream, measure that, read it back, and check every record.
 
@@ -89,7 +93,7 @@ def demo(bootstrap_servers: str | None, records: int, partitions: int, compressi
     type=click.IntRange(PORTS[0], PORTS[-1]),
     default=9092,
     show_default=True,
-    help="Of the first broker; 0: any free ones.",
+    help="Port of the first broker; 0: any free ports.",
 )
 @click.option(
     "--brokers", type=click.IntRange(1, 100), default=1, show_default=True, help="On consecutive ports."
@@ -123,7 +127,7 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
 def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
     """List every option, or check a .properties FILE, show what it changes and what does nothing here.
 
-    It fails if the file is wrong, and tells everything that is wrong at once.
+    It fails if the file is wrong, and lists all names and values that are.
     """
     from aioproducer.cli.config import show_file, show_options
 
@@ -138,7 +142,7 @@ def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click pa
 @bootstrap_option
 @json_option
 def topics(names: tuple[str, ...], bootstrap_servers: str, as_json: bool) -> None:  # noqa: FBT001 - click passes names
-    """Show the brokers of a cluster, and who has which partition of these topics, or of all but internal ones.
+    """Show the brokers of a cluster, and which broker has which partition of these topics, or of all but internal ones.
 
     It fails if a topic is not there, or a partition has no leader.
     """
@@ -168,10 +172,14 @@ def completion(shell: str) -> None:
     metavar="NAME",
     required=True,
     callback=check_topic_name,
-    help="Read it from the beginning to its present end.",
+    help="The topic, read from its beginning to its current end.",
 )
 @click.option(
-    "--run", metavar="ID", required=True, callback=check_run, help="Of which run: the header aioproducer-run."
+    "--run",
+    metavar="ID",
+    required=True,
+    callback=check_run,
+    help="The run's id, in the header aioproducer-run.",
 )
 @click.option("--expect", type=click.IntRange(min=0), help="How many records the run sent.")
 @json_option
@@ -186,13 +194,14 @@ def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_j
         raise click.exceptions.Exit(1)
 
 
-@program.command(short_help="Send many records, and tell how fast they were acknowledged.")
-@bootstrap_option
-@click.option("--topic", metavar="NAME", required=True, callback=check_topic_name, help="Where to.")
+@program.command(short_help="Send many records, and report how fast they were acknowledged.")
+@producer_options
+@click.option(
+    "--topic", metavar="NAME", required=True, callback=check_topic_name, help="The topic to send to."
+)
 @click.option("--records", type=click.IntRange(1, 10**9), default=1_000_000, show_default=True)
 @click.option("--value-bytes", type=click.IntRange(0, 100_000_000), default=100, show_default=True)
 @rate_option
-@producer_option
 @click.option(
     "--run",
     metavar="ID",
@@ -200,8 +209,9 @@ def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_j
     help="In the header aioproducer-run of each record; one that the topic has not seen.  [default: a new one]",
 )
 @json_option
-def perf(
-    bootstrap_servers: str,
+def perf(  # noqa: PLR0917 - click passes names
+    bootstrap_servers: str | None,
+    config_file: Path | None,
     topic: str,
     records: int,
     value_bytes: int,
@@ -210,18 +220,17 @@ def perf(
     run: str | None,
     as_json: bool,  # noqa: FBT001 - click passes names
 ) -> None:
-    """Send many records to a topic, and tell how fast, and how soon each was acknowledged.
+    """Send many records to a topic, and report throughput and latencies.
 
     Each record has a run id and its number in its headers, so that `aioproducer audit` can tell afterwards if all of
-    it is there. Ctrl-C ends it early: what was handed over is waited for, and told. It fails if not all records
-    were acknowledged.
+    it is there. Ctrl-C ends it early: it waits for what was sent, and reports it. It fails if not all records were
+    acknowledged.
     """
     from aioproducer.cli.perf.report import run_and_report
     from aioproducer.cli.perf.run import Plan
-    from aioproducer.config import ProducerConfig
 
     plan = Plan(
-        config=ProducerConfig.from_mapping({**settings, "bootstrap.servers": bootstrap_servers}),
+        config=configuration(bootstrap_servers, config_file, settings),
         topic=topic,
         run=run or f"perf-{secrets.token_hex(4)}",
         records=records,

@@ -53,9 +53,17 @@ def show_file(path: Path, *, as_json: bool = False) -> None:
         if getattr(config, name) != default and (name != "client_id" or "client.id" in given)
     }
     idle = sorted(name for name in given if name.replace("_", ".") in WITHOUT_EFFECT)
+    adjusted = {name: meant for name, meant in _meant(given).items() if getattr(config, name) != meant}
     if as_json:
         changes = {name: _plain(value) for name, (value, _) in changed.items()}
-        click.echo(json.dumps({"changes": changes, "without_effect": idle}, indent=2))
+        instead_of = {name: _plain(meant) for name, meant in adjusted.items()}
+        told = {
+            "changes": changes,
+            "instead_of": instead_of,
+            "idempotent": config.idempotent,
+            "without_effect": idle,
+        }
+        click.echo(json.dumps(told, indent=2))
         return
     table = Table("option", "value", "default", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name, (value, default) in changed.items():
@@ -63,8 +71,24 @@ def show_file(path: Path, *, as_json: bool = False) -> None:
     console = Console()
     console.print(Text(f"{path} is fine. It changes:"))
     console.print(table)
+    for name, meant in adjusted.items():
+        used = _shown(name, getattr(config, name))
+        console.print(
+            Text.assemble(
+                name, " is ", used, ", not ", _shown(name, meant), ", so that it fits the other options."
+            )
+        )
+    if not config.idempotent:
+        console.print(Text("It is not idempotent: sending a record again may duplicate it."))
     if idle:
         console.print(Text(f"Known to Kafka, without effect here: {', '.join(idle)}"))
+
+
+def _meant(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the durations that *given* asks for, or has by default: one that does not fit others is adjusted."""
+    texts = applied_options(given, KINDS)
+    meant = {name: KINDS[name].parse(text.strip()) for name, text in texts.items()}
+    return {name: meant.get(name, DEFAULTS[name]) for name in DEFAULTS if name.endswith("_ms")}
 
 
 def _complaints(given: Mapping[str, str]) -> Iterator[str]:
@@ -113,7 +137,9 @@ def _shown(name: str, value: object) -> Text:
     match value:
         case _ if value is MISSING:
             return Text("required", style="italic")
-        case bool() | str() | None:
+        case str():
+            return Text(value if value.isprintable() else ascii(value))  # nothing that a terminal would obey
+        case bool() | None:
             return Text(str(value))
         case int() | float():
             return Text(f"{value:,} {KINDS[name].unit}".rstrip())

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
 
 C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 """What click's decorators take and return."""
 MOST_DIGITS = 5
 """Of a number of partitions: more of them do not fit into one process."""
+SERIALIZERS = ("key.serializer", "value.serializer")
 
 
 class WrongOption(click.ClickException):
@@ -42,10 +47,57 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
         name, equals, value = each.partition("=")
         if not equals:
             raise click.BadParameter(f"{each!r} should be like linger.ms=0", ctx, param)
-        if name.strip().replace("_", ".") == "bootstrap.servers":
-            raise click.BadParameter("--bootstrap-servers says so already", ctx, param)
-        settings[name.strip()] = value.strip()
+        kafkas = name.strip().replace("_", ".")
+        if kafkas == "bootstrap.servers":
+            raise click.BadParameter("that is for --bootstrap-servers", ctx, param)
+        if kafkas in SERIALIZERS:
+            raise click.BadParameter(
+                "what is sent is bytes already: there is nothing to serialize", ctx, param
+            )
+        settings[kafkas] = value.strip()
     return settings
+
+
+def configuration(servers: str | None, file: Path | None, settings: dict[str, str]) -> ProducerConfig:
+    """Return what *file*, *settings* and *servers* say, the later ones rather than the former.
+
+    Serializers in the file are left out: what a command sends is bytes.
+
+    Raises: ConfigError; click.UsageError: no servers are named.
+    """
+    from aioproducer.config import ProducerConfig
+    from aioproducer.config.properties import read_properties
+    from aioproducer.errors import ConfigError
+
+    given = {} if file is None else read_properties(file)
+    in_kafkas_spelling = {name.replace("_", "."): value for name, value in given.items()}
+    in_file = {name: value for name, value in in_kafkas_spelling.items() if name not in SERIALIZERS}
+    overriding = settings if servers is None else {**settings, "bootstrap.servers": servers}
+    if not servers and "bootstrap.servers" not in in_file:
+        raise click.UsageError(
+            "Missing option '-b' / '--bootstrap-servers', or bootstrap.servers in --config."
+        )
+    try:
+        return ProducerConfig.from_mapping({**in_file, **overriding})
+    except ConfigError as error:
+        if file is None:
+            raise
+        raise ConfigError(f"{error} (with {file}; `aioproducer config {file}` checks it)") from error
+
+
+def complete_setting(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of an option of the producer."""
+    from aioproducer.config.options import DEFAULTS
+
+    names = (f"{name.replace('_', '.')}=" for name in DEFAULTS)
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_compression(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a codec."""
+    from aioproducer.records.compression import Codec
+
+    return [str(codec) for codec in Codec if str(codec).startswith(incomplete)]
 
 
 def check_topic_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -68,15 +120,14 @@ def check_run(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 def check_rate(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """Refuse what click takes for a number."""
     if value is not None and not isfinite(value):
-        raise click.BadParameter(f"{value} is no number of records", ctx, param)
+        raise click.BadParameter(f"{value} is not a number of records", ctx, param)
     return value
 
 
-def bootstrap_option(command: C) -> C:
+def bootstrap_option(command: C, *, required: bool = True) -> C:
     """`--bootstrap-servers`."""
-    return click.option("--bootstrap-servers", metavar="HOST:PORT", required=True, help="The Kafka cluster.")(
-        command
-    )
+    names = ("-b", "--bootstrap-servers")
+    return click.option(*names, metavar="HOST:PORT", required=required, help="The Kafka cluster.")(command)
 
 
 def rate_option(command: C) -> C:
@@ -87,15 +138,28 @@ def rate_option(command: C) -> C:
     )
 
 
-def producer_option(command: C) -> C:
-    """`--option`."""
-    text = "Of the producer, such as compression.type=zstd; may be repeated. `aioproducer config` lists them."
-    names = ("-o", "--option", "settings")
-    return click.option(*names, metavar="NAME=VALUE", multiple=True, callback=take_settings, help=text)(
-        command
+def producer_options(command: C) -> C:
+    """`--bootstrap-servers`, `--config` and `--option`, for `configuration`."""
+    option = click.option(
+        "-o",
+        "--option",
+        "settings",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=take_settings,
+        shell_complete=complete_setting,
+        help="A producer option, such as linger.ms=20; may be repeated. `aioproducer config` lists them.",
     )
+    file = click.option(
+        "--config",
+        "config_file",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A .properties file of a Kafka producer; what is given here comes first.",
+    )
+    return bootstrap_option(file(option(command)), required=False)
 
 
 def json_option(command: C) -> C:
     """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="For programs to read.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)

@@ -27,20 +27,21 @@ async def show_topics(bootstrap_servers: str, names: Sequence[str], *, as_json: 
 
     Without *names*, all topics are shown but the cluster's internal ones.
 
-    Raises: ProducerError if no broker tells.
+    Raises: ProducerError if no broker answers.
     """
     async with Client(ProducerConfig(bootstrap_servers=bootstrap_servers)) as client:
-        told = await client.describe(names or None)
+        metadata = await client.describe(dict.fromkeys(names) or None)
     shown = sorted(
-        (topic for topic in told.topics if names or not topic.is_internal), key=lambda topic: topic.name or ""
+        (topic for topic in metadata.topics if names or not topic.is_internal),
+        key=lambda topic: topic.name or "",
     )
     if as_json:
-        click.echo(json.dumps(to_dict(told, shown), indent=2))
+        click.echo(json.dumps(to_dict(metadata, shown), indent=2))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = FOR_PROGRAMS_WIDTH
-        console.print(_brokers(told), "", sep="\n")
+        console.print(_brokers(metadata), "", sep="\n")
         if shown:
             console.print(_partitions(shown))
         else:
@@ -48,14 +49,14 @@ async def show_topics(bootstrap_servers: str, names: Sequence[str], *, as_json: 
     return all(not topic.error_code and all(map(_has_leader, topic.partitions)) for topic in shown)
 
 
-def to_dict(told: MetadataResponse, topics: Iterable[MetadataResponseTopic]) -> dict[str, Any]:
+def to_dict(metadata: MetadataResponse, topics: Iterable[MetadataResponseTopic]) -> dict[str, Any]:
     """Return everything there is to know, for programs."""
     return {
-        "cluster": told.cluster_id,
-        "controller": None if told.controller_id == NOBODY else told.controller_id,
+        "cluster": metadata.cluster_id,
+        "controller": None if metadata.controller_id == NOBODY else metadata.controller_id,
         "brokers": [
             {"id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
-            for each in sorted(told.brokers, key=lambda each: each.node_id)
+            for each in sorted(metadata.brokers, key=lambda each: each.node_id)
         ],
         "topics": [
             {
@@ -79,46 +80,36 @@ def to_dict(told: MetadataResponse, topics: Iterable[MetadataResponseTopic]) -> 
     }
 
 
-def _brokers(told: MetadataResponse) -> Table:
-    table = Table(
-        "broker",
-        "address",
-        "rack",
-        "",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        title_justify="left",
-    )
-    for each in sorted(told.brokers, key=lambda each: each.node_id):
-        controls = "controller" if each.node_id == told.controller_id else ""
-        table.add_row(str(each.node_id), Text(f"{each.host}:{each.port}"), Text(each.rack or "-"), controls)
+def _brokers(metadata: MetadataResponse) -> Table:
+    table = _table("broker", "address", "rack", "role")
+    for each in sorted(metadata.brokers, key=lambda each: each.node_id):
+        role = "controller" if each.node_id == metadata.controller_id else ""
+        table.add_row(str(each.node_id), Text(f"{each.host}:{each.port}"), Text(each.rack or "-"), role)
     return table
 
 
 def _partitions(topics: Iterable[MetadataResponseTopic]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("topic", overflow="fold")
-    table.add_column("partition", justify="right")
-    table.add_column("leader", justify="right")
-    for name in ("replicas", "isr"):
-        table.add_column(name)
-    table.add_column("")
+    table = _table("topic", "partition", "leader", "replicas", "isr", "what is wrong")
     for topic in topics:
-        title = Text(topic.name or "?", "bold")
+        name = Text(topic.name or "?", "bold")
         if topic.error_code:
-            table.add_row(title, "", "", "", "", Text(_error(topic.error_code) or "", "bold red"))
+            table.add_row(name, "", "", "", "", Text(_error(topic.error_code) or "", "bold red"))
         for each in _sorted(topic):
-            leader = str(each.leader_id) if _has_leader(each) else "none"
             table.add_row(
-                title,
+                name,
                 str(each.partition_index),
-                leader,
+                str(each.leader_id) if _has_leader(each) else "none",
                 _ids(each.replica_nodes),
                 _ids(each.isr_nodes),
                 _flaw(each),
             )
-            title = Text()
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")  # rather in two lines than cut
     return table
 
 

@@ -47,11 +47,11 @@ def test_a_file_that_is_sent_in_two_parts_is_there_once_and_in_order(
     orders.write_text("\n".join([*lines[:FIRST], "nonsense", *lines[FIRST + 1 :]]))
     stopped = call(*send)
     assert stopped.exit_code == 1
-    assert f"orders.jsonl, line {FIRST + 1}: it is no JSON" in stopped.output
+    assert f"orders.jsonl, line {FIRST + 1}: it is not JSON" in stopped.output
     orders.write_text("\n".join(lines))
     done = call(*send)
     assert done.exit_code == 0, done.output
-    assert done.output.startswith(f"{FIRST:,} records were acknowledged before and left out.\n")
+    assert done.output.startswith(f"{FIRST:,} records had been acknowledged before, and not sent again.\n")
 
     audit = ("audit", *where, "--topic", topic, "--run", "nightly-7", "--expect", str(RECORDS), "--json")
     assert json.loads(call(*audit).output)["ok"]

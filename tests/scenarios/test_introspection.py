@@ -160,7 +160,9 @@ class TestABug:
             await settle()
             monkeypatch.setattr(Agenda, "due_at", fail)
             began_at = now()
-            with pytest.raises(ProducerError, match="the metadata task ended because of a bug in aioproducer") as failed:
+            with pytest.raises(
+                ProducerError, match="the metadata task ended because of a bug in aioproducer"
+            ) as failed:
                 await producer.send("another", b"v")
             assert failed.value.__cause__ is bug
             (error,) = await asyncio.gather(sending, return_exceptions=True)

@@ -195,7 +195,9 @@ class TestCrash:
             future = await running.append()
             monkeypatch.setattr(Sender, "_turn", fail)
             running.engine._wakeup.ring()
-            with pytest.raises(ProducerError, match="the sender task ended because of a bug in aioproducer: LookupError"):
+            with pytest.raises(
+                ProducerError, match="the sender task ended because of a bug in aioproducer: LookupError"
+            ):
                 await future
             error = future.exception()
             assert error is not None

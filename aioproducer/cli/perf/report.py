@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -14,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aioproducer.cli.outcomes import audit_hint, counted, done, told_once
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.perf.run import Outcome, Plan, Window, run
+from aioproducer.cli.signals import on_signals
 
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 MIB: Final = 1024 * 1024
@@ -24,21 +24,27 @@ MIB: Final = 1024 * 1024
 async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
     """Do what *plan* says, show what came of it, and return whether every record of it was acknowledged.
 
-    Raises: ProducerError if nothing could be sent; click.Abort if a signal gave it up.
+    A signal ends it early: what is under way is waited for. The second one gives that up.
+
+    Raises: ProducerError if nothing could be sent; click.Abort if a signal came before that.
     """
     console = Console(highlight=False, stderr=as_json)
-    task = asyncio.current_task()
-    if task is not None:
-        with suppress(NotImplementedError):  # where there is no such signal
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C does
+    running = asyncio.create_task(run(plan, lambda window: _show_window(console, plan, window)))
+    cancels = iter((running.cancel, running.cancel))  # a third signal has nothing more to end
+
+    def interrupt() -> None:
+        next(cancels, bool)()
+
     try:
-        outcome = await run(plan, lambda window: _show_window(console, plan, window))
-    except asyncio.CancelledError:  # while it started, or twice
+        with told_once(), on_signals(interrupt):
+            outcome = await running
+    except asyncio.CancelledError:  # while it started
         raise click.Abort from None
     if as_json:
         click.echo(json.dumps(to_dict(outcome), indent=2))
     else:
-        console.print(_table(outcome), _verdict(outcome), sep="\n", soft_wrap=True)
+        console.print(_table(outcome))
+        console.print(_verdict(outcome), end="", soft_wrap=True)
     return outcome.complete
 
 
@@ -85,16 +91,11 @@ def _ms(latency_ms: float | None) -> str:
     return "-" if latency_ms is None else f"{latency_ms:,.1f} ms"
 
 
-def _done(plan: Plan) -> str:
-    """Return what has become of a record that did not fail: with acks=0 nobody acknowledges it."""
-    return "written, acks=0" if plan.config.acks == 0 else "acknowledged"
-
-
 def _show_window(console: Console, plan: Plan, window: Window) -> None:
     figures = _figures(plan, window.seconds, window.latencies)
     latency_ms = figures["latency_ms"]
     console.print(
-        f"{window.began_s + window.seconds:6.1f} s: {window.latencies.count:,} records {_done(plan)},"
+        f"{window.began_s + window.seconds:6.1f} s: {counted(window.latencies.count)} {done(plan.config)},"
         f" {figures['records_per_second']:,.0f} records/s, {figures['mib_per_second']:,.1f} MiB/s,"
         f" p50 {_ms(latency_ms['p50'])}, p99 {_ms(latency_ms['p99'])}",
         soft_wrap=True,
@@ -107,7 +108,7 @@ def _table(outcome: Outcome) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("")
     table.add_column(f"{plan.value_bytes:,} bytes each", justify="right")
-    table.add_row(f"records {_done(plan)}", f"{outcome.acknowledged:,}")
+    table.add_row(f"records {done(plan.config)}", f"{outcome.acknowledged:,}")
     table.add_row("seconds", f"{outcome.seconds:,.2f}")
     table.add_row("records/s", Text(f"{figures['records_per_second']:,.0f}", style="bold green"))
     table.add_row("MiB/s", f"{figures['mib_per_second']:,.1f}")
@@ -121,13 +122,7 @@ def _verdict(outcome: Outcome) -> Text:
     for failure, count in outcome.failures.items():
         verdict.append(f"{count:,} failed: {failure}\n", style="bold red")
     if outcome.sent < plan.records:
-        verdict.append(
-            f"Interrupted: {outcome.sent:,} of {plan.records:,} records were handed over.\n", "bold"
-        )
-    if outcome.acknowledged:
-        servers = ",".join(plan.config.bootstrap_servers)
-        verdict.append(
-            f"Is all of it there? aioproducer audit --bootstrap-servers {servers} --topic {plan.topic}"
-            f" --run {plan.run} --expect {outcome.sent}"
-        )
+        verdict.append(f"Interrupted: {outcome.sent:,} of {counted(plan.records)} were sent.\n", "bold")
+    if outcome.acknowledged and plan.config.acks != 0:
+        verdict.append(audit_hint(plan.config, plan.topic, plan.run, outcome.sent))
     return verdict

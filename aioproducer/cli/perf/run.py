@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from asyncio import Future
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,9 @@ from itertools import cycle
 from typing import Final
 
 from aioproducer.audit import stamp
+from aioproducer.cli.outcomes import Failures
 from aioproducer.cli.perf.latencies import Latencies
+from aioproducer.cli.topic import await_topic
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
 from aioproducer.producer import Producer
@@ -64,8 +65,7 @@ class Outcome:
     """From the first call to the last outcome."""
     latencies: Latencies = field(default_factory=Latencies)
     """Of what was acknowledged, each from its call on."""
-    failures: Counter[str] = field(default_factory=Counter)
-    """How many failed, by error; the message is that of the first of its kind."""
+    failures: Failures = field(default_factory=Failures)
     windows: list[Window] = field(default_factory=list)
 
     @property
@@ -82,27 +82,26 @@ class Outcome:
 async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
     """Send what *plan* says and wait for every outcome; *on_window* hears of each five seconds.
 
-    Cancelled, it hands over no more, and waits for the outcomes of what is under way; cancelled again, it gives up.
+    Cancelled, it hands over no more, and waits for the outcomes of what is under way; cancelled again, it gives those
+    up. Cancelled while it starts, it raises CancelledError.
 
     Raises: ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
     """
     outcome, different = Outcome(plan), values_of(plan)
     async with Producer.from_config(plan.config) as producer:
-        _ = await producer.partitions_for(plan.topic)  # no record's latency is to have that in it
+        await await_topic(producer, plan.topic)  # no record's latency is to have that in it
         meter = _Meter(outcome, on_window)
         async with meter.running():
             try:
                 await _send(producer, plan, different, meter)
                 await producer.flush()
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None:
-                    task.uncancel()
+                _uncancel()
                 try:
                     await producer.flush()
                 except asyncio.CancelledError:
-                    _ = await producer.close(0)  # else the end of the block would wait for what was given up
-                    raise
+                    _uncancel()
+                    _ = await producer.close(0)
     return outcome
 
 
@@ -119,10 +118,16 @@ async def _send(producer: Producer, plan: Plan, different: Sequence[bytes], mete
         try:
             future = await producer.enqueue(plan.topic, next(values), headers=stamp(plan.run, number))
         except ProducerError as error:
-            meter.fail(error)
+            meter.outcome.failures.add(error)
         else:
             future.add_done_callback(partial(meter.settle, called))
         meter.outcome.sent = number + 1
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
 
 
 def values_of(plan: Plan) -> Sequence[bytes]:
@@ -159,17 +164,11 @@ class _Meter:
         """Take the outcome of a record that was handed over at *called*."""
         error = future.exception()
         if error is not None:
-            self.fail(error)
+            self.outcome.failures.add(error)
             return
         latency_s = self._now() - called
         self.outcome.latencies.add(latency_s)
         self._window.add(latency_s)
-
-    def fail(self, error: BaseException) -> None:
-        """Take it that a record failed."""
-        kind = f"{type(error).__name__}: "
-        failures = self.outcome.failures
-        failures[next((told for told in failures if told.startswith(kind)), f"{kind}{error}")] += 1
 
     async def _close_windows(self) -> None:
         while True:

@@ -22,7 +22,7 @@ MOST_BYTES: Final = 64 * 1024
 """More than any checkpoint has: whoever names a wrong file need not wait until it is read."""
 
 
-class NoCheckpoint(ConfigError):
+class CheckpointError(ConfigError):
     """The file cannot be a checkpoint, or is not one of this input."""
 
 
@@ -72,17 +72,17 @@ class Checkpoint:
     def load(self) -> Remembered | None:
         """Return what it says; None if there is no such file yet.
 
-        Raises: NoCheckpoint: it is none, or of another topic, format or run.
+        Raises: CheckpointError: it is none, or of another topic, format or run.
         """
         try:
             if not stat.S_ISREG(self.path.stat().st_mode):  # a FIFO would keep us waiting
-                raise NoCheckpoint(f"cannot read the checkpoint {self.path}: it is no regular file")
+                raise CheckpointError(f"cannot read the checkpoint {self.path}: it is not a regular file")
             with self.path.open() as file:
                 text = file.read(MOST_BYTES)
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise NoCheckpoint(f"cannot read the checkpoint {self.path}: {_reason(error)}") from error
+            raise CheckpointError(f"cannot read the checkpoint {self.path}: {_reason(error)}") from error
         try:
             told = json.loads(text)
             work = {name: told["work"][name] for name in self.work}
@@ -90,12 +90,12 @@ class Checkpoint:
                 _count(told["bytes"]), _count(told["records"]), str(told["sha256"]), told["cluster"]
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise NoCheckpoint(
-                f"{self.path} is no checkpoint of aioproducer send; it was left alone"
+            raise CheckpointError(
+                f"{self.path} is not a checkpoint of aioproducer send; it was not changed"
             ) from error
         for name, mine in self.work.items():
             if work[name] != mine:
-                raise NoCheckpoint(
+                raise CheckpointError(
                     f"the checkpoint {self.path} was made with {name} {work[name]}, not {mine}: name another file"
                 )
         return remembered
@@ -104,7 +104,7 @@ class Checkpoint:
     def locked(self) -> Iterator[None]:
         """Keep other processes away from it while the block runs; a killed one keeps nobody away.
 
-        Raises: NoCheckpoint: another one has it, or it cannot be written.
+        Raises: CheckpointError: another one has it, or it cannot be written.
         """
         if sys.platform == "win32":
             yield
@@ -114,16 +114,16 @@ class Checkpoint:
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise NoCheckpoint(f"cannot write the checkpoint {self.path}: {error.strerror}") from error
+            raise CheckpointError(f"cannot write the checkpoint {self.path}: {error.strerror}") from error
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise NoCheckpoint(in_use) from None
+                raise CheckpointError(in_use) from None
             except OSError:
                 pass  # a file system without locks: it goes without, as ever
             if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file)):
-                raise NoCheckpoint(in_use)  # it ended between two of our calls, and took the file away
+                raise CheckpointError(in_use)  # it ended between two of our calls, and took the file away
             try:
                 yield
             finally:

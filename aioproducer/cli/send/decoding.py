@@ -87,7 +87,7 @@ def objects(fields: Fields, known: Collection[int]) -> Decode:
             try:
                 found = _parsed(line)
                 if looks_inside and type(found) is not dict:
-                    raise ValueError(f"it is no object: {_short(found)}")  # noqa: TRY301 - told like the others
+                    raise ValueError(f"it is not an object: {_short(found)}")  # noqa: TRY301 - told like the others
                 value = line if fields.value is None else _bytes(_required(found, fields.value))
                 key = None if fields.key is None else _bytes(_required(found, fields.key))
                 own = [] if fields.headers is None else _headers(found, fields.headers)
@@ -113,7 +113,7 @@ def objects(fields: Fields, known: Collection[int]) -> Decode:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"it is no JSON: {name}")
+    raise ValueError(f"it is not JSON: {name}")
 
 
 _decoder: Final = json.JSONDecoder(parse_constant=_no_constant)
@@ -124,14 +124,14 @@ def _parsed(line: bytes) -> Any:
     try:
         text = line.decode()
         if text.startswith(BYTE_ORDER_MARK):
-            raise ValueError("it is no JSON: it begins with a byte order mark, which is to be taken away")
+            raise ValueError("it is not JSON: it begins with a byte order mark, which is to be taken away")
         return _decoder.decode(text)
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is no UTF-8, from byte {error.start} on") from error
+        raise ValueError(f"it is not UTF-8, from byte {error.start} on") from error
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error.msg}, at character {error.pos + 1}") from error
+        raise ValueError(f"it is not JSON: {error.msg}, at character {error.pos + 1}") from error
 
 
 def _find(found: Any, path: str) -> Any:
@@ -160,7 +160,7 @@ def _bytes(found: Any) -> bytes | None:
     try:
         encoded: bytes = found.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"half of a surrogate pair is no text: {_short(found)}") from error
+        raise ValueError(f"half of a surrogate pair cannot be encoded: {_short(found)}") from error
     return encoded
 
 

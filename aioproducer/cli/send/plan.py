@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from aioproducer.cli.outcomes import Failures
 from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
 from aioproducer.cli.send.decoding import Decode, Fields, keyed, objects, whole
 from aioproducer.cli.send.framing import Framing, LengthPrefixed, Lines
 from aioproducer.config import ProducerConfig
+from aioproducer.errors import ProducerError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +64,7 @@ class Outcome:
     sent: int = 0
     """How many were handed over by this call."""
     acknowledged: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    """How many failed, by error; the message is that of the first of its kind."""
+    failures: Failures = field(default_factory=Failures)
     doubtful: int = 0
     """How many of those that failed may be in the topic."""
     first_failure: str | None = None
@@ -87,9 +87,7 @@ class Outcome:
         """Whether everything was acknowledged."""
         return self.stopped is None and self.acknowledged == self.sent
 
-    def fail(self, error: BaseException, *, possibly_persisted: bool) -> None:
+    def fail(self, error: ProducerError) -> None:
         """Take it that a record failed."""
-        kind = f"{type(error).__name__}: "
-        told = next((told for told in self.failures if told.startswith(kind)), f"{kind}{error}")
-        self.failures[told] += 1
-        self.doubtful += possibly_persisted
+        self.failures.add(error)
+        self.doubtful += error.possibly_persisted

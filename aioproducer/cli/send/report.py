@@ -1,19 +1,25 @@
-"""What `aioproducer send` shows: a bar on a terminal, then what became of it; and its ear for signals."""
+"""What `aioproducer send` shows: a bar on a terminal, then what became of it."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
+from aioproducer.cli.outcomes import audit_hint, counted, done, told_once
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.run import Sending
-from aioproducer.cli.send.source import size_of
+from aioproducer.cli.send.source import STDIN, size_of
+from aioproducer.cli.signals import on_signals
+
+RATE_FROM_S: Final = 1.0
+"""A rate of less time would say how long the first acknowledgement took."""
 
 
 async def send_and_report(plan: Plan) -> bool:
@@ -28,10 +34,10 @@ async def send_and_report(plan: Plan) -> bool:
     def interrupt() -> None:
         if sending.interrupt():
             screen.print(
-                "Interrupted: waiting for what was handed over. Once more gives it up.", soft_wrap=True
+                "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.", soft_wrap=True
             )
 
-    with _on_signals(interrupt):
+    with told_once(), on_signals(interrupt):
         with _bar(screen, plan) as on_progress:
             sending = Sending(plan, on_progress)
             try:
@@ -40,14 +46,18 @@ async def send_and_report(plan: Plan) -> bool:
                 outcome = sending.outcome
                 outcome.stopped = "interrupted"
         # whoever sends a third signal is told it, too
-        Console(highlight=False).print(_verdict(outcome), end="", soft_wrap=True)
+        out = Console(stderr=not outcome.complete, highlight=False)
+        out.print(_verdict(outcome), end="", soft_wrap=True)
     return outcome.complete
 
 
 @contextmanager
 def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
-    """Show how far it is, on a terminal."""
-    if not screen.is_terminal:
+    """Show how far it is, on a terminal that nobody types the records at."""
+    typed = STDIN in plan.paths and sys.stdin.isatty()
+    if typed:
+        screen.print(f"Type records, one {plan.format.unit} each; Ctrl-D ends them.")
+    if typed or not screen.is_terminal:
         yield lambda _: None
         return
     columns = (
@@ -73,51 +83,39 @@ def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
         yield show
 
 
-@contextmanager
-def _on_signals(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Call *interrupt* in the event loop for each signal that asks the process to end."""
-    loop = asyncio.get_running_loop()
-
-    def ring(*_: object) -> None:
-        loop.call_soon_threadsafe(interrupt)
-
-    before = {number: signal.signal(number, ring) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _verdict(outcome: Outcome) -> Text:
     plan, verdict = outcome.plan, Text()
-    done = "written, acks=0" if plan.config.acks == 0 else "acknowledged"
-    per_second = outcome.acknowledged / outcome.seconds if outcome.seconds else 0.0
     if outcome.skipped:
-        verdict.append(f"{outcome.skipped:,} records were acknowledged before and left out.\n")
-    verdict.append(f"{outcome.acknowledged:,} records {done}", "bold")
-    verdict.append(f" in {outcome.seconds:,.2f} s, {per_second:,.0f} records/s\n")
-    for failure, count in outcome.failures.items():
-        verdict.append(f"{count:,} failed: {failure}\n", "bold red")
-    if outcome.doubtful:
-        verdict.append(f"{outcome.doubtful:,} of those may be in the topic nevertheless.\n")
-    if outcome.first_failure is not None:
-        verdict.append(f"The first that failed: {outcome.first_failure}\n")
-    if outcome.unknown:
-        verdict.append(
-            f"{outcome.unknown:,} were handed over and not waited for: they may be in the topic.\n"
-        )
+        verdict.append(f"{counted(outcome.skipped)} had been acknowledged before, and not sent again.\n")
+    verdict.append(f"{counted(outcome.acknowledged)} {done(plan.config)}", "bold")
+    verdict.append(f" in {outcome.seconds:,.2f} s")
+    if outcome.seconds >= RATE_FROM_S:
+        verdict.append(f", {outcome.acknowledged / outcome.seconds:,.0f} records/s")
+    verdict.append("\n")
+    verdict.append_text(_failures(outcome))
     if outcome.stopped is not None:
         verdict.append(f"Stopped: {outcome.stopped}\n", "bold red")
     if not outcome.complete:
         verdict.append(_how_far(outcome))
     elif plan.run is not None and outcome.prefix.records:
-        servers = ",".join(plan.config.bootstrap_servers)
-        verdict.append(
-            f"Is all of it there? aioproducer audit --bootstrap-servers {servers} --topic {plan.topic}"
-            f" --run {plan.run} --expect {outcome.prefix.records}\n"
-        )
+        verdict.append(audit_hint(plan.config, plan.topic, plan.run, outcome.prefix.records))
+        if outcome.skipped:
+            verdict.append("If a call before was killed, what it sent last may be there twice.\n")
     return verdict
+
+
+def _failures(outcome: Outcome) -> Text:
+    failures = Text()
+    for failure, count in outcome.failures.items():
+        failures.append(f"{count:,} failed: {failure}\n", "bold red")
+    if outcome.failures:
+        doubtful = f"{outcome.doubtful:,} of these may be" if outcome.doubtful else "None of these is"
+        failures.append(f"{doubtful} in the topic.\n")
+    if outcome.first_failure is not None:
+        failures.append(f"First failure: {outcome.first_failure}\n")
+    if outcome.unknown:
+        failures.append(f"Not waited for: {counted(outcome.unknown)}, which may be in the topic.\n")
+    return failures
 
 
 def _how_far(outcome: Outcome) -> str:
@@ -125,11 +123,11 @@ def _how_far(outcome: Outcome) -> str:
     prefix, checkpoint = outcome.prefix, outcome.plan.checkpoint
     if checkpoint is not None and not outcome.recognised:
         return f"It did not get to the end of what {checkpoint.path} remembers, and left that as it was.\n"
-    told = f"Acknowledged from the beginning to {prefix.place}: {prefix.records:,} records\n"
+    told = f"Acknowledged from the beginning to {prefix.place}: {counted(prefix.records)}\n"
     if prefix.place is None:
-        told = "Nothing of the input is acknowledged from its beginning on.\n"
+        told = "Nothing is acknowledged from the beginning of the input.\n"
     if behind := outcome.skipped + outcome.acknowledged - prefix.records:
-        told += f"{behind:,} more behind it are acknowledged, too; going on from there repeats them.\n"
+        told += f"Acknowledged after that, too: {counted(behind)}; continuing from there repeats them.\n"
     if checkpoint is not None and prefix.place is not None:
-        told += f"The same command goes on from there: {checkpoint.path} remembers it.\n"
+        told += f"The same command continues from there: {checkpoint.path} remembers it.\n"
     return told

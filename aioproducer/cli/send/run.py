@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 
 from aioproducer.audit import stamp
 from aioproducer.cli.client import Client
-from aioproducer.cli.send.checkpoint import NoCheckpoint, Remembered
+from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.source import Block, InputError, blocks
+from aioproducer.cli.topic import await_topic
 from aioproducer.errors import ProducerError, SendManyError
 from aioproducer.producer import Producer
 
@@ -77,7 +78,7 @@ class Sending:
 
         Raises:
             ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
-            NoCheckpoint: the checkpoint cannot be read or written, or is not one of this input.
+            CheckpointError: the checkpoint cannot be read or written, or is not one of this input.
             CancelledError: it was interrupted while it started.
         """
         checkpoint = self._plan.checkpoint
@@ -89,7 +90,7 @@ class Sending:
         self.outcome.recognised = remembered is None or remembered.size == 0
         self._starting = asyncio.current_task()
         async with Producer.from_config(plan.config) as producer:
-            _ = await producer.partitions_for(plan.topic)
+            await await_topic(producer, plan.topic)
             if plan.checkpoint is not None:
                 await self._check_cluster(remembered)
             if remembered is None:
@@ -111,16 +112,16 @@ class Sending:
             self.outcome.seconds = loop.time() - began
             if self.outcome.unknown:
                 _ = await producer.close(0)
-        self._raise_bugs(self._feeding, self._settling)
+        self._raise_failures(self._feeding, self._settling)
         self._remember()
         return self.outcome
 
     async def _check_cluster(self, remembered: Remembered | None) -> None:
-        """Ask which cluster it is, which its addresses do not tell. Raises: NoCheckpoint: another one acknowledged."""
+        """Ask which cluster it is, which its addresses do not tell. Raises: CheckpointError: another one acknowledged."""
         async with Client(self._plan.config) as client:
             cluster = self.outcome.prefix.cluster = (await client.describe([])).cluster_id
         if remembered is not None and remembered.cluster != cluster:
-            raise NoCheckpoint(
+            raise CheckpointError(
                 f"the checkpoint was made on the cluster {remembered.cluster}, not {cluster}: name another file"
             )
 
@@ -149,7 +150,7 @@ class Sending:
                             index, reason = columns.bad
                             self._stop(f"{part.file}, {plan.format.unit} {part.first + index}: {reason}")
                             return
-        except NoCheckpoint:
+        except CheckpointError:
             raise
         except InputError as error:
             self._stop(str(error))
@@ -161,7 +162,7 @@ class Sending:
     ) -> AsyncGenerator[Block, None]:
         """Yield what is behind the beginning that was acknowledged before.
 
-        Raises: NoCheckpoint: the input begins otherwise.
+        Raises: CheckpointError: the input begins otherwise.
         """
         prefix = self.outcome.prefix
         async for block in source:
@@ -179,17 +180,17 @@ class Sending:
             self._on_progress(self.outcome)
             await asyncio.sleep(0)  # a file is read without waiting, and signals are to be heard
         if remembered is not None and prefix.size < remembered.size:
-            raise NoCheckpoint(
-                f"the input has {prefix.size:,} bytes, less than the {remembered.size:,} that the checkpoint says are"
-                " acknowledged: is it another one?"
+            raise CheckpointError(
+                f"the input has {prefix.size:,} bytes, fewer than the {remembered.size:,} that the checkpoint says are"
+                " acknowledged: is it a different input?"
             )
 
     def _recognise(self, remembered: Remembered) -> None:
         prefix = self.outcome.prefix
         if (prefix.size, prefix.sha256) != (remembered.size, remembered.sha256):
-            raise NoCheckpoint(
+            raise CheckpointError(
                 f"the first {remembered.size:,} bytes of the input are not those that the checkpoint says are"
-                " acknowledged: is it another one?"
+                " acknowledged: is it a different input?"
             )
         prefix.records = self.outcome.skipped = remembered.records
         self.outcome.recognised = True
@@ -218,7 +219,7 @@ class Sending:
         outcome, block, columns = self.outcome, call.block, call.columns
         outcome.acknowledged += len(columns.values) - len(failures)
         for error in failures.values():
-            outcome.fail(error, possibly_persisted=error.possibly_persisted)
+            outcome.fail(error)
         if outcome.first_failure is not None:
             return  # the prefix has ended
         good, records = len(block) if columns.bad is None else columns.bad[0], len(columns.values)
@@ -247,7 +248,7 @@ class Sending:
         self._remembering = None
         try:
             self._remember()
-        except NoCheckpoint as error:
+        except CheckpointError as error:
             self._stop(str(error))
 
     def _remember(self) -> None:
@@ -257,11 +258,13 @@ class Sending:
         try:
             checkpoint.save(self.outcome.prefix)
         except OSError as error:
-            raise NoCheckpoint(f"cannot write the checkpoint {checkpoint.path}: {error.strerror}") from error
+            raise CheckpointError(
+                f"cannot write the checkpoint {checkpoint.path}: {error.strerror}"
+            ) from error
 
     @staticmethod
-    def _raise_bugs(*tasks: Task[None]) -> None:
-        """Raise what a task ended with, if it was not cancelled: NoCheckpoint, or a bug of ours."""
+    def _raise_failures(*tasks: Task[None]) -> None:
+        """Raise what a task ended with, if it was not cancelled: CheckpointError, or a bug of ours."""
         for task in tasks:
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error

@@ -1,6 +1,6 @@
-"""aiokafka's errors that a producer meets: the same names, the same bases, so that `except` clauses go on to work.
+"""aiokafka's errors that a producer meets: the same names, the same bases, so that `except` clauses keep working.
 
-They are classes of our own, so they are no subclasses of those of an aiokafka that is installed as well. Each error
+They are classes of our own, so they are not subclasses of those of an aiokafka that is installed as well. Each error
 that is raised has ours as its `__cause__`, and its `possibly_persisted`.
 """
 
@@ -57,7 +57,7 @@ class NoBrokersAvailable(KafkaError):
 
 
 class KafkaProtocolError(KafkaError):
-    """A broker sent what makes no sense."""
+    """A broker sent bytes that make no sense."""
 
     retriable = True
 

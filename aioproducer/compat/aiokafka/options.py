@@ -9,11 +9,11 @@ from typing import Any, Final
 from aioproducer.compat.aiokafka.errors import NotSupportedYet
 from aioproducer.config import ProducerConfig
 
-PORT: Final = 9092
-"""Where a broker is if nobody says so."""
+DEFAULT_PORT: Final = 9092
+"""The port of a server that is given without one."""
 
 NEVER_MS: Final = 2**31 - 1
-"""24 days: an idempotent producer of aiokafka's goes on trying for ever."""
+"""24 days: an idempotent producer of aiokafka's keeps trying for ever."""
 
 BUFFER_MEMORY: Final = 33_554_432
 """Kafka's default. aiokafka has no such limit, so it is raised where it would refuse records."""
@@ -42,9 +42,9 @@ def our_config(
     max_request_size: int,
     linger_ms: float,
     connections_max_idle_ms: int | None,
-    **same: Any,
+    **passed_through: Any,
 ) -> ProducerConfig:
-    """Return the configuration that does what aiokafka's options say; *same* are those of the same meaning.
+    """Return the configuration that does what aiokafka's options say; *passed_through* mean the same here.
 
     There, `request_timeout_ms` bounds three things: the wait before the append, the delivery, and a request.
 
@@ -65,7 +65,7 @@ def our_config(
         buffer_memory=max(BUFFER_MEMORY, 2 * max_request_size),
         linger_ms=linger_ms,
         connections_max_idle_ms=-1 if connections_max_idle_ms is None else connections_max_idle_ms,
-        **same,
+        **passed_through,
     )
 
 
@@ -73,7 +73,7 @@ def with_ports(servers: str | Sequence[str]) -> list[str]:
     """Return *servers*, `host[:port]`, each with a port. What is empty, say after a last comma, is left out."""
     each = servers.split(",") if isinstance(servers, str) else servers
     stripped = (server.strip() for server in each)
-    return [server if _has_port(server) else f"{server}:{PORT}" for server in stripped if server]
+    return [server if _has_port(server) else f"{server}:{DEFAULT_PORT}" for server in stripped if server]
 
 
 def _has_port(server: str) -> bool:

@@ -53,11 +53,11 @@ class AIOKafkaProducer:
         linger_ms: how long a batch that is not full waits for more.
         retry_backoff_ms: wait before a failed request is sent again; doubles with each failure, up to a second.
         security_protocol: PLAINTEXT, so far.
-        ssl_context: and all of sasl_*: of no meaning in plain text, in aiokafka, too.
+        ssl_context: like all of sasl_*, meaningless over PLAINTEXT, as in aiokafka.
         connections_max_idle_ms: close a connection that was not used for so long; None: never.
         enable_idempotence: no duplicates by resending; then `request_timeout_ms` does not bound the delivery.
         transactional_id: not yet.
-        transaction_timeout_ms: of no meaning without the former.
+        transaction_timeout_ms: meaningless without a transactional_id.
 
     Raises:
         ValueError: an option is out of range, or contradicts another.

@@ -220,7 +220,7 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
     for missing in ("--bootstrap-servers", "--topic", "--run"):
         at = needed.index(missing)
         done = call("audit", *needed[:at], *needed[at + 2 :])
-        assert (done.exit_code, f"Missing option '{missing}'" in done.output) == (2, True)
+        assert (done.exit_code, "Missing option" in done.output and missing in done.output) == (2, True)
     assert call("audit", *needed, "--expect", "-1").exit_code == 2
     assert call("audit", *needed, "--run", "").exit_code == 2
     assert call("audit", *needed, "--topic", "").exit_code == 2
@@ -255,7 +255,7 @@ def test_perf_hands_its_options_over_and_tells_by_its_exit_code(
     [
         (["-o", "linger"], "'linger' should be like linger.ms=0"),
         (["-o", "liger.ms=1"], "unknown option 'liger.ms'; did you mean 'linger.ms'?"),
-        (["-o", "bootstrap_servers=b:1"], "--bootstrap-servers says so already"),
+        (["-o", "bootstrap_servers=b:1"], "that is for --bootstrap-servers"),
         (["--run", ""], "a run's id must not be empty"),
         (["--topic", "or ders"], "topic 'or ders' is not a legal name"),
         (["--rate", "0"], "0.0 is not in the range"),

@@ -52,6 +52,8 @@ def test_a_file_is_shown_by_what_it_changes(tmp_path: Path, capsys: pytest.Captu
     assert "partitioner RoundRobinPartitioner None" in lines
     assert "value_serializer string_serializer None" in lines
     assert "retry_backoff_ms 1,000 ms 100 ms" in lines, "what applies, not what the file says"
+    assert "retry_backoff_ms is 1,000 ms, not 5,000 ms, so that it fits the other options." in lines
+    assert not any("idempotent" in line for line in lines)
     assert not any(line.startswith("acks") for line in lines)
 
 
@@ -69,6 +71,21 @@ def test_names_without_effect_are_listed_without_their_values(
     assert lines[-1] == "Known to Kafka, without effect here: client.dns.lookup, ssl.key.password"
     assert not any("secret" in line for line in lines)
     assert not caplog.records, "what is shown need not be logged"
+
+
+def test_what_follows_from_what_a_file_says_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(tmp_path, "bootstrap.servers=a:1\nlinger_ms=200000\nacks=1", capsys)
+    assert "delivery_timeout_ms is 230,000 ms, not 120,000 ms, so that it fits the other options." in lines
+    assert "It is not idempotent: sending a record again may duplicate it." in lines
+
+
+def test_what_a_terminal_would_obey_is_not_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(tmp_path, "bootstrap.servers=a:1\nclient.id=a\\u001b[31m", capsys)
+    assert r"client_id 'a\x1b[31m' None" in lines
 
 
 def test_a_file_that_is_wrong_is_an_error(tmp_path: Path) -> None:
@@ -125,5 +142,7 @@ def test_a_file_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     show_file(path, as_json=True)
     assert json.loads(capsys.readouterr().out) == {
         "changes": {"bootstrap_servers": ["a:1"], "linger_ms": 20, "value_serializer": "string_serializer"},
+        "instead_of": {},
+        "idempotent": True,
         "without_effect": ["client.rack", "client_dns_lookup"],
     }

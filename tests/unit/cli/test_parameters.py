@@ -1,12 +1,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from aioproducer.cli.parameters import check_rate, check_run, check_topic_name, new_topics, take_settings
+from aioproducer.cli.parameters import (
+    check_rate,
+    check_run,
+    check_topic_name,
+    complete_compression,
+    complete_setting,
+    configuration,
+    new_topics,
+    take_settings,
+)
+from aioproducer.errors import ConfigError
 
 OPTION = click.Option(["--it"])
 
@@ -21,6 +32,10 @@ def test_topics_are_taken_apart() -> None:
 
 def test_settings_are_taken_apart() -> None:
     assert taken(take_settings, ("linger.ms = 5", "client.id=a=b")) == {"linger.ms": "5", "client.id": "a=b"}
+
+
+def test_settings_may_be_spelled_with_underscores() -> None:
+    assert taken(take_settings, ("linger_ms=5",)) == {"linger.ms": "5"}
 
 
 def test_what_is_fine_stays_as_it_is() -> None:
@@ -39,13 +54,54 @@ def test_what_is_fine_stays_as_it_is() -> None:
         (new_topics, (":6",), "is not a legal name"),
         (new_topics, ("orders", "orders:6"), "orders is there twice"),
         (take_settings, ("linger",), "should be like linger.ms=0"),
-        (take_settings, ("bootstrap.servers=a:1",), "--bootstrap-servers says so already"),
+        (take_settings, ("bootstrap.servers=a:1",), "that is for --bootstrap-servers"),
+        (take_settings, ("value_serializer=x",), "is bytes already"),
         (check_topic_name, "or ders", "is not a legal name"),
         (check_run, "", "a run's id must not be empty"),
-        (check_rate, float("inf"), "inf is no number of records"),
-        (check_rate, float("nan"), "nan is no number of records"),
+        (check_rate, float("inf"), "inf is not a number of records"),
+        (check_rate, float("nan"), "nan is not a number of records"),
     ],
 )
 def test_what_makes_no_sense_is_refused(take: Callable[..., Any], value: object, complaint: str) -> None:
     with pytest.raises(click.BadParameter, match=complaint):
         taken(take, value)
+
+
+PROPERTIES = """
+    bootstrap.servers = a:1
+    linger_ms = 20
+    batch.size = 1000
+    key.serializer = org.apache.kafka.common.serialization.StringSerializer
+"""
+
+
+def test_a_file_a_setting_and_the_servers_make_a_configuration_the_later_ones_first(tmp_path: Path) -> None:
+    file = tmp_path / "p"
+    file.write_text(PROPERTIES)
+    config = configuration(None, file, {"linger.ms": "7"})
+    assert (config.bootstrap_servers, config.linger_ms, config.batch_size) == (("a:1",), 7, 1000)
+    assert config.key_serializer is None, "what is sent is bytes"
+    assert configuration("b:2", file, {}).bootstrap_servers == ("b:2",)
+    assert configuration("b:2", None, {"linger.ms": "7"}).linger_ms == 7
+
+
+def test_without_servers_there_is_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("linger.ms = 20")
+    for file in (None, tmp_path / "p"):
+        with pytest.raises(click.UsageError, match="Missing option '-b' / '--bootstrap-servers'"):
+            configuration(None, file, {})
+
+
+def test_what_is_wrong_with_a_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("linger.ms = soon")
+    with pytest.raises(ConfigError, match=r"^linger.ms = 'soon'.*aioproducer config .*p` checks it"):
+        configuration("a:1", tmp_path / "p", {})
+    with pytest.raises(ConfigError, match=r"^linger.ms = 'soon'(?!.*checks it)"):
+        configuration("a:1", None, {"linger.ms": "soon"})
+
+
+def test_names_are_completed() -> None:
+    context = click.Context(click.Command("c"))
+    assert complete_setting(context, OPTION, "linger") == ["linger.ms="]
+    assert complete_compression(context, OPTION, "") == ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert complete_compression(context, OPTION, "z") == ["zstd"]

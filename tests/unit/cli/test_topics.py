@@ -30,8 +30,10 @@ async def test_brokers_and_all_topics_are_shown(capsys: pytest.CaptureFixture[st
     names = [row[0] for row in shown]
     assert names.index("clicks") < names.index("orders")
     at = names.index("orders")
-    assert [shown[at][:2], shown[at + 1][:1]] == [["orders", "0"], ["1"]]
-    assert {shown[at][2], shown[at + 1][1]} == {"1", "2"}
+    assert [shown[at][:2], shown[at + 1][:2]] == [["orders", "0"], ["orders", "1"]], (
+        "each line says of what it is"
+    )
+    assert {shown[at][2], shown[at + 1][2]} == {"1", "2"}
 
 
 async def test_a_long_name_is_not_broken_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +119,7 @@ async def test_replicas_out_of_sync_and_racks_are_shown(
     table = rows(await shown(monkeypatch, capsys, isr=[1]))
     assert ["2", "b:2", "east"] in table
     assert ["orders", "0", "1", "1,2", "1", "not in sync: 2"] in table
-    assert ["1", "none", "1", "LeaderNotAvailable"] in table
+    assert ["orders", "1", "none", "1", "LeaderNotAvailable"] in table
     assert not any(row[0] == "__offsets" for row in table)
 
 

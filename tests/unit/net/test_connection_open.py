@@ -61,7 +61,9 @@ async def test_an_address_from_a_broker_can_be_anything() -> None:
 async def test_a_broker_frozen_in_the_handshake_is_given_up_at_the_deadline() -> None:
     async with ScriptedBroker(stay_silent) as broker:
         deadline = asyncio.get_running_loop().time() + SHORT_S
-        with pytest.raises(ConnectionFailed, match=r"connected, but the handshake did not finish within 0\.0"):
+        with pytest.raises(
+            ConnectionFailed, match=r"connected, but the handshake did not finish within 0\.0"
+        ):
             await Connection.open(broker.address, settings(), deadline=deadline)
         await (await broker.accepted.get()).gone.wait()
 

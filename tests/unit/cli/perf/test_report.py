@@ -80,19 +80,32 @@ async def test_sigterm_ends_it_as_ctrl_c_does(capsys: pytest.CaptureFixture[str]
     assert re.search(r"^Interrupted: [\d,]+ of 1,000,000,000 records", capsys.readouterr().out, re.MULTILINE)
 
 
-async def test_sigterm_while_it_starts_or_twice_gives_it_up_without_a_traceback() -> None:
-    """As the process ends: asyncio makes an interrupt of Ctrl-C only."""
+async def signalled(cluster: Cluster, request: str) -> bool:
+    """Report while *request* is not answered, and signals come until it ends."""
+    unanswered = cluster.on(request, times=None).drop()
+    running = asyncio.create_task(run_and_report(plan_of(cluster.bootstrap_servers), as_json=False))
+    await unanswered.happened()
+    while not running.done():
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0)
+    unanswered.remove()
+    return await running
+
+
+async def test_a_signal_while_it_starts_gives_it_up_without_a_traceback() -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
-        for request in ("metadata", "produce"):
-            unanswered = cluster.on(request, times=None).drop()
-            running = asyncio.create_task(run_and_report(plan_of(cluster.bootstrap_servers), as_json=False))
-            await unanswered.happened()
-            while not running.done():
-                os.kill(os.getpid(), signal.SIGTERM)
-                await asyncio.sleep(0)
-            with pytest.raises(click.Abort):
-                await running
-            unanswered.remove()
+        with pytest.raises(click.Abort):
+            await signalled(cluster, "metadata")
+
+
+async def test_a_second_signal_stops_the_waiting_and_tells_what_is_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        assert not await signalled(cluster, "produce")
+    told = capsys.readouterr().out
+    assert "300 failed: ProducerClosed: " in told
+    assert re.search(r"^records acknowledged +0$", told, flags=re.MULTILINE)
 
 
 def test_rates_are_of_the_time_that_the_records_took() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.cli.send.checkpoint import MOST_BYTES, Checkpoint, NoCheckpoint, Prefix, Remembered
+from aioproducer.cli.send.checkpoint import MOST_BYTES, Checkpoint, CheckpointError, Prefix, Remembered
 
 WORK = {"topic": "orders", "format": "lines", "run": None}
 
@@ -55,7 +55,7 @@ def test_the_old_one_stays_until_the_new_one_is_whole(
 def test_one_of_other_work_is_refused(checkpoint: Checkpoint, name: str, mine: str) -> None:
     checkpoint.save(prefix_of(b"a\n"))
     other = Checkpoint(checkpoint.path, {**WORK, name: mine})
-    with pytest.raises(NoCheckpoint, match=f"was made with {name} {WORK[name]}, not {mine}"):
+    with pytest.raises(CheckpointError, match=f"was made with {name} {WORK[name]}, not {mine}"):
         other.load()
 
 
@@ -71,24 +71,24 @@ def test_one_of_other_work_is_refused(checkpoint: Checkpoint, name: str, mine: s
 )
 def test_another_file_is_refused_and_left_alone(checkpoint: Checkpoint, content: str) -> None:
     checkpoint.path.write_text(content)
-    with pytest.raises(NoCheckpoint, match="is no checkpoint of aioproducer send; it was left alone"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint of aioproducer send; it was not changed"):
         checkpoint.load()
     assert checkpoint.path.read_text() == content
 
 
 def test_what_cannot_be_read_is_refused(checkpoint: Checkpoint) -> None:
     checkpoint.path.write_bytes(b"\xff\xfe")
-    with pytest.raises(NoCheckpoint, match=r"cannot read the checkpoint .*: it is no text"):
+    with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*: it is no text"):
         checkpoint.load()
     folder = Checkpoint(checkpoint.path.parent, WORK)
-    with pytest.raises(NoCheckpoint, match=r"cannot read the checkpoint .*: it is no regular file"):
+    with pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*: it is not a regular file"):
         folder.load()
 
 
 def test_what_may_have_no_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
-        with pytest.raises(NoCheckpoint, match="it is no regular file"):
+        with pytest.raises(CheckpointError, match="it is not a regular file"):
             Checkpoint(path, WORK).load()
     large = Checkpoint(tmp_path / "large", WORK)
     large.save(prefix_of(b"a\n"))
@@ -111,7 +111,9 @@ def test_while_one_has_it_no_other_gets_it(checkpoint: Checkpoint, tmp_path: Pat
     with checkpoint.locked():
         for other in (Checkpoint(checkpoint.path, WORK), link):
             with (
-                pytest.raises(NoCheckpoint, match=r"another process is at work with the checkpoint .*: wait"),
+                pytest.raises(
+                    CheckpointError, match=r"another process is at work with the checkpoint .*: wait"
+                ),
                 other.locked(),
             ):
                 raise AssertionError("it is not ours")
@@ -127,7 +129,7 @@ def test_a_lock_that_was_taken_away_before_it_was_locked_is_none(
         Path(f"{checkpoint.path}.lock").unlink()
 
     monkeypatch.setattr("fcntl.flock", flock)
-    with pytest.raises(NoCheckpoint, match="another process"), checkpoint.locked():
+    with pytest.raises(CheckpointError, match="another process"), checkpoint.locked():
         raise AssertionError("the next one would have it, too")
 
 

@@ -73,13 +73,13 @@ def test_headers_and_a_partition_may_be_missing_or_null() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"\xff\xfe", "it is no UTF-8, from byte 0 on"),
-        (b'{"a": }', "it is no JSON: Expecting value, at character 7"),
+        (b"\xff\xfe", "it is not UTF-8, from byte 0 on"),
+        (b'{"a": }', "it is not JSON: Expecting value, at character 7"),
         (b"[" * 100_000, "it is nested too deeply"),
-        (b"[1]", "it is no object: [1]"),
+        (b"[1]", "it is not an object: [1]"),
         ({"order": 3}, "there is no field order.payload"),
         ({"order": {"payload": "v"}}, "there is no field order.id"),
-        ({"order": {"payload": "\ud800", "id": 1}}, "half of a surrogate pair is no text: '\\ud800'"),
+        ({"order": {"payload": "\ud800", "id": 1}}, "half of a surrogate pair cannot be encoded: '\\ud800'"),
         (
             {"order": {"payload": 1, "id": 1}, "meta": "x" * 50},
             f"meta is no object with headers: '{'x' * 39}…",
@@ -90,13 +90,13 @@ def test_headers_and_a_partition_may_be_missing_or_null() -> None:
         ({"order": {"payload": 1, "id": 1}, "to": -1}, "to = -1: the topic has the partitions 0 to 2"),
         (
             {"order": {"payload": 1, "id": 1}, "meta": {"\ud800": 1}},
-            "half of a surrogate pair is no text: '\\ud800'",
+            "half of a surrogate pair cannot be encoded: '\\ud800'",
         ),
-        (b"NaN", "it is no JSON: NaN"),
-        (b'{"order": -Infinity}', "it is no JSON: -Infinity"),
+        (b"NaN", "it is not JSON: NaN"),
+        (b'{"order": -Infinity}', "it is not JSON: -Infinity"),
         (b'{"order": {"payload": 1e999, "id": 1}}', "it has a number that is too large: inf"),
         (b'{"order": {"payload": "v", "id": [1e999]}}', "it has a number that is too large: [inf]"),
-        (b"\xef\xbb\xbf{}", "it is no JSON: it begins with a byte order mark, which is to be taken away"),
+        (b"\xef\xbb\xbf{}", "it is not JSON: it begins with a byte order mark, which is to be taken away"),
     ],
     ids=range(18),
 )

@@ -33,9 +33,10 @@ def test_each_format_has_its_decoding() -> None:
 
 def test_an_outcome_counts_failures_by_kind_and_what_is_in_doubt() -> None:
     outcome = Outcome(PLAN, sent=6, acknowledged=2)
-    outcome.fail(DeliveryTimeout("first"), possibly_persisted=True)
-    outcome.fail(DeliveryTimeout("second"), possibly_persisted=False)
-    outcome.fail(RecordTooLarge("large"), possibly_persisted=False)
+    doubtful = DeliveryTimeout("first")
+    doubtful.possibly_persisted = True
+    for error in (doubtful, DeliveryTimeout("second"), RecordTooLarge("large")):
+        outcome.fail(error)
     assert outcome.failures == {"DeliveryTimeout: first": 2, "RecordTooLarge: large": 1}
     assert (outcome.doubtful, outcome.unknown) == (1, 1)
 

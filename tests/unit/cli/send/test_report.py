@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,10 @@ async def test_what_is_all_there_is_said_so(
     assert await reported(monkeypatch, outcome)
     told, complaints = capsys.readouterr()
     assert told.splitlines() == [
-        "5 records were acknowledged before and left out.",
+        "5 records had been acknowledged before, and not sent again.",
         "4,000 records acknowledged in 2.00 s, 2,000 records/s",
         "Is all of it there? aioproducer audit --bootstrap-servers a:1,b:2 --topic orders --run nightly --expect 4005",
+        "If a call before was killed, what it sent last may be there twice.",
     ]
     assert complaints == "", "no bar where there is no terminal"
 
@@ -66,29 +68,31 @@ async def test_acks_0_is_not_called_acknowledged(
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in", acks=0), sent=1, acknowledged=1)
     assert await reported(monkeypatch, outcome)
-    assert capsys.readouterr().out == "1 records written, acks=0 in 0.00 s, 0 records/s\n"
+    assert capsys.readouterr().out == "1 record written, acks=0 in 0.00 s\n"
 
 
 async def test_what_failed_and_what_would_be_repeated_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True, run="r"), sent=60, acknowledged=30, seconds=1)
+    doubtful = DeliveryTimeout("too late")
+    doubtful.possibly_persisted = True
     for _ in range(20):
-        outcome.fail(DeliveryTimeout("too late"), possibly_persisted=True)
+        outcome.fail(doubtful)
     outcome.first_failure = "in, line 11"
     outcome.stopped = "a record failed"
     extend(outcome, 10)
     assert not await reported(monkeypatch, outcome)
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().err.splitlines() == [
         "30 records acknowledged in 1.00 s, 30 records/s",
         "20 failed: DeliveryTimeout: too late",
-        "20 of those may be in the topic nevertheless.",
-        "The first that failed: in, line 11",
-        "10 were handed over and not waited for: they may be in the topic.",
+        "20 of these may be in the topic.",
+        "First failure: in, line 11",
+        "Not waited for: 10 records, which may be in the topic.",
         "Stopped: a record failed",
         "Acknowledged from the beginning to in, line 10: 10 records",
-        "20 more behind it are acknowledged, too; going on from there repeats them.",
-        "The same command goes on from there: orders.cp remembers it.",
+        "Acknowledged after that, too: 20 records; continuing from there repeats them.",
+        "The same command continues from there: orders.cp remembers it.",
     ]
 
 
@@ -97,9 +101,9 @@ async def test_where_nothing_is_acknowledged_that_is_said(
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in"), stopped="in: Permission denied")
     assert not await reported(monkeypatch, outcome)
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert capsys.readouterr().err.splitlines()[1:] == [
         "Stopped: in: Permission denied",
-        "Nothing of the input is acknowledged from its beginning on.",
+        "Nothing is acknowledged from the beginning of the input.",
     ]
 
 
@@ -107,11 +111,11 @@ async def test_what_is_acknowledged_behind_a_beginning_that_failed_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     outcome = Outcome(plan_of(tmp_path / "in"), sent=3, acknowledged=2, stopped="a record failed")
-    outcome.fail(DeliveryTimeout("late"), possibly_persisted=False)
+    outcome.fail(DeliveryTimeout("late"))
     assert not await reported(monkeypatch, outcome)
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "Nothing of the input is acknowledged from its beginning on.",
-        "2 more behind it are acknowledged, too; going on from there repeats them.",
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "Nothing is acknowledged from the beginning of the input.",
+        "Acknowledged after that, too: 2 records; continuing from there repeats them.",
     ]
 
 
@@ -121,7 +125,7 @@ async def test_nothing_is_said_of_a_beginning_that_was_not_seen_to_its_end(
     outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True), recognised=False, stopped="interrupted")
     extend(outcome, 0)
     assert not await reported(monkeypatch, outcome)
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert capsys.readouterr().err.splitlines()[1:] == [
         "Stopped: interrupted",
         "It did not get to the end of what orders.cp remembers, and left that as it was.",
     ]
@@ -178,6 +182,28 @@ async def test_a_signal_interrupts_and_its_handler_is_put_back(
     before = signal.getsignal(number)
     assert not await report.send_and_report(outcome.plan)
     assert signal.getsignal(number) is before
-    told, complaints = capsys.readouterr()
-    assert "Stopped: interrupted\n" in told
-    assert complaints == "Interrupted: waiting for what was handed over. Once more gives it up.\n"
+    complaints = capsys.readouterr().err
+    assert complaints.startswith(
+        "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.\n"
+    )
+    assert "Stopped: interrupted\n" in complaints
+
+
+async def test_that_no_failed_record_is_in_the_topic_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in"), sent=1)
+    outcome.fail(DeliveryTimeout("late"))
+    assert not await reported(monkeypatch, outcome)
+    assert "None of these is in the topic.\n" in capsys.readouterr().err
+
+
+async def test_who_types_the_records_is_told_how_to_end_and_has_no_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    outcome = Outcome(replace(plan_of(tmp_path / "in"), paths=["-"]), sent=1, acknowledged=1)
+    assert await reported(monkeypatch, outcome, progress=2)
+    assert capsys.readouterr().err == "Type records, one line each; Ctrl-D ends them.\n"

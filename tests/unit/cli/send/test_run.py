@@ -13,7 +13,7 @@ import pytest
 
 from aioproducer.audit import Audit, sequence_of
 from aioproducer.cli.send import run as run_module, source
-from aioproducer.cli.send.checkpoint import Checkpoint, NoCheckpoint
+from aioproducer.cli.send.checkpoint import Checkpoint, CheckpointError
 from aioproducer.cli.send.decoding import Fields
 from aioproducer.cli.send.plan import Format, Outcome, Plan
 from aioproducer.cli.send.run import Sending
@@ -136,7 +136,7 @@ async def test_a_line_that_makes_no_sense_ends_it_behind_the_lines_before(tmp_pa
         plan = plan_of(cluster, path, format=Format(name="json"), checkpoint=True)
         outcome = await send(plan)
         assert values(cluster) == [[b'{"n": 1}', b'{"n": 2}']]
-        assert outcome.stopped == f"{path}, line 3: it is no JSON: Expecting value, at character 1"
+        assert outcome.stopped == f"{path}, line 3: it is not JSON: Expecting value, at character 1"
         assert (remembered(path)["records"], remembered(path)["bytes"]) == (2, 18)
 
         path.write_text('{"n": 1}\n{"n": 2}\n{"n": "mended"}\n{"n": 3}\n')
@@ -284,8 +284,8 @@ async def test_a_whole_input_that_is_remembered_is_left_out(input_file: Path) ->
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"0\n1\n", "the input has 4 bytes, less than the 3,890"),
-        (b"", "the input has 0 bytes, less than the 3,890"),
+        (b"0\n1\n", "the input has 4 bytes, fewer than the 3,890"),
+        (b"", "the input has 0 bytes, fewer than the 3,890"),
         (b"x" + b"\n".join(LINES)[1:] + b"\n", "the first 3,890 bytes of the input are not those"),
         (b"\n".join(LINES) + b"!\n", "the first 3,890 bytes of the input are not those"),
     ],
@@ -300,7 +300,7 @@ async def test_another_input_is_refused_and_the_checkpoint_kept(
         assert (await send(plan)).complete
         before = remembered(input_file)
         input_file.write_bytes(content)
-        with pytest.raises(NoCheckpoint, match=complaint):
+        with pytest.raises(CheckpointError, match=complaint):
             await send(plan)
         assert values(cluster) == [LINES], "nothing was sent"
     assert remembered(input_file) == before
@@ -344,7 +344,7 @@ async def test_what_another_cluster_acknowledged_is_not_left_out(input_file: Pat
     before = remembered(input_file)
     async with orders() as other:
         with pytest.raises(
-            NoCheckpoint, match=f"was made on the cluster {before['cluster']}, not .*: name another"
+            CheckpointError, match=f"was made on the cluster {before['cluster']}, not .*: name another"
         ):
             await send(plan_of(other, input_file, checkpoint=True))
         assert values(other) == [[]]
@@ -357,7 +357,7 @@ async def test_two_do_not_send_the_same_at_the_same_time(input_file: Path) -> No
         plan = plan_of(cluster, input_file, checkpoint=True, rate=100)
         first = asyncio.create_task(send(plan))
         await asyncio.sleep(1)
-        with pytest.raises(NoCheckpoint, match="another process is at work with the checkpoint"):
+        with pytest.raises(CheckpointError, match="another process is at work with the checkpoint"):
             await send(plan)
         assert (await first).complete
         assert values(cluster) == [LINES]
@@ -369,7 +369,7 @@ async def test_a_checkpoint_that_cannot_be_written_is_known_before_anything_is_s
         plan = plan_of(cluster, input_file, checkpoint=True)
         for name in ("cp.new", "cp.lock"):
             input_file.with_name(name).mkdir()
-            with pytest.raises(NoCheckpoint, match=r"cannot write the checkpoint .*: Is a directory"):
+            with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*: Is a directory"):
                 await send(plan)
         assert values(cluster) == [[]]
 
