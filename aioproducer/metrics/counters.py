@@ -45,12 +45,17 @@ class Tally:
 
     __slots__ = ("_before", "_now", "window_ends_at")
     MAXIMA: ClassVar[tuple[str, ...]] = ()
+    NOTHING: ClassVar[Numbers]
+    """What all begin with: there may be thousands."""
+
+    def __init_subclass__(cls) -> None:
+        cls.NOTHING = dict.fromkeys(cls.__slots__, 0)
 
     def __init__(self, now: float) -> None:
         """Begin to count at *now*, in loop time."""
-        for name in self.__slots__:
+        for name in self.NOTHING:
             setattr(self, name, 0)
-        self._before = self._now = _Mark(now, self.numbers())
+        self._before = self._now = _Mark(now, self.NOTHING)
         self.window_ends_at: float = now + WINDOW_S
 
     def at(self, now: float) -> Self:

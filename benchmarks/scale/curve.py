@@ -18,7 +18,7 @@ from benchmarks.scale.shapes import Point, Shape
 from benchmarks.summary import growth
 
 CHILD: Final = "benchmarks.scale.child"
-TURNS: Final = 3
+TURNS: Final = 5
 
 
 def measure(name: str, sizes: Sequence[int], least_records: int = 0) -> Run:
