@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -37,51 +37,72 @@ def show_options(*, as_json: bool = False) -> None:
         console.print(Padding(Text(KINDS[each.name].expected, style="dim"), INDENT))
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a file comes to."""
+
+    config: ProducerConfig
+    changed: dict[str, Any]
+    """The options that are not as by default."""
+    adjusted_from: dict[str, Any]
+    """What was asked for, where something else applies so that options fit each other."""
+    without_effect: list[str]
+
+
 def show_file(path: Path, *, as_json: bool = False) -> None:
     """Check a `.properties` file, and print what it changes and which of its names do nothing.
 
     Raises: ConfigError: what is wrong with it, all at once where one thing does not depend on another.
     """
-    given = read_properties(path)
-    logging.getLogger("aioproducer.config").setLevel(logging.ERROR)  # what it warns of is printed below
+    checked = _checked(read_properties(path))
+    if as_json:
+        click.echo(json.dumps(_to_dict(checked), indent=2))
+    else:
+        _print(path, checked)
+
+
+def _checked(given: Mapping[str, str]) -> Checked:
+    logging.getLogger("aioproducer.config").setLevel(logging.ERROR)  # what it warns of is printed
     if complaints := [*_complaints(given)]:
         raise ConfigError("\n".join(complaints))
     config = ProducerConfig.from_mapping(given)
-    changed = {
-        name: (getattr(config, name), default)
-        for name, default in DEFAULTS.items()
-        if getattr(config, name) != default and (name != "client_id" or "client.id" in given)
+    applied = {name: getattr(config, name) for name in DEFAULTS}
+    named = "client.id" in given  # else it is what the client gets by itself
+    return Checked(
+        config,
+        {
+            name: value
+            for name, value in applied.items()
+            if value != DEFAULTS[name] and (name != "client_id" or named)
+        },
+        {name: meant for name, meant in _meant(given).items() if applied[name] != meant},
+        sorted(name for name in given if name.replace("_", ".") in WITHOUT_EFFECT),
+    )
+
+
+def _to_dict(checked: Checked) -> dict[str, Any]:
+    return {
+        "changes": {name: _plain(value) for name, value in checked.changed.items()},
+        "adjusted_from": {name: _plain(value) for name, value in checked.adjusted_from.items()},
+        "idempotent": checked.config.idempotent,
+        "without_effect": checked.without_effect,
     }
-    idle = sorted(name for name in given if name.replace("_", ".") in WITHOUT_EFFECT)
-    adjusted = {name: meant for name, meant in _meant(given).items() if getattr(config, name) != meant}
-    if as_json:
-        changes = {name: _plain(value) for name, (value, _) in changed.items()}
-        instead_of = {name: _plain(meant) for name, meant in adjusted.items()}
-        told = {
-            "changes": changes,
-            "instead_of": instead_of,
-            "idempotent": config.idempotent,
-            "without_effect": idle,
-        }
-        click.echo(json.dumps(told, indent=2))
-        return
-    table = Table("option", "value", "default", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, (value, default) in changed.items():
-        table.add_row(Text(name, style="bold"), _shown(name, value), _shown(name, default))
+
+
+def _print(path: Path, checked: Checked) -> None:
     console = Console()
-    console.print(Text(f"{path} is fine. It changes:"))
-    console.print(table)
-    for name, meant in adjusted.items():
-        used = _shown(name, getattr(config, name))
-        console.print(
-            Text.assemble(
-                name, " is ", used, ", not ", _shown(name, meant), ", so that it fits the other options."
-            )
-        )
-    if not config.idempotent:
+    table = Table("option", "value", "default", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name, value in checked.changed.items():
+        table.add_row(Text(name, style="bold"), _shown(name, value), _shown(name, DEFAULTS[name]))
+    console.print(Text(f"{path} is fine. It changes:"), table, sep="\n")
+    for name, meant in checked.adjusted_from.items():
+        used = _shown(name, getattr(checked.config, name))
+        because = ", so that it fits the other options."
+        console.print(Text.assemble(name, " is ", used, ", not ", _shown(name, meant), because))
+    if not checked.config.idempotent:
         console.print(Text("It is not idempotent: sending a record again may duplicate it."))
-    if idle:
-        console.print(Text(f"Known to Kafka, without effect here: {', '.join(idle)}"))
+    if checked.without_effect:
+        console.print(Text(f"Known to Kafka, without effect here: {', '.join(checked.without_effect)}"))
 
 
 def _meant(given: Mapping[str, str]) -> dict[str, Any]:

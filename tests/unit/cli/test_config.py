@@ -142,7 +142,7 @@ def test_a_file_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     show_file(path, as_json=True)
     assert json.loads(capsys.readouterr().out) == {
         "changes": {"bootstrap_servers": ["a:1"], "linger_ms": 20, "value_serializer": "string_serializer"},
-        "instead_of": {},
+        "adjusted_from": {},
         "idempotent": True,
         "without_effect": ["client.rack", "client_dns_lookup"],
     }

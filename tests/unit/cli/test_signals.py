@@ -11,11 +11,17 @@ from aioproducer.cli.signals import on_signals
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_calls_and_the_handler_is_put_back(number: signal.Signals) -> None:
-    before, called = signal.getsignal(number), asyncio.Event()
-    with on_signals(called.set):
-        os.kill(os.getpid(), number)
-        await called.wait()
-    assert signal.getsignal(number) is before
+    def mine(*_: object) -> None:
+        pytest.fail("it has not called")
+
+    before, called = signal.signal(number, mine), asyncio.Event()  # the tests may run with one ignored
+    try:
+        with on_signals(called.set):
+            os.kill(os.getpid(), number)
+            await called.wait()
+        assert signal.getsignal(number) is mine
+    finally:
+        signal.signal(number, before)
 
 
 async def test_what_is_ignored_stays_ignored() -> None:
