@@ -68,7 +68,9 @@ def program() -> None:
 
 
 @program.command(short_help="See the producer at work, and each record checked.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT", help="A Kafka cluster, not one in this process.")
+@click.option(
+    "-b", "--bootstrap-servers", metavar="HOST:PORT", help="A Kafka cluster, not one in this process."
+)
 @click.option("--records", type=click.IntRange(100, 5_000_000), default=200_000, show_default=True)
 @click.option("--partitions", type=click.IntRange(1, 1_000), default=6, show_default=True)
 @click.option(

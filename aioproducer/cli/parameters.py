@@ -69,16 +69,18 @@ def configuration(servers: str | None, file: Path | None, settings: dict[str, st
     from aioproducer.config.properties import read_properties
     from aioproducer.errors import ConfigError
 
-    given = {} if file is None else read_properties(file)
-    in_kafkas_spelling = {name.replace("_", "."): value for name, value in given.items()}
-    in_file = {name: value for name, value in in_kafkas_spelling.items() if name not in SERIALIZERS}
-    overriding = settings if servers is None else {**settings, "bootstrap.servers": servers}
-    if not servers and "bootstrap.servers" not in in_file:
+    in_file = {} if file is None else read_properties(file)
+    given = {name.replace("_", "."): value for name, value in in_file.items()} | settings
+    for name in SERIALIZERS:
+        given.pop(name, None)
+    if servers is not None:
+        given["bootstrap.servers"] = servers
+    elif "bootstrap.servers" not in given:
         raise click.UsageError(
             "Missing option '-b' / '--bootstrap-servers', or bootstrap.servers in --config."
         )
     try:
-        return ProducerConfig.from_mapping({**in_file, **overriding})
+        return ProducerConfig.from_mapping(given)
     except ConfigError as error:
         if file is None:
             raise

@@ -21,12 +21,10 @@ def on_signals(interrupt: Callable[[], object]) -> Iterator[None]:
         loop.call_soon_threadsafe(interrupt)
 
     numbers = [getattr(signal, name) for name in _ASK_FOR_THE_END if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    heard = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}  # nohup
-    for number in heard:
-        signal.signal(number, ring)
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores
+    before = {number: signal.signal(number, ring) for number in heard}
     try:
         yield
     finally:
-        for number, handler in heard.items():
+        for number, handler in before.items():
             signal.signal(number, handler)

@@ -39,8 +39,8 @@ class Tally:
     """Numbers that only grow, and the maxima of the present window: the attributes of a subclass.
 
     Whoever adds to one that there is a rate of does so by way of `at`, or calls `turn` before, if `window_ends_at` has
-    passed. Each number is added to where it is: rows that are kept and summed up later take twice as long, and with
-    thousands of topics they are work for the garbage collector.
+    passed. Each number is added to where it is: rows that are kept and summed up later take longer, and with thousands
+    of topics they are work for the garbage collector.
     """
 
     __slots__ = ("_before", "_now", "window_ends_at")
@@ -78,9 +78,8 @@ class Tally:
             self._before = self._now
         self._now = mark
         self.window_ends_at = now + WINDOW_S
-        for (
-            name
-        ) in self.MAXIMA:  # last: another thread may read, and should rather see one twice than miss it
+        # Last: another thread may read, and should rather see a maximum twice than miss it.
+        for name in self.MAXIMA:
             setattr(self, name, 0)
 
     def recent(self, now: float) -> Recent:

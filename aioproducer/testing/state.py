@@ -60,7 +60,7 @@ class TopicConfig:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic. Deleted and if created again it has another id."""
+    """A topic. Deleted and created again it has another id."""
 
     name: str
     config: TopicConfig

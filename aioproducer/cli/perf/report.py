@@ -30,10 +30,13 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
     """
     console = Console(highlight=False, stderr=as_json)
     running = asyncio.create_task(run(plan, lambda window: _show_window(console, plan, window)))
-    cancels = iter((running.cancel, running.cancel))  # a third signal has nothing more to end
+    left = 2  # the first ends the sending, the second the waiting
 
     def interrupt() -> None:
-        next(cancels, bool)()
+        nonlocal left
+        if left:
+            left -= 1
+            running.cancel()
 
     try:
         with told_once(), on_signals(interrupt):

@@ -25,7 +25,7 @@ RATE_FROM_S: Final = 1.0
 async def send_and_report(plan: Plan) -> bool:
     """Do what *plan* says, show what came of it, and return whether every record was acknowledged.
 
-    SIGINT and SIGTERM end it early: what was handed over is waited for, and told. The second one gives that up.
+    SIGINT, SIGTERM and SIGHUP end it early: what was sent is waited for. The second one stops the waiting.
 
     Raises: ProducerError if nothing could be sent, or the checkpoint is of no use.
     """
