@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, sequence_of
 from aioproducer.cli.client import Client
+from aioproducer.cli.tables import plain_table
 from aioproducer.config import ProducerConfig
 
 
@@ -51,7 +51,7 @@ async def audit_and_report(
 
 
 def _table(report: AuditReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_footer=True)
+    table = plain_table(show_footer=True)
     table.add_column("partition", footer="all")
     table.add_column("offsets", justify="right")
     table.add_column("records", f"{report.records:,}", justify="right")

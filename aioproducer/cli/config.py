@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from aioproducer.cli.outcomes import told_once
+from aioproducer.cli.tables import plain_table
 from aioproducer.config import ProducerConfig
 from aioproducer.config.names import WITHOUT_EFFECT, applied_options
 from aioproducer.config.options import DEFAULTS, KINDS, Options
@@ -23,18 +22,6 @@ from aioproducer.config.properties import read_properties
 from aioproducer.errors import ConfigError
 
 INDENT = (0, 0, 0, 4)
-
-
-def show_options(*, as_json: bool = False) -> None:
-    """Print every option: its default, what it means, and what it may be."""
-    if as_json:
-        click.echo(json.dumps([_described(each) for each in fields(Options)], indent=2))
-        return
-    console = Console()
-    for each in fields(Options):
-        console.print(Text.assemble((each.name, "bold"), " = ", _shown(each.name, each.default)))
-        console.print(Padding(Text(_meaning(each)), INDENT))
-        console.print(Padding(Text(KINDS[each.name].expected, style="dim"), INDENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +36,25 @@ class Checked:
     without_effect: list[str]
 
 
+def show_options(*, as_json: bool = False) -> None:
+    """Print every option: its default, what it means, and what it may be."""
+    if as_json:
+        click.echo(json.dumps([_described(each) for each in fields(Options)], indent=2))
+        return
+    console = Console()
+    for each in fields(Options):
+        console.print(Text.assemble((each.name, "bold"), " = ", _shown(each.name, each.default)))
+        console.print(Padding(Text(_meaning(each)), INDENT))
+        console.print(Padding(Text(KINDS[each.name].expected, style="dim"), INDENT))
+
+
 def show_file(path: Path, *, as_json: bool = False) -> None:
     """Check a `.properties` file, and print what it changes and which of its names do nothing.
 
     Raises: ConfigError: what is wrong with it, all at once where one thing does not depend on another.
     """
-    checked = _checked(read_properties(path))
+    with told_once("aioproducer.config"):
+        checked = _checked(read_properties(path))
     if as_json:
         click.echo(json.dumps(_to_dict(checked), indent=2))
     else:
@@ -62,7 +62,6 @@ def show_file(path: Path, *, as_json: bool = False) -> None:
 
 
 def _checked(given: Mapping[str, str]) -> Checked:
-    logging.getLogger("aioproducer.config").setLevel(logging.ERROR)  # what it warns of is printed
     if complaints := [*_complaints(given)]:
         raise ConfigError("\n".join(complaints))
     config = ProducerConfig.from_mapping(given)
@@ -91,7 +90,7 @@ def _to_dict(checked: Checked) -> dict[str, Any]:
 
 def _print(path: Path, checked: Checked) -> None:
     console = Console()
-    table = Table("option", "value", "default", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table("option", "value", "default")
     for name, value in checked.changed.items():
         table.add_row(Text(name, style="bold"), _shown(name, value), _shown(name, DEFAULTS[name]))
     console.print(Text(f"{path} is fine. It changes:"), table, sep="\n")

@@ -1,4 +1,4 @@
-"""What became of records, in the words that `send` and `perf` share."""
+"""What became of records, in the words that commands share."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def audit_hint(config: ProducerConfig, topic: str, run: str, expect: int) -> str
 
 
 @contextmanager
-def told_once() -> Iterator[None]:
-    """Keep failed batches out of the log: the command counts them, and a broken cluster has many."""
-    batching = logging.getLogger("aioproducer.batching")
-    before = batching.level
-    batching.setLevel(logging.CRITICAL)
+def told_once(logger: str) -> Iterator[None]:
+    """Keep what *logger* warns of out of the log: the command tells it in its own words."""
+    quiet = logging.getLogger(logger)
+    before = quiet.level
+    quiet.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        batching.setLevel(before)
+        quiet.setLevel(before)

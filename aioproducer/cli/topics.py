@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from aioproducer.cli.client import Client
+from aioproducer.cli.tables import plain_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import broker_error
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
@@ -107,7 +107,7 @@ def _partitions(topics: Iterable[MetadataResponseTopic]) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     for name in columns:
         table.add_column(name, overflow="fold")  # rather in two lines than cut
     return table

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from aioproducer.cli.demo.measure import TASKS, Measured
 from aioproducer.cli.demo.run import BROKERS, Outcome, Plan, run
+from aioproducer.cli.tables import plain_table
 
 REFRESH_S: Final = 0.1
 NOTHING: Final = "-"
@@ -62,7 +62,7 @@ def _headline(outcome: Outcome) -> Text:
 
 def _table(outcome: Outcome) -> Table:
     parts = outcome.one_by_one, outcome.in_bulk
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("")
     table.add_column(f"await send()\n{TASKS} tasks at a time", justify="right")
     table.add_column("await send_many()\none call", justify="right")

@@ -7,7 +7,6 @@ import json
 from typing import Any, Final
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +15,7 @@ from aioproducer.cli.outcomes import audit_hint, counted, done, told_once
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.perf.run import Outcome, Plan, Window, run
 from aioproducer.cli.signals import on_signals
+from aioproducer.cli.tables import plain_table
 
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 MIB: Final = 1024 * 1024
@@ -39,7 +39,7 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
             running.cancel()
 
     try:
-        with told_once(), on_signals(interrupt):
+        with told_once("aioproducer.batching"), on_signals(interrupt):
             outcome = await running
     except asyncio.CancelledError:  # while it started
         raise click.Abort from None
@@ -108,7 +108,7 @@ def _show_window(console: Console, plan: Plan, window: Window) -> None:
 def _table(outcome: Outcome) -> Table:
     plan = outcome.plan
     figures = _figures(plan, outcome.seconds, outcome.latencies)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("")
     table.add_column(f"{plan.value_bytes:,} bytes each", justify="right")
     table.add_row(f"records {done(plan.config)}", f"{outcome.acknowledged:,}")

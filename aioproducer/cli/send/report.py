@@ -37,7 +37,7 @@ async def send_and_report(plan: Plan) -> bool:
                 "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.", soft_wrap=True
             )
 
-    with told_once(), on_signals(interrupt):
+    with told_once("aioproducer.batching"), on_signals(interrupt):
         with _bar(screen, plan) as on_progress:
             sending = Sending(plan, on_progress)
             try:

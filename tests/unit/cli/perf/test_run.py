@@ -8,7 +8,7 @@ import pytest
 from aioproducer.audit import Audit, AuditReport, sequence_of
 from aioproducer.cli.perf.run import VALUES_BYTES, Plan, Window, run, values_of
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ConnectionFailed, InvalidRecord
+from aioproducer.errors import ConnectionFailed, InvalidRecord, MetadataTimeout
 from aioproducer.testing import Cluster, in_virtual_time
 
 RUN = "perf-1"
@@ -119,6 +119,13 @@ async def test_cancelled_twice_it_gives_up() -> None:
     [(failure, count)] = outcome.failures.items()
     assert failure.startswith("ProducerClosed: ")
     assert 0 < outcome.acknowledged == outcome.sent - count
+
+
+@in_virtual_time
+async def test_a_topic_that_is_not_there_is_told_soon() -> None:
+    async with Cluster(transport="memory", auto_create_topics=False) as cluster:
+        with pytest.raises(MetadataTimeout, match="no broker knew a topic 'orders' in 5 s"):
+            await run(plan_of(cluster, records=1), ignore)
 
 
 @in_virtual_time

@@ -62,6 +62,17 @@ def test_a_tab_can_be_written_as_it_is_spelt(plans: list[Plan]) -> None:
     assert plans[0].format == Format(key_separator=b"\t")
 
 
+def test_a_producers_file_names_the_cluster_and_what_is_given_comes_first(
+    plans: list[Plan], tmp_path: Path
+) -> None:
+    file = tmp_path / "p"
+    file.write_text("bootstrap.servers=c:1\nlinger.ms=9\ncompression.type=gzip")
+    arguments = ("send", "orders", "--config", str(file), "--compression", "lz4")
+    assert CliRunner().invoke(program, arguments).exit_code == 0
+    config = plans[0].config
+    assert (config.bootstrap_servers, config.linger_ms, config.compression_type) == (("c:1",), 9, "lz4")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -100,25 +100,16 @@ class TestConstruction:
 
 
 class TestLife:
+    @pytest.mark.parametrize("stopped", [False, True])
     @in_virtual_time
-    async def test_a_broker_that_does_not_answer_is_a_connection_error(self) -> None:
+    async def test_a_start_that_failed_may_be_tried_again_also_after_a_stop(self, stopped: bool) -> None:
         async with cluster() as broker:
             broker.freeze_broker(1)
             producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
             with pytest.raises(KafkaConnectionError):
                 await producer.start()
-            broker.thaw_broker(1)
-            await producer.start()  # may be tried again
-            await producer.stop()
-
-    @in_virtual_time
-    async def test_a_start_that_failed_may_be_tried_again_after_a_stop(self) -> None:
-        async with cluster() as broker:
-            broker.freeze_broker(1)
-            producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-            with pytest.raises(KafkaConnectionError):
-                await producer.start()
-            await producer.stop()
+            if stopped:
+                await producer.stop()
             broker.thaw_broker(1)
             async with producer:
                 assert (await producer.send_and_wait(TOPIC, b"v", partition=0)).offset == 0
