@@ -95,13 +95,22 @@ class Program:
 
 @asynccontextmanager
 async def program(app: str, bootstrap_servers: str) -> AsyncIterator[Program]:
-    """Run *app* as a program, on any free port; it serves when the body begins, and is gone after it."""
+    """Run *app* as a program, on any free port; it serves when the body begins, and is gone after it.
+
+    If the body fails, the error has a note of what the program said, and of where it was.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         f"examples.{app}.app",
         cwd=ROOT,
-        env={**os.environ, "BOOTSTRAP_SERVERS": bootstrap_servers, "PORT": "0", "PYTHONUNBUFFERED": "1"},
+        env={
+            **os.environ,
+            "BOOTSTRAP_SERVERS": bootstrap_servers,
+            "PORT": "0",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -114,6 +123,12 @@ async def program(app: str, bootstrap_servers: str) -> AsyncIterator[Program]:
                 assert line, f"it ended, and said:\n{said}"
                 said += line.decode()
         yield Program(process, said)
+    except Exception as error:
+        if process.returncode is None:
+            process.send_signal(signal.SIGABRT)  # its fault handler writes the stack
+        output, _ = await process.communicate()
+        error.add_note(f"{app} ended with {process.returncode}, and has said:\n{said}{output.decode()}")
+        raise
     finally:
         if process.returncode is None:
             process.kill()
