@@ -180,7 +180,8 @@ class Engine:
         producer: Values = {
             "requests_in_flight": self.pool.in_flight,
             "buffer_total_bytes": memory.limit,
-            "buffer_available_bytes": memory.free,
+            # The halves of a batch have a header each, which may be some bytes more than there are.
+            "buffer_available_bytes": max(memory.free, 0),
             "bufferpool_wait_time_ns_total": round(memory.waited_s * 1e9),
             "calls_waiting": self.accumulator.callers,
             "batches_unfinished": self.accumulator.unfinished,

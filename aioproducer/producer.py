@@ -290,9 +290,11 @@ class Producer:
 
         Counters since the start, rates, averages and maxima of the last 30 to 60 s, and what is in use now. An average
         or a maximum of nothing is None. Cheap to call, and the only method that any thread may call. Before
-        `start` all is empty; after `close` the last numbers stay.
+        `start` has returned all is empty; after `close` the last numbers stay.
         """
-        if self._engine is None:
+        if (
+            self._engine is None or self._state is State.STARTING
+        ):  # if that fails, the next attempt counts from 0
             return {"producer": {}, "topics": {}, "nodes": {}}
         return self._engine.report()
 

@@ -157,6 +157,7 @@ class Settler:
                 run.fail(failure)
         rest = self._part(batch, kept, 0, BatchState.BACKOFF if batch.stamp is None else BatchState.SEALED)
         self._replace(batch, (rest,))
+        self._observer.retried(rest)
         if batch.stamp is None:
             batch.queue.retry(rest)
         else:

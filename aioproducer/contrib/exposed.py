@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from typing import Any, Final
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from aioproducer import Producer, State
 from aioproducer.contrib.threads import ThreadedProducer
@@ -17,11 +17,11 @@ Report = dict[str, dict[Any, Any]]
 
 
 class Exposed:
-    """Producers, each by its client_id, until they are closed. May be used from any thread."""
+    """Producers, each by its client_id, until they are closed or nobody holds them. May be used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # who scrapes is on a thread of its own
-        self._producers: dict[str, Producer | ThreadedProducer] = {}
+        self._producers: WeakValueDictionary[str, Producer | ThreadedProducer] = WeakValueDictionary()
         self._failed: WeakSet[Producer | ThreadedProducer] = WeakSet()
 
     def add(self, producer: Producer | ThreadedProducer) -> None:
@@ -44,19 +44,16 @@ class Exposed:
             self._producers[client_id] = producer
 
     def reports(self) -> list[tuple[str, Report]]:
-        """Return the client_id and the `metrics()` of each that is not closed, and forget the others.
+        """Return the client_id and the `metrics()` of each that is not closed.
 
         One whose `metrics()` fails is left out, and that is logged the first time.
         """
         with self._lock:
-            self._producers = {
-                client_id: each
-                for client_id, each in self._producers.items()
-                if each.state is not State.CLOSED
-            }
             producers = list(self._producers.items())
         reports = []
         for client_id, each in producers:
+            if each.state is State.CLOSED:
+                continue
             try:
                 reports.append((client_id, each.metrics()))
             except Exception:  # whatever it is: the registry tells of others, too

@@ -38,7 +38,9 @@ _OUTCOMES: Final = {
     "bytes_before_compression": Metric("their bytes before compression, an upper bound", "bytes", None),
 }
 _TRAFFIC: Final = {
-    "requests_in_flight": Metric("requests of any kind that wait for their answer", "requests"),
+    "requests_in_flight": Metric(
+        "requests that wait for their answer, those of connecting apart", "requests"
+    ),
     **_pair("request", "requests of any kind", "requests"),
     **_pair("response", "answers", "responses"),
     **_pair("outgoing_byte", "bytes written to sockets", "bytes"),
@@ -69,9 +71,11 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
         **_pair("connection_close", "connections closed by either side", "connections"),
         "buffer_total_bytes": Metric("buffer_memory", "bytes"),
         "buffer_available_bytes": Metric("how much of it is free", "bytes"),
-        **_pair("buffer_exhausted", "records refused for want of it (BufferFull, BufferTimeout)", "records"),
+        **_pair("buffer_exhausted", "records refused with BufferFull or BufferTimeout", "records"),
         "bufferpool_wait_time_ns_total": Metric("how long calls have waited for it, all together", "ns"),
-        "calls_waiting": Metric("calls that wait for metadata or memory now", "calls", "waiting-threads"),
+        "calls_waiting": Metric(
+            "calls that wait now, for metadata, memory or their turn", "calls", "waiting-threads"
+        ),
         "flush_time_ns_total": Metric("how long calls of flush() have taken, all together", "ns"),
         "metadata_age": Metric("time since all metadata was last fetched", "s"),
         "batches_unfinished": Metric("batches without an outcome now, queued or in flight", "batches", None),
@@ -87,7 +91,9 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
         "address": Metric("where the broker listens", kafka=None),
         "connected": Metric("whether there is a connection now", kafka=None),
         **_TRAFFIC,
-        "requests_in_flight": Metric("requests of any kind that wait for its answer", "requests", None),
+        "requests_in_flight": Metric(
+            "requests that wait for its answer, those of connecting apart", "requests", None
+        ),
     },
 }
 

@@ -8,8 +8,8 @@ An instrument is called `kafka.producer.…`, `kafka.producer.topic.…` or `kaf
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -24,24 +24,21 @@ try:
 except ImportError as _missing:
     raise ImportError('aioproducer.contrib.otel_metrics: pip install "aioproducer[otel]"') from _missing
 
-FRESH_S: Final = 0.05
-"""All instruments are read one after the other: those read within this time tell of the same moment."""
-
 _PREFIXES: Final[dict[Part, tuple[str, str]]] = {
     "producer": ("kafka.producer.", ""),
     "topics": ("kafka.producer.topic.", "topic"),
     "nodes": ("kafka.producer.node.", "node"),
 }
+_EVERY: Final = frozenset((part, key) for part in _PREFIXES for key in numbers(part))
 
 
 class ProducerInstruments:
     """Instruments of one meter provider, made once: they cannot be taken back. Closed producers are forgotten."""
 
-    def __init__(self, meter_provider: MeterProvider, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, meter_provider: MeterProvider) -> None:
         self._exposed = Exposed()
         self._reports: list[tuple[str, Report]] = []
-        self._read_at = float("-inf")
-        self._clock = clock
+        self._observed = set(_EVERY)
         meter = meter_provider.get_meter("aioproducer")
         for part, (prefix, _) in _PREFIXES.items():
             for key, metric in numbers(part).items():
@@ -59,7 +56,7 @@ class ProducerInstruments:
 
     def _observe(self, part: Part, key: str, _: CallbackOptions) -> Iterable[Observation]:
         attribute = _PREFIXES[part][1]
-        for client_id, report in self._read():
+        for client_id, report in self._reports_for(part, key):
             for name, values in {"": report[part]}.items() if not attribute else report[part].items():
                 value = values.get(key)
                 if value is not None:  # the average of nothing
@@ -69,15 +66,17 @@ class ProducerInstruments:
                         {"client_id": client_id} | of,
                     )
 
-    def _read(self) -> list[tuple[str, Report]]:
-        now = self._clock()
-        if now - self._read_at > FRESH_S:
+    def _reports_for(self, part: Part, key: str) -> list[tuple[str, Report]]:
+        """Return the reports of this collection: one asks each instrument once, and all tell of the same moment."""
+        if (part, key) in self._observed:
             self._reports = self._exposed.reports()
-            self._read_at = now
+            self._observed.clear()
+        self._observed.add((part, key))
         return self._reports
 
 
 _instruments: Final[WeakKeyDictionary[MeterProvider, ProducerInstruments]] = WeakKeyDictionary()
+_lock: Final = threading.Lock()
 
 
 def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider | None = None) -> None:
@@ -90,7 +89,16 @@ def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider 
     provider = get_meter_provider() if meter_provider is None else meter_provider
     if not isinstance(provider, MeterProvider):
         raise TypeError(f"a MeterProvider of OpenTelemetry is expected, not {provider!r}")
-    instruments = _instruments.get(provider)
-    if instruments is None:
-        instruments = _instruments[provider] = ProducerInstruments(provider)
-    instruments.add(producer)
+    with _lock:
+        instruments = _instruments.get(provider)
+        if instruments is None and provider is get_meter_provider():
+            # What stood in for the global provider until it was set has handed its instruments over to it.
+            instruments = next((each for known, each in _instruments.items() if _stands_in(known)), None)
+        if instruments is None:
+            instruments = ProducerInstruments(provider)
+        _instruments[provider] = instruments
+        instruments.add(producer)
+
+
+def _stands_in(provider: MeterProvider) -> bool:
+    return hasattr(provider, "on_set_meter_provider")

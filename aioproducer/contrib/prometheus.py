@@ -8,6 +8,7 @@ A metric is called `kafka_producer_…`, `kafka_producer_topic_…` or `kafka_pr
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -65,6 +66,7 @@ class ProducerCollector(Collector):
 
 
 _collectors: Final[WeakKeyDictionary[CollectorRegistry, ProducerCollector]] = WeakKeyDictionary()
+_lock: Final = threading.Lock()
 
 
 def expose(producer: Producer | ThreadedProducer, registry: CollectorRegistry = REGISTRY) -> None:
@@ -76,11 +78,12 @@ def expose(producer: Producer | ThreadedProducer, registry: CollectorRegistry = 
     """
     if not isinstance(registry, CollectorRegistry):
         raise TypeError(f"a CollectorRegistry of prometheus_client is expected, not {registry!r}")
-    collector = _collectors.get(registry) or ProducerCollector()
-    collector.add(producer)
-    if registry not in _collectors:
-        registry.register(collector)
-        _collectors[registry] = collector
+    with _lock:
+        collector = _collectors.get(registry) or ProducerCollector()
+        collector.add(producer)
+        if registry not in _collectors:
+            registry.register(collector)
+            _collectors[registry] = collector
 
 
 def _rows(part: Part, reports: list[tuple[str, Report]]) -> Iterator[tuple[list[str], dict[str, Any]]]:

@@ -69,21 +69,21 @@ class Tally:
         return {name: getattr(self, name) for name in self.__slots__}
 
     def turn(self, now: float) -> None:
-        """Begin a new window at *now*."""
-        mark = _Mark(now, self.numbers())  # with the maxima of the window that ends
-        if now >= self.window_ends_at + WINDOW_S:  # nothing of it is recent any more
-            mark.numbers.update(dict.fromkeys(self.MAXIMA, 0))
-            self._before = mark
-        else:
-            self._before = self._now
-        self._now = mark
-        self.window_ends_at = now + WINDOW_S
+        """Begin a new window: at the end of the last one, which it is not before, or at *now* if that is long ago."""
+        numbers = self.numbers()  # with the maxima of the window that ends
+        if now < self.window_ends_at + WINDOW_S:
+            # Nobody has counted since the window ended: its numbers then are those of now.
+            self._before, self._now = self._now, _Mark(self.window_ends_at, numbers)
+        else:  # nothing of it is recent any more
+            numbers.update(dict.fromkeys(self.MAXIMA, 0))
+            self._before = self._now = _Mark(now, numbers)
+        self.window_ends_at = self._now.at + WINDOW_S
         # Last: another thread may read, and should rather see a maximum twice than miss it.
         for name in self.MAXIMA:
             setattr(self, name, 0)
 
     def recent(self, now: float) -> Recent:
-        """Return what was counted in the last 30 to 60 s before *now* (somewhat more, if windows were turned late)."""
+        """Return what was counted in the last 30 to 60 s before *now*."""
         numbers, before, mark = self.numbers(), self._before, self._now
         age_s = now - mark.at
         if age_s >= 2 * WINDOW_S:

@@ -78,10 +78,10 @@ def report(metrics: Metrics, producer: Values, nodes: Mapping[int, Values]) -> d
     Of nodes that are gone only the sums of all still tell.
     """
     now = metrics.clock()
-    # Copied in one go: another thread may read while the producer's adds to them. And each is read once: there may be
-    # thousands of topics.
-    of_topics = {name: tally.recent(now) for name, tally in tuple(metrics.topics.items())}
-    of_nodes = {node_id: tally.recent(now) for node_id, tally in tuple(metrics.nodes.items())}
+    # Copied in one go, which tuple(….items()) is not: another thread may read while the producer's adds to them. And
+    # each is read once: there may be thousands of topics.
+    of_topics = {name: tally.recent(now) for name, tally in metrics.topics.copy().items()}
+    of_nodes = {node_id: tally.recent(now) for node_id, tally in metrics.nodes.copy().items()}
     every_topic, every_node = View(*of_topics.values()), View(*of_nodes.values())
     return {
         "producer": _of_producer(every_topic, every_node, View(metrics.calls.recent(now))) | producer,

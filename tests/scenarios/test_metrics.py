@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from aioproducer import BufferFull, MetadataTimeout, SendManyError
-from aioproducer.errors import MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
+from aioproducer import BufferFull, MetadataTimeout, Producer, SendManyError
+from aioproducer.errors import InvalidRecord, MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
 from tests.scenarios.story import TOPIC, producing, settle, story
 
 
@@ -32,6 +32,41 @@ async def test_a_batch_that_is_split_is_no_retry() -> None:
     assert told["producer"]["batch_split_total"] - before == 1
     assert told["topics"][TOPIC]["record_send_total"] == 8
     assert told["topics"][TOPIC]["record_retry_total"] == 0
+
+
+@story
+async def test_what_is_sent_again_without_the_records_that_were_refused_is_a_retry() -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).answer(InvalidRecord, record_errors={0: "bad"})
+        with pytest.raises(SendManyError):
+            await producer.send_many(TOPIC, [b"v"] * 10, partition=0)
+        told = producer.metrics()["topics"][TOPIC]
+    assert (told["record_send_total"], told["record_retry_total"], told["record_error_total"]) == (19, 9, 1)
+
+
+@story
+async def test_while_it_starts_there_are_no_metrics_which_would_begin_anew_if_that_failed() -> None:
+    async with producing(acquainted=False) as (_, cluster):
+        cluster.on("metadata").delay(5.0)
+        producer = Producer(cluster.bootstrap_servers)
+        starting = asyncio.create_task(producer.start())
+        await asyncio.sleep(1)
+        assert producer.metrics() == {"producer": {}, "topics": {}, "nodes": {}}
+        await starting
+        assert producer.metrics()["producer"]["request_total"] > 0
+        await producer.close()
+
+
+@story
+async def test_free_memory_is_never_less_than_none() -> None:
+    async with producing(linger_ms=1_000, buffer_memory=1_000, batch_size=1_000) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).answer(MessageTooLarge)
+        cluster.on("produce", topic=TOPIC).delay(2.0)  # the halves, which have a header each
+        sending = asyncio.create_task(producer.send_many(TOPIC, [b"x" * 30] * 24, partition=0))
+        await asyncio.sleep(1.5)
+        told = producer.metrics()["producer"]
+        await sending
+    assert (told["batch_split_total"], told["buffer_available_bytes"]) == (1, 0)
 
 
 @story

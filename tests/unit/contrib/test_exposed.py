@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 from typing import Any
 
@@ -41,8 +42,9 @@ async def test_another_with_the_same_client_id_has_to_wait_for_the_end_of_the_fi
 
 def test_those_that_name_themselves_are_told_apart() -> None:
     exposed = Exposed()
-    for _ in range(2):
-        exposed.add(Producer("localhost:1"))
+    producers = [Producer("localhost:1") for _ in range(2)]
+    for each in producers:
+        exposed.add(each)
     assert len(set(clients(exposed))) == 2
 
 
@@ -55,9 +57,21 @@ async def test_what_is_closed_is_forgotten() -> None:
     assert clients(exposed) == []
 
 
+@pytest.mark.parametrize("kind", [Producer, ThreadedProducer])
+def test_what_nobody_holds_is_forgotten(kind: type[Producer | ThreadedProducer]) -> None:
+    exposed = Exposed()
+    exposed.add(kind("localhost:1", client_id="shop"))
+    gc.collect()
+    assert clients(exposed) == []
+    exposed.add(producer := kind("localhost:1", client_id="shop"))
+    assert clients(exposed) == ["shop"]
+    del producer
+
+
 def test_one_that_fails_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     exposed = Exposed()
-    for producer in (Broken("localhost:1", client_id="broken"), Producer("localhost:1", client_id="good")):
+    producers = Broken("localhost:1", client_id="broken"), Producer("localhost:1", client_id="good")
+    for producer in producers:
         exposed.add(producer)
     for _ in range(2):
         assert clients(exposed) == ["good"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
 from aioproducer import Producer
 from aioproducer.contrib.metric_table import METRICS
-from aioproducer.contrib.otel_metrics import FRESH_S, ProducerInstruments, expose
+from aioproducer.contrib.otel_metrics import expose
 from aioproducer.testing import Cluster
 
 
@@ -59,16 +61,65 @@ async def test_a_producer_at_work_is_observed() -> None:
 
 
 async def test_what_is_closed_is_observed_no_more() -> None:
-    now = 0.0
     observed = Observed()
-    instruments = ProducerInstruments(observed.provider, lambda: now)
     async with Cluster() as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
-            instruments.add(producer)
+            expose(producer, observed.provider)
             assert observed.metrics()
-        assert observed.metrics(), "the same moment, as yet"
-        now += 2 * FRESH_S
         assert observed.metrics() == {}
+
+
+async def test_a_collection_asks_a_producer_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    metrics = Producer.metrics
+
+    def counted(producer: Producer) -> Any:
+        nonlocal asked
+        asked += 1
+        return metrics(producer)
+
+    monkeypatch.setattr(Producer, "metrics", counted)
+    observed = [Observed(), Observed()]
+    async with Cluster() as cluster, Producer(cluster.bootstrap_servers) as producer:
+        for each in observed:
+            expose(producer, each.provider)
+        for collections in range(1, 4):
+            assert observed[0].metrics()
+            assert asked == collections
+        assert observed[1].metrics()
+        assert asked == 4
+
+
+def test_the_global_provider_may_be_set_when_some_are_exposed_already() -> None:
+    # In a program of its own: it is set once.
+    subprocess.run([sys.executable, "-c", SET_LATE], check=True)
+
+
+SET_LATE = """
+import asyncio
+from opentelemetry.metrics import set_meter_provider
+from aioproducer import Producer
+from aioproducer.contrib.otel_metrics import expose
+from aioproducer.testing import Cluster
+from tests.unit.contrib.test_otel_metrics import Observed, points
+
+async def main():
+    async with Cluster() as cluster:
+        producers = [Producer(cluster.bootstrap_servers, client_id=name) for name in "abc"]
+        for producer in producers:
+            await producer.start()
+        observed = Observed()
+        expose(producers[0])
+        set_meter_provider(observed.provider)
+        expose(producers[1])
+        expose(producers[2], observed.provider)
+        told = points(observed.metrics()["kafka.producer.connection_count"])
+        assert told.keys() == {("a",), ("b",), ("c",)}, told
+        for producer in producers:
+            await producer.close()
+
+asyncio.run(main())
+"""
 
 
 async def test_the_average_of_nothing_is_not_observed() -> None:
@@ -90,7 +141,8 @@ async def test_the_global_provider_is_the_default(monkeypatch: pytest.MonkeyPatc
 
 def test_what_cannot_be_observed_is_refused_at_once() -> None:
     provider = Observed().provider
-    expose(Producer("localhost:1", client_id="shop"), provider)
+    producer = Producer("localhost:1", client_id="shop")
+    expose(producer, provider)
     with pytest.raises(ValueError, match="'shop'"):
         expose(Producer("localhost:1", client_id="shop"), provider)
     wrong: Any = "localhost:9092"

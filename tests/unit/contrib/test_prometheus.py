@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -73,6 +75,13 @@ async def test_a_producer_at_work_is_scraped(registry: CollectorRegistry, url: s
     assert closed == {}
 
 
+def test_any_thread_may_expose(registry: CollectorRegistry) -> None:
+    producers = [Producer("localhost:1") for _ in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(expose, producers, repeat(registry)))
+    assert list(registry.collect())
+
+
 async def test_several_producers_share_the_metrics(registry: CollectorRegistry, url: str) -> None:
     async with (
         Cluster(topics={"orders": 1}) as cluster,
@@ -98,12 +107,14 @@ async def test_the_average_of_nothing_is_no_sample(registry: CollectorRegistry, 
 
 
 def test_one_that_was_not_started_has_nothing_to_tell_yet(registry: CollectorRegistry) -> None:
-    expose(Producer("localhost:1"), registry)
+    producer = Producer("localhost:1")
+    expose(producer, registry)
     assert [sample for family in registry.collect() for sample in family.samples] == []
 
 
 def test_what_cannot_be_scraped_is_refused_at_once(registry: CollectorRegistry) -> None:
-    expose(Producer("localhost:1", client_id="shop"), registry)
+    producer = Producer("localhost:1", client_id="shop")
+    expose(producer, registry)
     with pytest.raises(ValueError, match="'shop'"):
         expose(Producer("localhost:1", client_id="shop"), registry)
     wrong: Any = "localhost:9092"

@@ -61,7 +61,7 @@ class TestTally:
         for now in (WINDOW_S - 1, WINDOW_S + 1):
             topic.written(1, 1, 1, 1.0, 1.0, now)
             node.answered(1.0, 1, now)
-        assert topic.window_ends_at == node.window_ends_at == 2 * WINDOW_S + 1
+        assert topic.window_ends_at == node.window_ends_at == 2 * WINDOW_S
 
 
 class TestLately:
@@ -89,10 +89,10 @@ class TestLately:
         ("now", "span_s", "answers", "maximum"),
         [
             (31, 31, 2, 100),
-            (60, 60, 2, 100),  # the second window began at 31
-            (61, 30, 1, 90),
-            (90, 59, 1, 90),
-            (91, 30, 0, 0),
+            (59, 59, 2, 100),
+            (60, 30, 1, 90),  # the second window began at 30
+            (89, 59, 1, 90),
+            (90, 30, 0, 0),
         ],
     )
     def test_is_the_present_window_and_the_one_before(
@@ -107,7 +107,13 @@ class TestLately:
 
     def test_a_third_window_forgets_the_first(self) -> None:
         recent = tally_at(1, 31, 62, 63).recent(64)
-        assert (recent.span_s, recent.numbers["answers"], recent.numbers["latency_s_max"]) == (33, 3, 90)
+        assert (recent.span_s, recent.numbers["answers"], recent.numbers["latency_s_max"]) == (34, 3, 90)
+
+    def test_what_is_a_minute_old_is_forgotten_however_seldom_something_is_counted(self) -> None:
+        tally = tally_at(0, 59)
+        assert tally.recent(59.5).numbers["answers"] == 2
+        assert [tally.recent(now).numbers["answers"] for now in (60, 89, 90)] == [1, 1, 0]
+        assert tally.recent(88.5).numbers["latency_s_max"] == 90
 
     def test_what_comes_after_a_long_silence_stands_alone(self) -> None:
         recent = tally_at(1, 31, 1_000).recent(1_001)
