@@ -16,6 +16,7 @@ C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 """What click's decorators take and return."""
 MOST_DIGITS = 5
 """Of a number of partitions: more of them do not fit into one process."""
+MOST_RUN_BYTES = 4_096
 SERIALIZERS = ("key.serializer", "value.serializer")
 
 
@@ -113,9 +114,15 @@ def check_topic_name(ctx: click.Context, param: click.Parameter, value: str) -> 
 
 
 def check_run(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a run without a name."""
-    if value == "":
-        raise click.BadParameter("a run's id must not be empty", ctx, param)
+    """Refuse what cannot be a run's id, which is a header of every record."""
+    if value is None:
+        return None
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise click.BadParameter(f"{value!r} is not UTF-8", ctx, param) from error
+    if not 0 < size <= MOST_RUN_BYTES:
+        raise click.BadParameter(f"a run's id has 1 to {MOST_RUN_BYTES:,} bytes, not {size:,}", ctx, param)
     return value
 
 

@@ -119,21 +119,34 @@ def test_the_second_signal_gives_up_what_no_broker_acknowledges(kafka_cluster: T
     assert "Acknowledged from the beginning to standard input, line 3: 3 records\n" in complaints
 
 
+def test_an_end_that_nobody_reads_of_is_as_clean(kafka_cluster: ThreadedCluster, tmp_path: Path) -> None:
+    """Ctrl-C in `aioproducer send … 2>&1 | tee log` ends `tee` first."""
+    (tmp_path / "in").write_bytes(b"v\n" * 20_000)
+    with sending(kafka_cluster, "in", "--checkpoint", "cp", "--rate", "2000", folder=tmp_path) as process:
+        await_that(lambda: 0 < remembered(tmp_path) < len(stored(kafka_cluster)) - 200)
+        for output in (process.stdout, process.stderr):
+            assert output is not None
+            output.close()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(AT_MOST_S) == 1
+    assert len(stored(kafka_cluster)) == remembered(tmp_path) < 20_000
+
+
+def remembered(folder: Path) -> int:
+    checkpoint = folder / "cp"
+    told: dict[str, int] = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
+    return told.get("records", 0)
+
+
 def test_after_a_kill_nothing_is_lost_and_only_what_was_not_remembered_is_repeated(
     kafka_cluster: ThreadedCluster, tmp_path: Path
 ) -> None:
     values = lines(20_000)
     (tmp_path / "in").write_bytes(b"".join(value + b"\n" for value in values))
-    checkpoint = tmp_path / "cp"
-
-    def remembered() -> int:
-        told: dict[str, int] = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
-        return told.get("records", 0)
-
     with sending(kafka_cluster, "in", "--checkpoint", "cp", "--rate", "2000", folder=tmp_path) as process:
-        await_that(lambda: remembered() > 0)
+        await_that(lambda: remembered(tmp_path) > 0)
         process.kill()
-    left = remembered()
+    left = remembered(tmp_path)
     with sending(kafka_cluster, "in", "--checkpoint", "cp", folder=tmp_path) as process:
         code, told, _ = ended(process)
     assert code == 0

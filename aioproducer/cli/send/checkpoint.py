@@ -18,6 +18,8 @@ from aioproducer.errors import ConfigError
 if sys.platform != "win32":
     import fcntl
 
+_BEGIN: Final = b'{\n  "work": {'
+"""How a checkpoint begins."""
 MOST_BYTES: Final = 64 * 1024
 """More than any checkpoint has: whoever names a wrong file need not wait until it is read."""
 
@@ -107,6 +109,7 @@ class Checkpoint:
         Raises: CheckpointError: another one has it, or it cannot be written.
         """
         if sys.platform == "win32":
+            self._make_room()
             yield
             return
         path = self._beside(".lock")
@@ -114,7 +117,7 @@ class Checkpoint:
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise CheckpointError(f"cannot write the checkpoint {self.path}: {error.strerror}") from error
+            raise self._unwritable(error.strerror) from error
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,9 +125,12 @@ class Checkpoint:
                 raise CheckpointError(in_use) from None
             except OSError:
                 pass  # a file system without locks: it goes without, as ever
-            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file)):
+            if not _is_still(path, file):
                 raise CheckpointError(in_use)  # it ended between two of our calls, and took the file away
+            if os.fstat(file).st_size:
+                raise self._unwritable(f"{path} is in the way, which is another file")
             try:
+                self._make_room()
                 yield
             finally:
                 with suppress(OSError):
@@ -135,7 +141,7 @@ class Checkpoint:
     def save(self, prefix: Prefix) -> None:
         """Write it down, all or nothing, to survive the end of the process and of the machine.
 
-        Raises: OSError.
+        Raises: CheckpointError: that cannot be done. What was written before stays.
         """
         told = {
             "work": self.work,
@@ -147,20 +153,53 @@ class Checkpoint:
         }
         new = self._beside(".new")
         try:
-            with new.open("w") as file:
-                file.write(json.dumps(told, indent=2) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path.resolve())
-        except BaseException:
-            with suppress(OSError):
-                new.unlink(missing_ok=True)
-            raise
+            file = new.open("x")
+            try:
+                with file:
+                    file.write(json.dumps(told, indent=2) + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                new.replace(self._beside(""))
+            except BaseException:
+                with suppress(OSError):
+                    new.unlink()
+                raise
+        except OSError as error:
+            raise self._unwritable(error.strerror) from error
+
+    def _make_room(self) -> None:
+        """Take away what a killed process may have left of a `save`; what somebody else has there is to stay."""
+        new = self._beside(".new")
+        if not os.path.lexists(new):
+            return
+        try:
+            ours = new.is_file() and _begin_of(new) in (b"", _BEGIN)
+            if not ours:
+                raise self._unwritable(f"{new} is in the way, which is another file")
+            new.unlink()
+        except OSError as error:
+            raise self._unwritable(error.strerror) from error
 
     def _beside(self, suffix: str) -> Path:
         """Return a name next to the file itself: a link to it is to stay one."""
-        path = self.path.resolve()
+        path = Path(os.path.realpath(self.path))  # not Path.resolve, which has no word for links in a circle
         return path.with_name(path.name + suffix)
+
+    def _unwritable(self, why: str | None) -> CheckpointError:
+        return CheckpointError(f"cannot write the checkpoint {self.path}: {why}")
+
+
+def _begin_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(len(_BEGIN))
+
+
+def _is_still(path: Path, file: int) -> bool:
+    """Whether *path* is that open *file*."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _count(told: Any) -> int:

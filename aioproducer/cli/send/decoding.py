@@ -92,8 +92,8 @@ def objects(fields: Fields, known: Collection[int]) -> Decode:
                 key = None if fields.key is None else _bytes(_required(found, fields.key))
                 own = [] if fields.headers is None else _headers(found, fields.headers)
                 partition = None if fields.partition is None else _partition(found, fields.partition, known)
-            except ValueError as error:
-                bad = index, str(error)
+            except (ValueError, RecursionError) as error:
+                bad = index, str(error) if isinstance(error, ValueError) else "it is nested too deeply"
                 break
             rows.append(index)
             values.append(value)
@@ -128,8 +128,6 @@ def _parsed(line: bytes) -> Any:
         return _decoder.decode(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8, from byte {error.start} on") from error
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg}, at character {error.pos + 1}") from error
 

@@ -72,6 +72,8 @@ class Outcome:
     prefix: Prefix = field(default_factory=Prefix)
     recognised: bool = True
     """False until the input was seen to begin as its checkpoint says: until then, the checkpoint knows better."""
+    remembered: bool = True
+    """Whether the checkpoint, if there is one, knows the prefix: not if it could not be written the last time."""
     stopped: str | None = None
     """Why nothing more was handed over, though there was more."""
     seconds: float = 0.0

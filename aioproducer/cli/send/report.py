@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from rich.console import Console
@@ -22,6 +23,17 @@ RATE_FROM_S: Final = 1.0
 """A rate of less time would say how long the first acknowledgement took."""
 
 
+class _Notes(Console):
+    """Standard error, while records are under way.
+
+    In `aioproducer send … 2>&1 | tee log` Ctrl-C ends `tee`, too: that nobody reads any more is no reason to end here.
+    """
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # it is flushed when the process ends
+
+
 async def send_and_report(plan: Plan) -> bool:
     """Do what *plan* says, show what came of it, and return whether every record was acknowledged.
 
@@ -29,13 +41,15 @@ async def send_and_report(plan: Plan) -> bool:
 
     Raises: ProducerError if nothing could be sent, or the checkpoint is of no use.
     """
-    screen = Console(stderr=True, highlight=False)
+    screen = _Notes(stderr=True, highlight=False)
 
     def interrupt() -> None:
         if sending.interrupt():
-            screen.print(
-                "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.", soft_wrap=True
-            )
+            with suppress(OSError):
+                screen.print(
+                    "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.",
+                    soft_wrap=True,
+                )
 
     with told_once("aioproducer.batching"), on_signals(interrupt):
         with _bar(screen, plan) as on_progress:
@@ -128,6 +142,8 @@ def _how_far(outcome: Outcome) -> str:
         told = "Nothing is acknowledged from the beginning of the input.\n"
     if behind := outcome.skipped + outcome.acknowledged - prefix.records:
         told += f"Acknowledged after that, too: {counted(behind)}; continuing from there repeats them.\n"
-    if checkpoint is not None and prefix.place is not None:
+    if checkpoint is not None and not outcome.remembered:
+        told += f"{checkpoint.path} remembers less of it: the same command repeats the rest.\n"
+    elif checkpoint is not None and prefix.place is not None:
         told += f"The same command continues from there: {checkpoint.path} remembers it.\n"
     return told

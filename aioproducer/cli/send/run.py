@@ -78,7 +78,7 @@ class Sending:
 
         Raises:
             ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
-            CheckpointError: the checkpoint cannot be read or written, or is not one of this input.
+            CheckpointError: the checkpoint cannot be read or written, or is not one of this input. Nothing was sent.
             CancelledError: it was interrupted while it started.
         """
         checkpoint = self._plan.checkpoint
@@ -93,7 +93,7 @@ class Sending:
             await await_topic(producer, plan.topic)
             if plan.checkpoint is not None:
                 await self._check_cluster(remembered)
-            if remembered is None:
+            if self.outcome.recognised:
                 self._remember()  # that a file cannot be written is to be known before anything is sent
             began = loop.time()
             self._feeding = asyncio.create_task(self._feed(producer, remembered))
@@ -112,8 +112,8 @@ class Sending:
             self.outcome.seconds = loop.time() - began
             if self.outcome.unknown:
                 _ = await producer.close(0)
+        self._remember_now()
         self._raise_failures(self._feeding, self._settling)
-        self._remember()
         return self.outcome
 
     async def _check_cluster(self, remembered: Remembered | None) -> None:
@@ -194,6 +194,7 @@ class Sending:
             )
         prefix.records = self.outcome.skipped = remembered.records
         self.outcome.recognised = True
+        self._remember()  # as above: it may be that it can be read, and not written any more
 
     def _hand_over(self, producer: Producer, block: Block, columns: Columns) -> None:
         run, first = self._plan.run, self.outcome.skipped + self.outcome.sent
@@ -255,12 +256,9 @@ class Sending:
         checkpoint = self._plan.checkpoint
         if checkpoint is None or not self.outcome.recognised:
             return
-        try:
-            checkpoint.save(self.outcome.prefix)
-        except OSError as error:
-            raise CheckpointError(
-                f"cannot write the checkpoint {checkpoint.path}: {error.strerror}"
-            ) from error
+        self.outcome.remembered = False
+        checkpoint.save(self.outcome.prefix)
+        self.outcome.remembered = True
 
     @staticmethod
     def _raise_failures(*tasks: Task[None]) -> None:
@@ -285,8 +283,8 @@ class _Pace:
         if self._began is None:
             self._began = now()
         await asyncio.sleep(self._began + sent / self._rate - now())
-        late = int((now() - self._began) * self._rate) - sent  # acknowledgements take their time
-        return min(RECORDS_A_CALL, max(1, late, int(self._rate / CALLS_A_SECOND)))
+        late = (now() - self._began) * self._rate - sent  # acknowledgements take their time
+        return max(1, int(min(RECORDS_A_CALL, max(late, self._rate / CALLS_A_SECOND))))
 
 
 async def _send(producer: Producer, topic: str, columns: Columns) -> Mapping[int, ProducerError]:

@@ -133,7 +133,10 @@ async def _read_when_ready(file: int) -> bytes:
         await ready.wait()
     finally:
         loop.remove_reader(file)
-    pieces, size = [os.read(file, READ_BYTES)], 0
+    piece = os.read(file, READ_BYTES)
+    if os.isatty(file):
+        return piece  # the end, which Ctrl-D is behind a line, is told once
+    pieces, size = [piece], 0
     while (
         pieces[-1] and (size := size + len(pieces[-1])) < READ_BYTES and select.select([file], [], [], 0)[0]
     ):

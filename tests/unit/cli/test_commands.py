@@ -256,7 +256,7 @@ def test_perf_hands_its_options_over_and_tells_by_its_exit_code(
         (["-o", "linger"], "'linger' should be like linger.ms=0"),
         (["-o", "liger.ms=1"], "unknown option 'liger.ms'; did you mean 'linger.ms'?"),
         (["-o", "bootstrap_servers=b:1"], "that is for --bootstrap-servers"),
-        (["--run", ""], "a run's id must not be empty"),
+        (["--run", ""], "a run's id has 1 to 4,096 bytes, not 0"),
         (["--topic", "or ders"], "topic 'or ders' is not a legal name"),
         (["--rate", "0"], "0.0 is not in the range"),
         (["--records", "0"], "0 is not in the range"),

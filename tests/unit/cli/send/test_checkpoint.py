@@ -45,7 +45,7 @@ def test_the_old_one_stays_until_the_new_one_is_whole(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os if failing == "fsync" else Path, failing, fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*: No space left"):
         checkpoint.save(prefix_of(b"a\n", b"b\n"))
     assert checkpoint.path.read_bytes() == before
     assert [path.name for path in checkpoint.path.parent.iterdir()] == ["cp"]
@@ -120,6 +120,44 @@ def test_while_one_has_it_no_other_gets_it(checkpoint: Checkpoint, tmp_path: Pat
     with link.locked():
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+@pytest.mark.parametrize("suffix", [".lock", ".new"])
+def test_a_file_of_somebody_else_beside_it_is_left_alone(checkpoint: Checkpoint, suffix: str) -> None:
+    other = Path(f"{checkpoint.path}{suffix}")
+    other.write_text("precious")
+    with (
+        pytest.raises(CheckpointError, match=rf"cannot write .*cp: .*cp\{suffix} is in the way"),
+        checkpoint.locked(),
+    ):
+        raise AssertionError("it would be overwritten")
+    assert other.read_text() == "precious"
+    other.unlink()
+    with checkpoint.locked():
+        checkpoint.save(prefix_of(b"a\n"))
+    assert [path.name for path in checkpoint.path.parent.iterdir()] == ["cp"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_a_killed_one_has_left_is_taken_away(checkpoint: Checkpoint, whole: bool) -> None:
+    checkpoint.save(prefix_of(b"a\n"))
+    checkpoint.path.rename(f"{checkpoint.path}.new")
+    Path(f"{checkpoint.path}.lock").touch()
+    if not whole:
+        os.truncate(f"{checkpoint.path}.new", 0)
+    with checkpoint.locked():
+        assert checkpoint.load() is None
+        checkpoint.save(prefix_of(b"a\n", b"b\n"))
+    assert [path.name for path in checkpoint.path.parent.iterdir()] == ["cp"]
+
+
+def test_links_in_a_circle_are_refused(checkpoint: Checkpoint) -> None:
+    checkpoint.path.symlink_to(checkpoint.path)
+    with (
+        pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*: Too many levels"),
+        checkpoint.locked(),
+    ):
+        checkpoint.load()
 
 
 def test_a_lock_that_was_taken_away_before_it_was_locked_is_none(

@@ -86,7 +86,7 @@ def test_a_producers_file_names_the_cluster_and_what_is_given_comes_first(
         (["--checkpoint", "/"], "File '/' is a directory"),
         (["--rate", "0"], "0.0 is not in the range"),
         (["--rate", "nan"], "nan is not a number of records"),
-        (["--run", ""], "a run's id must not be empty"),
+        (["--run", ""], "a run's id has 1 to 4,096 bytes, not 0"),
         (["--compression", "zip"], "compression.type = 'zip': expected one of none"),
         (
             ["--compression", "lz4", "-o", "compression.type=zstd"],

@@ -108,3 +108,14 @@ def test_the_first_line_that_makes_no_sense_ends_the_columns(line: object, reaso
     assert columns.keys == [b"k"]
     assert columns.headers == [[]]
     assert columns.partitions == [None]
+
+
+def test_whatever_the_depth_at_which_it_gets_too_deep_it_is_told() -> None:
+    """Parsing may succeed where writing it as JSON again, some frames further in, does not."""
+    told = set()
+    for depth in range(100, 1_100):
+        line = b'{"v":' + b"[" * depth + b"]" * depth + b"}"
+        bad = objects(Fields(value="v"), range(3))([line]).bad
+        told.add(bad[1] if bad is not None else None)
+    assert told <= {None, "it is nested too deeply"}
+    assert None in told

@@ -96,6 +96,47 @@ async def test_what_failed_and_what_would_be_repeated_is_said(
     ]
 
 
+async def test_a_checkpoint_that_could_not_be_written_is_not_said_to_remember(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = plan_of(tmp_path / "in", checkpoint=True)
+    outcome = Outcome(plan, sent=3, acknowledged=3, stopped="the disk is full", remembered=False)
+    extend(outcome, 3)
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "orders.cp remembers less of it: the same command repeats the rest."
+    )
+
+
+async def test_nobody_who_reads_the_notes_is_no_reason_to_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    outcome, waited = Outcome(plan_of(tmp_path / "in"), sent=1, acknowledged=1), False
+
+    async def run(_: Sending) -> Outcome:
+        nonlocal waited
+        os.kill(os.getpid(), signal.SIGINT)
+        await interrupted.wait()
+        await asyncio.sleep(0)  # behind what the signal says
+        waited = True
+        return outcome
+
+    def interrupt(_: Sending) -> bool:
+        interrupted.set()
+        return True
+
+    interrupted = asyncio.Event()
+    monkeypatch.setattr(Sending, "run", run)
+    monkeypatch.setattr(Sending, "interrupt", interrupt)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        monkeypatch.setattr(sys, "stderr", nobody)
+        assert await report.send_and_report(outcome.plan)
+        monkeypatch.undo()
+    assert waited
+
+
 async def test_where_nothing_is_acknowledged_that_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

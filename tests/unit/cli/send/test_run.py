@@ -69,6 +69,12 @@ async def test_at_a_rate_it_takes_its_time(input_file: Path) -> None:
 
 
 @in_virtual_time
+async def test_a_rate_may_be_beyond_all_measure(input_file: Path) -> None:
+    async with orders() as cluster:
+        assert (await send(plan_of(cluster, input_file, rate=1e308))).acknowledged == 1_000
+
+
+@in_virtual_time
 async def test_a_rate_is_kept_however_late_the_acknowledgements_are(input_file: Path) -> None:
     async with Cluster(topics={"orders": 1}, transport="memory", latency_s=0.5) as cluster:
         outcome = await send(plan_of(cluster, input_file, rate=50))

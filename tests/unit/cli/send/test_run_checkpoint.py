@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from aioproducer.cli.send import source
-from aioproducer.cli.send.checkpoint import Checkpoint, CheckpointError
+from aioproducer.cli.send.checkpoint import CheckpointError
 from aioproducer.cli.send.run import Sending
 from aioproducer.testing import in_virtual_time
 from tests.unit.cli.send.run_bench import LINES, orders, plan_of, remembered, send, values
@@ -135,25 +136,61 @@ async def test_two_do_not_send_the_same_at_the_same_time(input_file: Path) -> No
 async def test_a_checkpoint_that_cannot_be_written_is_known_before_anything_is_sent(input_file: Path) -> None:
     async with orders() as cluster:
         plan = plan_of(cluster, input_file, checkpoint=True)
-        for name in ("cp.new", "cp.lock"):
+        for name, complaint in (("cp.new", "cp.new is in the way"), ("cp.lock", "Is a directory")):
             input_file.with_name(name).mkdir()
-            with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*: Is a directory"):
+            with pytest.raises(CheckpointError, match=f"cannot write the checkpoint .*{complaint}"):
                 await send(plan)
         assert values(cluster) == [[]]
 
 
 @in_virtual_time
+async def test_so_is_one_that_could_be_written_the_last_time(
+    input_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True)
+        assert (await send(plan)).complete
+        with input_file.open("ab") as file:
+            file.write(b"new\n")
+        full_disk(monkeypatch, 1)
+        with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*: No space left"):
+            await send(plan)
+        assert values(cluster) == [LINES], "nothing was sent"
+    assert remembered(input_file)["records"] == 1_000
+
+
+@in_virtual_time
 async def test_a_disk_that_is_full_later_ends_it(input_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saves = 0
-
-    def save(*_: object) -> None:
-        nonlocal saves
-        saves += 1
-        if saves == 3:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Checkpoint, "save", save)
+    full_disk(monkeypatch, 3)
     async with orders() as cluster:
         outcome = await send(plan_of(cluster, input_file, rate=100, checkpoint=True))
     assert re.fullmatch("cannot write the checkpoint .*: No space left on device", outcome.stopped or "")
     assert outcome.sent == outcome.acknowledged == pytest.approx(200, abs=20)
+    assert not outcome.remembered
+    assert remembered(input_file)["records"] < outcome.acknowledged
+
+
+@in_virtual_time
+async def test_one_that_cannot_be_written_at_the_end_is_told_with_what_was_sent(
+    input_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_disk(monkeypatch, 2)
+    async with orders() as cluster:
+        outcome = await send(plan_of(cluster, input_file, checkpoint=True))
+    assert outcome.acknowledged == outcome.sent == 1_000
+    assert not outcome.complete
+    assert not outcome.remembered
+    assert remembered(input_file)["records"] == 0
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    """Let the disk be full from that save on."""
+    saves = 0
+
+    def fsync(_: int) -> None:
+        nonlocal saves
+        saves += 1
+        if saves >= first:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)

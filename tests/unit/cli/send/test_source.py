@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import pty
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -90,6 +91,16 @@ async def test_a_pipe_that_is_full_makes_large_blocks(pipe: int, monkeypatch: py
     os.close(pipe)
     assert sum(len(items) for _, _, items in await read(["-"])) == 3_000
     sys.stdin.close()
+
+
+async def test_ctrl_d_right_behind_a_line_ends_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, terminal = pty.openpty()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(terminal))
+    os.write(ours, b"one\ntwo\n\x04")
+    lines = [item for _, _, items in await read(["-"]) for item in items]
+    assert lines == [b"one", b"two"]
+    sys.stdin.close()
+    os.close(ours)
 
 
 async def test_waiting_for_a_pipe_can_be_cancelled(pipe: int) -> None:
