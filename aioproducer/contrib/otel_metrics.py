@@ -101,4 +101,5 @@ def expose(producer: Producer | ThreadedProducer, meter_provider: MeterProvider 
 
 
 def _stands_in(provider: MeterProvider) -> bool:
+    """Whether *provider* is OpenTelemetry's own for the time before the global one is set."""
     return hasattr(provider, "on_set_meter_provider")
