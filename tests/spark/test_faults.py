@@ -43,10 +43,12 @@ def while_half_done(
     """Let *event* happen once a job waits at *gate* and the first of its rows are in *topic*; then open the gate."""
 
     def happen() -> None:
-        gate.wait_until_reached()
-        await_records(kafka.bootstrap_servers, topic, lambda records: len(records) > 0)
-        event()
-        gate.open()
+        try:
+            gate.wait_until_reached()
+            await_records(kafka.bootstrap_servers, topic, lambda records: len(records) > 0)
+            event()
+        finally:
+            gate.open()  # the job is to end, whatever fails here
         for each in afterwards:
             each()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import psutil
 from pyspark.sql import SparkSession, functions as fn
 
@@ -26,7 +28,8 @@ def test_the_process_that_sends_is_killed_and_another_one_writes_all_of_it(
     def kill_who_sends() -> None:
         killed.extend(processes_that_send(kafka))
         for each in killed:
-            each.kill()
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         assert not psutil.wait_procs(killed, timeout=20)[1]
 
     events = spark.range(0, ROWS, numPartitions=1).selectExpr(
@@ -47,12 +50,14 @@ def test_the_process_that_sends_is_killed_and_another_one_writes_all_of_it(
 def processes_that_send(kafka: ApacheKafka) -> list[psutil.Process]:
     """Return the Python processes of this session's Spark that are connected with the broker, idle ones, too."""
     ports = {int(server.rpartition(":")[2]) for server in kafka.bootstrap_servers.split(",")}
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if process.name().startswith("python")
-        and any(
-            each.status == psutil.CONN_ESTABLISHED and each.raddr.port in ports
-            for each in process.net_connections("tcp")
-        )
-    ]
+
+    def sends(process: psutil.Process) -> bool:
+        try:
+            return process.name().startswith("python") and any(
+                each.status == psutil.CONN_ESTABLISHED and each.raddr.port in ports
+                for each in process.net_connections("tcp")
+            )
+        except psutil.Error:  # it has ended meanwhile, as idle ones do
+            return False
+
+    return [process for process in psutil.Process().children(recursive=True) if sends(process)]
