@@ -61,12 +61,35 @@ async def on_uvicorn(app: Any) -> AsyncIterator[str]:
 class Program:
     """A service that runs as `python -m examples.….app`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, said: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
         self._process = process
-        self._said = said
-        (self.base_url,) = re.findall(r"http://127\.0\.0\.1:\d+", said)
+        self._output = process.stdout
+        self._reading = asyncio.create_task(self._read())
+        self._url_or_end = asyncio.Event()
+        self.base_url = ""
+        self.said = ""
+
+    async def _read(self) -> None:
+        """Read what it says as soon as it says it: a pipe that is full would hold it up."""
+        async for line in self._output:
+            self.said += line.decode()
+            if not self.base_url and (found := re.search(r"http://127\.0\.0\.1:\d+", self.said)):
+                self.base_url = found[0]
+                self._url_or_end.set()
+        self._url_or_end.set()
+
+    async def serves(self) -> None:
+        """Return when it does."""
+        async with asyncio.timeout(AT_MOST_S):
+            await self._url_or_end.wait()
+        assert self.base_url, "it has ended"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
         host, port = self.base_url.removeprefix("http://").split(":")
-        self.address = host, int(port)
+        return host, int(port)
 
     def terminate(self) -> None:
         """Ask it to end, as an orchestrator does (SIGTERM)."""
@@ -81,16 +104,22 @@ class Program:
                     writer.close()
                     await writer.wait_closed()
                 except ConnectionResetError:
-                    continue  # taken by the kernel, and not by the service any more
+                    pass  # taken by the kernel, and not by the service any more
                 except ConnectionRefusedError:
                     return
+                await asyncio.sleep(0.01)  # nothing but another try tells
 
     async def ended(self) -> tuple[int, str]:
         """Wait for its end; return its exit code and all that it has said."""
-        assert self._process.stdout is not None
         async with asyncio.timeout(AT_MOST_S):
-            self._said += (await self._process.stdout.read()).decode()
-            return await self._process.wait(), self._said
+            await self._reading
+            return await self._process.wait(), self.said
+
+    async def end(self, number: signal.Signals) -> None:
+        """End it with that signal, if it has not ended yet."""
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        await self.ended()
 
 
 @asynccontextmanager
@@ -114,22 +143,13 @@ async def program(app: str, bootstrap_servers: str) -> AsyncIterator[Program]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    assert process.stdout is not None
-    said = ""
+    running = Program(process)
     try:
-        async with asyncio.timeout(AT_MOST_S):
-            while "http://127.0.0.1:" not in said:
-                line = await process.stdout.readline()
-                assert line, f"it ended, and said:\n{said}"
-                said += line.decode()
-        yield Program(process, said)
+        await running.serves()
+        yield running
     except Exception as error:
-        if process.returncode is None:
-            process.send_signal(signal.SIGABRT)  # its fault handler writes the stack
-        output, _ = await process.communicate()
-        error.add_note(f"{app} ended with {process.returncode}, and has said:\n{said}{output.decode()}")
+        await running.end(signal.SIGABRT)  # its fault handler writes the stack
+        error.add_note(f"{app} has said:\n{running.said}")
         raise
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+        await running.end(signal.SIGKILL)
