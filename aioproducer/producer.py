@@ -292,9 +292,8 @@ class Producer:
         or a maximum of nothing is None. Cheap to call, and the only method that any thread may call. Before
         `start` has returned all is empty; after `close` the last numbers stay.
         """
-        if (
-            self._engine is None or self._state is State.STARTING
-        ):  # if that fails, the next attempt counts from 0
+        # If starting fails, the next attempt counts from 0.
+        if self._engine is None or self._state is State.STARTING:
             return {"producer": {}, "topics": {}, "nodes": {}}
         return self._engine.report()
 

@@ -17,6 +17,7 @@ C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 MOST_DIGITS = 5
 """Of a number of partitions: more of them do not fit into one process."""
 MOST_RUN_BYTES = 4_096
+"""Of a run's id, which is in every record, and in a checkpoint."""
 SERIALIZERS = ("key.serializer", "value.serializer")
 
 

@@ -29,7 +29,6 @@ _PREFIXES: Final[dict[Part, tuple[str, str]]] = {
     "topics": ("kafka.producer.topic.", "topic"),
     "nodes": ("kafka.producer.node.", "node"),
 }
-_EVERY: Final = frozenset((part, key) for part in _PREFIXES for key in numbers(part))
 
 
 class ProducerInstruments:
@@ -38,7 +37,7 @@ class ProducerInstruments:
     def __init__(self, meter_provider: MeterProvider) -> None:
         self._exposed = Exposed()
         self._reports: list[tuple[str, Report]] = []
-        self._observed = set(_EVERY)
+        self._observed: set[tuple[Part, str]] = set()
         meter = meter_provider.get_meter("aioproducer")
         for part, (prefix, _) in _PREFIXES.items():
             for key, metric in numbers(part).items():
@@ -68,7 +67,7 @@ class ProducerInstruments:
 
     def _reports_for(self, part: Part, key: str) -> list[tuple[str, Report]]:
         """Return the reports of this collection: one asks each instrument once, and all tell of the same moment."""
-        if (part, key) in self._observed:
+        if not self._observed or (part, key) in self._observed:
             self._reports = self._exposed.reports()
             self._observed.clear()
         self._observed.add((part, key))

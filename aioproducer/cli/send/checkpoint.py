@@ -128,7 +128,7 @@ class Checkpoint:
             if not _is_still(path, file):
                 raise CheckpointError(in_use)  # it ended between two of our calls, and took the file away
             if os.fstat(file).st_size:
-                raise self._unwritable(f"{path} is in the way, which is another file")
+                raise self._in_the_way(path)
             try:
                 self._make_room()
                 yield
@@ -173,9 +173,8 @@ class Checkpoint:
         if not os.path.lexists(new):
             return
         try:
-            ours = new.is_file() and _begin_of(new) in (b"", _BEGIN)
-            if not ours:
-                raise self._unwritable(f"{new} is in the way, which is another file")
+            if not new.is_file() or _begin_of(new) not in (b"", _BEGIN):
+                raise self._in_the_way(new)
             new.unlink()
         except OSError as error:
             raise self._unwritable(error.strerror) from error
@@ -184,6 +183,11 @@ class Checkpoint:
         """Return a name next to the file itself: a link to it is to stay one."""
         path = Path(os.path.realpath(self.path))  # not Path.resolve, which has no word for links in a circle
         return path.with_name(path.name + suffix)
+
+    def _in_the_way(self, path: Path) -> CheckpointError:
+        return self._unwritable(
+            f"{path} is in the way, which is another file: move it, or name another checkpoint"
+        )
 
     def _unwritable(self, why: str | None) -> CheckpointError:
         return CheckpointError(f"cannot write the checkpoint {self.path}: {why}")

@@ -45,7 +45,7 @@ async def send_and_report(plan: Plan) -> bool:
 
     def interrupt() -> None:
         if sending.interrupt():
-            with suppress(OSError):
+            with suppress(OSError):  # whatever becomes of the terminal
                 screen.print(
                     "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.",
                     soft_wrap=True,

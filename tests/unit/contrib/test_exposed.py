@@ -63,9 +63,10 @@ def test_what_nobody_holds_is_forgotten(kind: type[Producer | ThreadedProducer])
     exposed.add(kind("localhost:1", client_id="shop"))
     gc.collect()
     assert clients(exposed) == []
-    exposed.add(producer := kind("localhost:1", client_id="shop"))
+    held = kind("localhost:1", client_id="shop")
+    exposed.add(held)
+    gc.collect()
     assert clients(exposed) == ["shop"]
-    del producer
 
 
 def test_one_that_fails_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:

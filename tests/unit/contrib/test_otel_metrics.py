@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -88,6 +91,21 @@ async def test_a_collection_asks_a_producer_once(monkeypatch: pytest.MonkeyPatch
             assert asked == collections
         assert observed[1].metrics()
         assert asked == 4
+
+
+@pytest.mark.usefixtures("hasty_threads")
+async def test_any_thread_may_expose() -> None:
+    async with Cluster() as cluster, AsyncExitStack() as stack:
+        producers = [
+            await stack.enter_async_context(Producer(cluster.bootstrap_servers, client_id=name))
+            for name in "abcd"
+        ]
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(50):
+                observed = Observed()
+                list(threads.map(expose, producers, repeat(observed.provider)))
+                told = points(observed.metrics()["kafka.producer.connection_count"])
+                assert told.keys() == {("a",), ("b",), ("c",), ("d",)}
 
 
 def test_the_global_provider_may_be_set_when_some_are_exposed_already() -> None:
