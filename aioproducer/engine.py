@@ -68,6 +68,7 @@ class Engine:
             self.pool,
             open_connection=self._open_bootstrap_connection,
             on_update=self._metadata_changed,
+            leaderless=self._leaderless_topics,
         )
         self.accumulator: Final = Accumulator(
             config.batching_settings(),
@@ -241,7 +242,7 @@ class Engine:
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)
         self.refresher.connected(node_id)
-        self._wakeup.ring()
+        self._sender.connected(node_id)
 
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
         if error is not None:
@@ -249,10 +250,15 @@ class Engine:
         self.refresher.disconnected(node_id, error)
         self._wakeup.ring()
 
+    def _leaderless_topics(self) -> set[str]:
+        return self.accumulator.schedule.leaderless_topics()
+
     def _metadata_changed(self, snapshot: Snapshot, topics: Collection[str]) -> None:
         self._unreachable &= snapshot.brokers.keys()
         for name in topics:
             info = snapshot.topics.get(name)
-            leaders = info.leaders if info is not None else ()
-            self.accumulator.update_topic(name, leaders)
+            if info is None:
+                self.accumulator.update_topic(name, ())
+            else:
+                self.accumulator.update_topic(name, info.leaders, info.topic_id)
         self._wakeup.ring()

@@ -24,6 +24,7 @@ from aioproducer.batching.settings import BatchingSettings
 from aioproducer.clock import TurnClock
 from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.protocol.metadata import NO_TOPIC_ID
 from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
 
@@ -89,7 +90,7 @@ class Accumulator:
             queues = self.topics[name] = TopicQueues(name, self.settings, self.identities)
         return queues
 
-    def update_topic(self, name: str, leaders: Sequence[int]) -> None:
+    def update_topic(self, name: str, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> None:
         """Take over who leads the partitions of topic *name* now; nobody, if the topic is unknown or gone."""
         topic = self.topics.get(name)
         if topic is None:
@@ -98,7 +99,7 @@ class Accumulator:
             topic.retire()
             del self.topics[name]
             return
-        changed = topic.update(leaders)
+        changed = topic.update(leaders, topic_id)
         if changed:
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()

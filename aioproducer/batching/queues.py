@@ -7,6 +7,7 @@ import random
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 from operator import attrgetter
 from typing import Final
 
@@ -15,10 +16,17 @@ from aioproducer.batching.line import Line
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.snapshot import NO_LEADER
+from aioproducer.errors import BrokerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
+from aioproducer.protocol.metadata import NO_TOPIC_ID
 
 _by_order = attrgetter("order")
+
+PROMPT_RETRIES: Final = 3
+"""So often a batch is sent to a new leader without a pause …"""
+MOVED_PAUSE_S: Final = 0.1
+"""… and after this pause from then on: brokers that disagree about the leader must not be asked in a loop."""
 
 
 class PartitionQueue:
@@ -91,10 +99,6 @@ class PartitionQueue:
         """Whether its next batch is due and has to get a sequence."""
         return self._settings.idempotent and not self.retrying and bool(self.batches) and self.batches[0].due
 
-    def may_miss_one_before(self, batch: Batch) -> bool:
-        """Whether *batch* is the oldest that was sent, and one before it has failed that may not be in the log."""
-        return self.sequences.behind_doubt(batch.order) and self.oldest_unsettled is batch
-
     def next_order(self) -> Order:
         """Return the place of a new batch: behind all there were."""
         self._next_order += 1
@@ -155,6 +159,25 @@ class PartitionQueue:
             self.open = None
         batch.due = True
 
+    def may_go_at(self, batch: Batch, now: float) -> float:
+        """Return when *batch* may be sent again, as its leader is not the node that it failed at (KIP-951)."""
+        return now if batch.retries < PROMPT_RETRIES else now + MOVED_PAUSE_S
+
+    def follow_leader(self, now: float) -> float:
+        """Let what is in a pause go to the new leader; return when the first of it may."""
+        paused = [*self.retrying, *takewhile(lambda batch: batch.retry_at > now, self.batches)]
+        for batch in paused:
+            batch.retry_at = min(batch.retry_at, self.may_go_at(batch, now))
+        return min((batch.retry_at for batch in paused), default=now)
+
+    def retry_by(self, at: float) -> bool:
+        """Let what a lost connection has put into a pause go at *at*; return whether that is earlier than before."""
+        paused = [batch for batch in self.retrying if not isinstance(batch.last_error, BrokerError)]
+        earlier = any(batch.retry_at > at for batch in paused)
+        for batch in paused:
+            batch.retry_at = min(batch.retry_at, at)
+        return earlier
+
     def put_back(self, batch: Batch) -> None:
         """Put *batch*, sealed and without a sequence, where it belongs among `batches`."""
         index = next(
@@ -214,10 +237,13 @@ class TopicQueues:
         "line",
         "name",
         "sticky",
+        "topic_id",
     )
 
     def __init__(self, name: str, settings: BatchingSettings, identities: IdentityKeeper) -> None:
         self.name: str = name
+        self.topic_id: bytes = NO_TOPIC_ID
+        """Another one means another topic of the same name (KIP-516)."""
         self.leaders: Sequence[int] = ()
         """The node id of each partition's leader, or NO_LEADER."""
         self.available: Sequence[int] = ()
@@ -246,8 +272,14 @@ class TopicQueues:
         """Whether nobody waits to append and no partition has anything anywhere."""
         return not self.line.length and all(queue.idle for queue in self._queues.values())
 
-    def update(self, leaders: Sequence[int]) -> list[PartitionQueue]:
+    def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
         """Take over what the cluster says now; return the queues whose leader changed."""
+        if topic_id != NO_TOPIC_ID:
+            if topic_id != self.topic_id:
+                # Made anew, its logs are empty: they would take any sequence first, also from the same leaders.
+                for queue in self._queues.values():
+                    queue.sequences.recognised = False
+            self.topic_id = topic_id
         self.leaders = leaders
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
         changed = []

@@ -7,9 +7,10 @@ has not been offered, so a wake-up of the sender costs what is ready, however ma
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Collection
 from itertools import count
+from math import inf
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.queues import PartitionQueue
@@ -36,14 +37,18 @@ class Schedule:
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._lingering: deque[tuple[float, Batch]] = deque()  # one linger for all: first in, first due
+        self._lingering: OrderedDict[Batch, float] = OrderedDict()  # one linger for all: first in, first due
         self._backing_off: list[tuple[float, int, PartitionQueue]] = []
         self._number = count()  # heap entries never compare queues
 
     def linger(self, batch: Batch, until: float) -> bool:
         """Let the open *batch* wait for more records; return whether it is now the first in line."""
-        self._lingering.append((until, batch))
+        self._lingering[batch] = until
         return len(self._lingering) == 1
+
+    def forget(self, batch: Batch) -> None:
+        """Let *batch* go, which has ended: one that still lingers before it would keep all its records in memory."""
+        self._lingering.pop(batch, None)
 
     def back_off(self, queue: PartitionQueue, until: float) -> None:
         """Offer *queue* again at *until*."""
@@ -62,11 +67,21 @@ class Schedule:
             self._ready.setdefault(queue.leader, OrderedDict())[queue] = None
 
     def offer_all(self, queues: Collection[PartitionQueue], now: float) -> None:
-        """Offer each of *queues*, whose leader may have changed."""
+        """Offer each of *queues*, whose leader has changed."""
         for queue in queues:
             self._leaderless.pop(queue, None)
             self._withdraw(queue)  # its old leader may never be drained again
+            if queue.leader != NO_LEADER:
+                may_go_at = queue.follow_leader(now)
+                if may_go_at > now:
+                    self.back_off(queue, may_go_at)
             self.offer(queue, now)
+
+    def connected(self, node_id: int, retry_at: float) -> None:
+        """Offer at *retry_at*, at the latest, what waits to be sent to a node again that could not be reached."""
+        for _, _, queue in tuple(self._backing_off):
+            if queue.leader == node_id and queue.retry_by(retry_at):
+                self.back_off(queue, retry_at)
 
     def _withdraw(self, queue: PartitionQueue) -> None:
         if queue.offered_to is not None:
@@ -91,8 +106,8 @@ class Schedule:
     def collect(self, now: float, *, hurry: bool) -> None:
         """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
         lingering = self._lingering
-        while lingering and (hurry or lingering[0][0] <= now):
-            batch = lingering.popleft()[1]
+        while lingering and (hurry or next(iter(lingering.values())) <= now):
+            batch, _ = lingering.popitem(last=False)
             if batch.state is BatchState.OPEN:
                 batch.due = True
                 self.offer(batch.queue, now)
@@ -101,11 +116,15 @@ class Schedule:
 
     def next_due(self) -> float | None:
         """Return when `collect` will have something to do again."""
-        lingering = self._lingering
-        while lingering and lingering[0][1].state is not BatchState.OPEN:
-            lingering.popleft()  # went before its time
-        due = [queue[0][0] for queue in (lingering, self._backing_off) if queue]
-        return min(due) if due else None
+        lingering, lingers_until = self._lingering, inf
+        while lingering:
+            batch, until = next(iter(lingering.items()))
+            if batch.state is BatchState.OPEN:
+                lingers_until = until
+                break
+            del lingering[batch]  # went before its time
+        due = min(lingers_until, self._backing_off[0][0] if self._backing_off else inf)
+        return due if due < inf else None
 
     def nodes(self) -> list[int]:
         """Return the ids of the nodes that something may be sent to."""

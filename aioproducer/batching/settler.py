@@ -252,6 +252,7 @@ class Settler:
         accumulator.unresolved.pop(batch, None)
         accumulator.unfinished -= 1
         accumulator.deadlines.discard(batch, batch.deadline)
+        self._schedule.forget(batch)
         accumulator.memory.give_back(batch.size)
         batch.encoded = None
 

@@ -39,11 +39,17 @@ class Refresher:
         *,
         open_connection: OpenConnection,
         on_update: OnUpdate,
+        leaderless: Callable[[], Collection[str]],
     ) -> None:
-        """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes."""
+        """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes.
+
+        *leaderless* returns the topics with records that wait for a leader of their partition: they are asked for
+        again after every answer that brings none.
+        """
         self._settings = settings
         self._source = MetadataSource(settings, pool, open_connection)
         self._on_update = on_update
+        self._leaderless = leaderless
         self._agenda = Agenda(settings)
         self._absent = AbsentBrokers(pool)
         self._waiting = WaitingRoom()
@@ -205,6 +211,8 @@ class Refresher:
         self._waiting.serve(after, plan.topics)
         self._agenda.answered(plan, before, after, self._waiting.topics, now)
         self._install(after)
+        # Nobody else would: an answer that changes nothing wakes nobody.
+        self.request_refresh(self._leaderless())
 
     def _install(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot

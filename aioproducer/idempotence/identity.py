@@ -1,4 +1,4 @@
-"""The producer id and epoch under which an idempotent producer writes (KIP-98, KIP-360)."""
+"""The producer id and epochs under which an idempotent producer writes (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ MAX_EPOCH = 2**15 - 1
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch; the broker keeps sequences per partition under it."""
+    """A producer id and its epoch; the broker keeps both, and the sequences under them, per partition."""
 
     producer_id: int
     epoch: int
 
 
 class IdentityKeeper:
-    """The identity in force. `current` is None while a new producer id has to be asked for."""
+    """The identity that partitions begin with. `current` is None while a new producer id has to be asked for.
+
+    A broker compares epochs within a partition only, so a partition that needs the next epoch takes it alone, and
+    the others go on under theirs. (The JVM client bumps the epoch of the whole producer: every partition then waits
+    once for all its answers.)
+    """
 
     __slots__ = ("current",)
 
@@ -26,16 +31,22 @@ class IdentityKeeper:
         """Use what InitProducerId answered."""
         self.current = ProducerIdentity(producer_id, epoch)
 
-    def leave(self, identity: ProducerIdentity) -> None:
-        """Let nothing new be written under *identity*: sequences under it have a gap or are in doubt.
+    def after(self, identity: ProducerIdentity) -> ProducerIdentity | None:
+        """Return the identity with which a partition goes on that has left *identity*; None if there is none yet.
 
         The next epoch takes over without asking the broker, as the JVM client does for producers
-        without transactions; after the last epoch it takes a new producer id. If *identity* has
-        been left already, there is nothing to do.
+        without transactions; after the last epoch the whole producer takes a new producer id.
         """
-        if identity != self.current:
-            return
-        if identity.epoch < MAX_EPOCH:
-            self.current = identity._replace(epoch=identity.epoch + 1)
-        else:
+        current = self.current
+        if current is None or current.producer_id != identity.producer_id:
+            return current
+        if identity.epoch == MAX_EPOCH:
             self.current = None
+            return None
+        return identity._replace(epoch=identity.epoch + 1)
+
+    def begin_after(self, identity: ProducerIdentity) -> None:
+        """Let every partition that begins from now on do so in a later epoch than that of *identity*."""
+        later = self.after(identity)
+        if later is not None and self.current is not None:
+            self.current = max(self.current, later)

@@ -33,7 +33,7 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_identity", "_next", "broken", "doubt", "hole", "recognised")
+    __slots__ = ("_identity", "_next", "broken", "hole", "recognised")
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
@@ -45,8 +45,6 @@ class PartitionSequences:
 
         Nothing behind it that got a sequence under the same identity can be: the broker refuses to leave a gap.
         """
-        self.doubt: tuple[int, ...] | None = None
-        """The place of the first batch that has failed and may be in the log: if it is not, it has left a gap."""
         self.recognised: bool = False
         """Whether the leader has acknowledged something under the present identity.
 
@@ -63,16 +61,10 @@ class PartitionSequences:
         self.broken = True
         if absent:
             self.hole = min(place, self.hole or place)
-        else:
-            self.doubt = min(place, self.doubt or place)
 
     def behind_hole(self, order: tuple[int, ...]) -> bool:
         """Whether a batch in place *order* is surely not in the log, because one before it is not."""
         return self.hole is not None and self.hole < order
-
-    def behind_doubt(self, order: tuple[int, ...]) -> bool:
-        """Whether one before the batch in place *order* may have left a gap, and nobody will ever fill it."""
-        return self.doubt is not None and self.doubt < order
 
     def acknowledge(self, stamp: Stamp) -> None:
         """The leader has appended the batch that carries *stamp*."""
@@ -88,25 +80,27 @@ class PartitionSequences:
         The broker would take the batch for one that it has, and acknowledge it without storing it.
         """
         if self._identity is not None:
-            keeper.leave(self._identity)
+            keeper.begin_after(self._identity)
 
     def may_stamp(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
         if self.broken:
             if unsettled:
                 return False
-            if self._identity is not None:
-                keeper.leave(self._identity)
-            self.broken, self.hole, self.doubt = False, None, None
+            self._begin(None if self._identity is None else keeper.after(self._identity))
+            self.broken, self.hole = False, None
         if keeper.current is None:
             return False
-        if self._identity != keeper.current:
+        if self._identity is None or self._identity.producer_id != keeper.current.producer_id:
             if unsettled:
                 return False
-            self._identity = keeper.current
-            self._next = 0
-            self.recognised = False
+            self._begin(keeper.current)
         return True
+
+    def _begin(self, identity: ProducerIdentity | None) -> None:
+        self._identity = identity
+        self._next = 0
+        self.recognised = False
 
     def stamp(self, count: int) -> Stamp:
         """Give the next *count* sequences to a batch; `may_stamp` has just said yes."""

@@ -147,7 +147,7 @@ class Intake:
         if info is None or not info.partitions:
             return None
         queues = self._accumulator.topic(topic)
-        self._accumulator.update_topic(topic, info.leaders)
+        self._accumulator.update_topic(topic, info.leaders, info.topic_id)
         return queues
 
     def pend(

@@ -97,7 +97,7 @@ class Turn:
         info = await refresher.topic(queues.name, self.deadline)
         if partition is not None and partition >= len(info.leaders):  # it may have been added since we looked
             info = await refresher.topic(queues.name, self.deadline, anew=True)
-        self._accumulator.update_topic(queues.name, info.leaders)
+        self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
         self._check_open()
         if partition is not None and not has_partition(queues, partition):
             raise no_such_partition(argument, queues.name, partition, len(queues.leaders))

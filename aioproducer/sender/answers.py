@@ -12,13 +12,15 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.refresher import Refresher
-from aioproducer.cluster.snapshot import Broker, LeaderHint
+from aioproducer.cluster.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.errors import (
     BrokerError,
     ConnectionFailed,
+    InvalidProducerEpoch,
     OutOfOrderSequenceNumber,
     ProducerError,
     ProtocolError,
+    UnknownProducerId,
     broker_error,
 )
 from aioproducer.net.connection import Connection
@@ -29,7 +31,8 @@ from aioproducer.sender.settings import SenderSettings
 log: Final = logging.getLogger(__name__)
 
 GAPS_BELIEVED: Final = 3
-"""So many refusals in a row for the same gap are believed."""
+"""So many refusals of a sequence in a row are believed."""
+SEQUENCE_REFUSALS: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, UnknownProducerId)
 
 
 class AnswerHandler:
@@ -129,14 +132,17 @@ class AnswerHandler:
         self._apply(connection, batch, verdict)
 
     def _believe_in_gap(self, batch: Batch, kind: type[BrokerError]) -> None:
-        """Take a batch for absent that a broker keeps refusing because it misses the one before.
+        """Take a batch for absent whose sequence the leader keeps refusing, if it is the oldest without an outcome.
 
-        The one before has failed and may be missing indeed. The broker remembers the last five batches, and no
-        more than five follow the oldest that is not settled (PartitionQueue.next_batch): it would recognise
-        this one. So the JVM client believes it at once (KIP-360); we want to be told several times, since a
-        batch that is in the log after all would be there twice.
+        The leader looks for duplicates before it looks at the sequence. It remembers the last five batches, and no
+        more than five follow the oldest that is not settled (PartitionQueue.next_batch): it would recognise this
+        one. What should have come before may have failed, or have been lost with the end of a log, or with a topic
+        that was made anew. The JVM client believes the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID
+        for the batch that is next, and takes the next epoch (TransactionManager.canRetry; KIP-360); the first
+        INVALID_PRODUCER_EPOCH fails the batch there. We want to be told several times, since a batch that is in the
+        log after all would be there twice.
         """
-        missing = kind is OutOfOrderSequenceNumber and batch.queue.may_miss_one_before(batch)
+        missing = kind in SEQUENCE_REFUSALS and batch.queue.oldest_unsettled is batch
         batch.gaps_told = batch.gaps_told + 1 if missing else 0
         if batch.gaps_told >= GAPS_BELIEVED:
             batch.uncertain = False
@@ -147,7 +153,7 @@ class AnswerHandler:
             case outcomes.Deliver(base_offset, log_append_time_ms):
                 settler.deliver(batch, base_offset, log_append_time_ms)
             case outcomes.Retry(error):
-                self._retry(batch, error)
+                self._retry(connection, batch, error)
             case outcomes.Restamp(error):
                 log.warning(
                     "batch.restamp partition=%s stamp=%s error=%s",
@@ -155,9 +161,7 @@ class AnswerHandler:
                     batch.stamp,
                     type(error).__name__,
                 )
-                settler.restamp(
-                    batch, self._loop.time() + self._settings.retry_backoff.delay_s(batch.retries)
-                )
+                settler.restamp(batch, self._retry_at(connection, batch))
             case outcomes.Split(error):
                 log.warning(
                     "batch.split partition=%s records=%d bytes=%d", batch.queue, len(batch), batch.size
@@ -181,15 +185,23 @@ class AnswerHandler:
             reached_socket = not isinstance(error, ConnectionFailed) or error.written
             batch.uncertain |= batch.unanswered and reached_socket
             batch.unanswered = False
+            batch.gaps_told = 0
             batch.last_error = error
             if self._may_not_retry(batch):
                 self._settler.fail(batch, describe.failed(batch, connection, error))
             else:
-                self._retry(batch, error)
+                self._retry(connection, batch, error)
 
-    def _retry(self, batch: Batch, error: ProducerError) -> None:
-        now = self._loop.time()
+    def _retry_at(self, connection: Connection, batch: Batch) -> float:
+        """Return when to send *batch* again, which has failed over *connection*."""
+        now, queue = self._loop.time(), batch.queue
         retry_at = now + self._settings.retry_backoff.delay_s(batch.retries)
+        if queue.leader not in {connection.node_id, NO_LEADER}:  # somebody else may take it
+            return min(retry_at, queue.may_go_at(batch, now))
+        return retry_at
+
+    def _retry(self, connection: Connection, batch: Batch, error: ProducerError) -> None:
+        now, retry_at = self._loop.time(), self._retry_at(connection, batch)
         log.info(
             "batch.retry partition=%s attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
             batch.queue,

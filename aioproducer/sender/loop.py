@@ -74,6 +74,16 @@ class Sender:
             wake=wakeup.ring,
         )
 
+    def connected(self, node_id: int) -> None:
+        """Note that there is a connection to a node: the pauses that only its absence was the reason for are over.
+
+        What was lost with a connection goes after the first and shortest pause, not at once: a broker may accept
+        and hang up again.
+        """
+        self._schedule.connected(node_id, self._loop.time() + self._settings.retry_backoff.delay_s(0))
+        self._producer_id.connected()
+        self._wakeup.ring()
+
     def finish(self) -> None:
         """Let `run` end once everything has its outcome that was appended, or is on its way."""
         self._accumulator.finishing = True
@@ -106,10 +116,11 @@ class Sender:
         leaderless = schedule.leaderless_topics()
         if leaderless:
             self._refresher.request_refresh(leaderless)
-        checks = [schedule.next_due(), accumulator.deadlines.next_due()]
+        checks = [self._serve(node_id, now) for node_id in schedule.nodes()]
+        # Behind what was drained: that may have needed an epoch after the last one.
         if self._settings.idempotent and accumulator.identities.current is None:
             checks.append(self._ask_for_identity(now))
-        checks.extend(self._serve(node_id, now) for node_id in schedule.nodes())
+        checks += [schedule.next_due(), accumulator.deadlines.next_due()]
         return min((check for check in checks if check is not None), default=None)
 
     def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:

@@ -12,7 +12,7 @@ from typing import Final
 from aioproducer.backoff import Backoff
 from aioproducer.cluster.agenda import SHORTEST_PAUSE_S
 from aioproducer.cluster.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
-from aioproducer.errors import ProducerError, broker_error
+from aioproducer.errors import BrokerError, ProducerError, broker_error
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -44,6 +44,7 @@ class ProducerIdRequester:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._failures = 0
+        self._lost = False  # whether the last failure was that of a connection
         self.asked: set[int] = set()
         """The nodes that have not answered yet."""
         self.patient_until: float = 0.0
@@ -64,6 +65,11 @@ class ProducerIdRequester:
             connection.call(request, partial(self._answered, node_id))
         except ProducerError as error:
             self._answered(node_id, error)
+
+    def connected(self) -> None:
+        """Note that there is one more node to ask: the pause after a lost connection is over."""
+        if self._lost and not self.asked:
+            self.patient_until = min(self.patient_until, self._loop.time() + self._backoff.delay_s(0))
 
     def next_to_dial(self, nodes: AbstractSet[int]) -> int:
         """Return one of *nodes*, and not the same again before all others: a node may accept and say nothing."""
@@ -91,6 +97,7 @@ class ProducerIdRequester:
         self._wake()
 
     def _failed(self, error: ProducerError) -> None:
+        self._lost = not isinstance(error, BrokerError)
         delay_s = max(SHORTEST_PAUSE_S, self._backoff.delay_s(self._failures))
         self.patient_until = self._loop.time() + delay_s
         self._failures += 1

@@ -163,3 +163,28 @@ async def test_a_record_from_too_long_ago_fails_alone(
     )
     good = [value for index, value in enumerate(values) if index not in failures]
     assert found(kafka, topic) == [(0, offset, value) for offset, value in enumerate(good)]
+
+
+async def test_partitions_with_epochs_of_their_own_share_a_request(
+    kafka: ApacheKafka, new_topic: NewTopic
+) -> None:
+    """A record that is refused costs its partition an epoch; the others go on under theirs, with the same producer id."""
+    topic = new_topic(partitions=3, max_message_bytes="2000")
+    rounds = 20
+    async with Producer(kafka.bootstrap_servers, linger_ms=5) as producer:
+        for number in range(rounds):
+            sending = [
+                asyncio.create_task(producer.send(topic, b"%02d" % number, partition=partition))
+                for partition in range(3)
+            ]
+            with pytest.raises(MessageTooLarge):
+                await producer.send(topic, b"x" * 4_000, partition=number % 2)
+            await asyncio.gather(*sending)
+        assert producer._engine is not None
+        queues = producer._engine.accumulator.topic(topic)
+        identities = [queues[partition].sequences._identity for partition in range(3)]
+    assert len({identity.producer_id for identity in identities if identity is not None}) == 1
+    assert [identity.epoch for identity in identities if identity is not None] == [10, 10, 0]
+    assert found(kafka, topic) == [
+        (partition, number, b"%02d" % number) for partition in range(3) for number in range(rounds)
+    ]

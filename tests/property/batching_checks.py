@@ -101,7 +101,7 @@ def waits_for_something(world: World, queue: PartitionQueue) -> bool:
         return True
     head = queue.retrying[0] if queue.retrying else queue.batches[0]
     if not head.due:
-        return any(head is batch for _, batch in schedule._lingering)
+        return head in schedule._lingering
     return world.identities.current is None and queue in schedule._without_identity
 
 

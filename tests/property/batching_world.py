@@ -27,11 +27,9 @@ from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import (
     BufferTimeout,
     ConnectionFailed,
-    InvalidProducerEpoch,
     OutOfOrderSequenceNumber,
     ProducerClosed,
     ProducerError,
-    UnknownProducerId,
 )
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.net.connection import Connection
@@ -40,9 +38,9 @@ from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender import describe
-from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.answers import GAPS_BELIEVED, SEQUENCE_REFUSALS, AnswerHandler
 from aioproducer.sender.settings import SenderSettings
-from tests.property.model_broker import Fault, ModelCluster, Written
+from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 
 TOPIC = "orders"
 MAX_RECORDS = (100, 100, 2)
@@ -52,8 +50,9 @@ NODES = (1, 2, 3)
 DELIVERY_TIMEOUT_S = 60.0
 LINGER_S = 0.5
 MAX_IN_FLIGHT = 3
-FATAL_ONLY_BY_MISTAKE = (OutOfOrderSequenceNumber, InvalidProducerEpoch, UnknownProducerId)
+FATAL_ONLY_BY_MISTAKE = SEQUENCE_REFUSALS
 """An idempotent producer heals itself from these, as long as it may try again."""
+SEQUENCE_CODES = frozenset(kind.code for kind in SEQUENCE_REFUSALS)
 
 FOR_EVER = 2**31 - 1
 
@@ -153,8 +152,6 @@ class World:
         self.calls: dict[SendManyCall, Sequence[bytes]] = {}
         self.unsure: set[bytes] = set()
         """Was in a request of which the producer cannot know what became."""
-        self.doubtful: set[PartitionQueue] = set()
-        """Those where a record has failed that may be in the log: nobody can know whether that left a gap."""
         self.told: Counter[str] = Counter()
         """How many outcomes the observer heard of."""
         # The sender.
@@ -177,7 +174,6 @@ class World:
     def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
         self.told["failed"] += len(records)
         if failure.possibly_persisted:
-            self.doubtful.add(batch.queue)
             assert batch.unanswered or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
         if self.heals and not (batch.torn and failure.kind is OutOfOrderSequenceNumber):
             assert not issubclass(failure.kind, FATAL_ONLY_BY_MISTAKE), f"{failure} of {batch}"
@@ -209,8 +205,10 @@ class World:
         connection = self.connections[node_id]
         batches, contents = connection.outstanding.pop(0)
         answers: list[PartitionProduceResponse] = []
-        for index, written in enumerate(contents):
+        for index, (batch, written) in enumerate(zip(batches, contents, strict=True)):
             fault = faults[index % len(faults)]
+            if fault.code in SEQUENCE_CODES and batch.uncertain and batch.gaps_told == GAPS_BELIEVED - 1:
+                fault = HONEST  # no leader that has the batch, or is about to get it, denies that for ever
             answer = self.cluster.process(node_id, written, fault)
             if answer.error_code == 6 or fault.unsure or index == omits:
                 self.unsure.update(written.values)

@@ -264,19 +264,18 @@ class BatchingMachine(RuleBasedStateMachine):
             assert checks.is_delivered(batch), f"{batch!r} was not delivered"
 
     def certain_batches(self) -> list[Batch]:
-        """Return the batches that have time left, in partitions where no failure leaves a doubt, now or later."""
+        """Return the batches that have time left, in partitions where none has to fail."""
         soon = self.loop.time() + DELIVERY_TIMEOUT_S / 3
         return [
             batch
             for queue in self.world.queues
-            if queue not in self.world.doubtful
-            and not any(self.cannot_be_recognised(each) for each in checks.everywhere(queue))
+            if not any(self.cannot_be_recognised(each) for each in checks.everywhere(queue))
             for batch in checks.everywhere(queue)
             if batch.deadline > soon and batch.state is not BatchState.ABANDONED
         ]
 
     def cannot_be_recognised(self, batch: Batch) -> bool:
-        """Whether *batch* is in the log, and will be sent in parts, or is one: they fail, and leave a doubt."""
+        """Whether *batch* is in the log, and will be sent in parts, or is one: they fail."""
         limit = self.world.cluster.partitions[batch.queue.partition].max_records
         return (batch.torn or len(batch) > limit) and self.world.has(batch)
 

@@ -11,16 +11,14 @@ from aioproducer import Producer, RecordMetadata
 from aioproducer.errors import (
     BrokerError,
     CorruptMessage,
-    InvalidProducerEpoch,
     KafkaStorageError,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
-    OutOfOrderSequenceNumber,
     RequestTimedOut,
-    UnknownProducerId,
     UnknownTopicOrPartition,
 )
+from aioproducer.sender.answers import SEQUENCE_REFUSALS
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rule
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values
@@ -29,7 +27,9 @@ PARTITIONS = 2
 SQUALL_S = 2.0
 AT_ONCE = 4
 RECOVERY_S = 1.0
-REFUSALS: list[type[BrokerError]] = [
+DENIED_S = 0.15
+"""The pause between two refusals of a sequence: longer than the longest until a batch is sent again."""
+PASSING: list[type[BrokerError]] = [
     CorruptMessage,
     UnknownTopicOrPartition,
     NotLeaderOrFollower,
@@ -37,10 +37,8 @@ REFUSALS: list[type[BrokerError]] = [
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     KafkaStorageError,
-    OutOfOrderSequenceNumber,
-    InvalidProducerEpoch,
-    UnknownProducerId,
 ]
+REFUSALS: list[type[BrokerError]] = [*PASSING, *SEQUENCE_REFUSALS]
 AFTER_THE_APPEND: list[type[BrokerError]] = [
     RequestTimedOut,
     NotEnoughReplicasAfterAppend,
@@ -63,13 +61,20 @@ async def send_steadily(producer: Producer, until: float) -> int:
 
 
 async def blow(cluster: Cluster, chance: random.Random, until: float) -> None:
-    """Let some answers be refusals, before or after the append; now and then a leader moves, a connection breaks."""
+    """Let some answers be refusals, before or after the append; now and then a leader moves, a connection breaks.
+
+    A leader that has a batch may deny it, but not again and again: three times in a row would be believed.
+    """
     rules: list[Rule] = []
+    denied_at = -1.0
     while now() < until:
         rules = [rule for rule in rules if not rule.is_spent()]
         if len(rules) < AT_ONCE and chance.random() < 0.5:
             after = chance.random() < 0.2
-            refusal = chance.choice(AFTER_THE_APPEND if after else REFUSALS)
+            kinds = AFTER_THE_APPEND if after else REFUSALS if now() > denied_at + DENIED_S else PASSING
+            refusal = chance.choice(kinds)
+            if refusal in SEQUENCE_REFUSALS:
+                denied_at = now()
             rule = cluster.on("produce", topic=TOPIC, after=chance.randrange(4))
             rules.append(rule.answer(refusal, before_append=not after))
         if chance.random() < 0.01:

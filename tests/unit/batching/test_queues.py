@@ -3,11 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.queues import PartitionQueue
+from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
 from aioproducer.batching.state import BatchState
+from aioproducer.errors import NotEnoughReplicas, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import Stamp
-from tests.unit.workbench import FIRST, batching_settings
+from tests.unit.workbench import FIRST, batching_settings, lost
 
 
 class Bench:
@@ -308,3 +309,56 @@ def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
     assert bench.queue.oldest_unsettled is first
     bench.answered(second)
     assert bench.queue.oldest_unsettled is first
+
+
+class TestPauses:
+    @staticmethod
+    def paused(bench: Bench, *at: float, error: ProducerError | None = None) -> list[Batch]:
+        batches = [bench.add() for _ in at]
+        for _ in batches:
+            _ = bench.take()
+        for batch, retry_at in zip(batches, at, strict=True):
+            batch.last_error = error
+            bench.back_off(batch, retry_at)
+        return batches
+
+    def test_a_new_leader_ends_them(self) -> None:
+        bench = Bench()
+        one, other = self.paused(bench, 5.0, 0.5)
+        assert bench.queue.follow_leader(1.0) == 0.5
+        assert (one.retry_at, other.retry_at) == (1.0, 0.5)
+
+    def test_after_some_retries_it_shortens_them(self) -> None:
+        bench = Bench()
+        [batch] = self.paused(bench, 5.0)
+        batch.retries = PROMPT_RETRIES
+        assert bench.queue.follow_leader(1.0) == batch.retry_at == 1.0 + MOVED_PAUSE_S
+
+    def test_it_ends_that_of_a_batch_refused_for_its_sequence(self) -> None:
+        bench = Bench()
+        batch = bench.add()
+        bench.queue.seal(batch)
+        batch.retry_at = 5.0
+        _ = bench.add()
+        assert bench.queue.next_batch(1.0) is None
+        assert bench.queue.follow_leader(1.0) == 1.0
+        assert bench.queue.next_batch(1.0) is batch
+
+    def test_where_there_is_none_nothing_is_to_be_waited_for(self) -> None:
+        bench = Bench()
+        _ = bench.add()
+        assert bench.queue.follow_leader(1.0) == 1.0
+
+    def test_a_connection_shortens_those_after_a_lost_one(self) -> None:
+        bench = Bench()
+        [batch] = self.paused(bench, 5.0, error=lost())
+        assert bench.queue.retry_by(1.0)
+        assert batch.retry_at == 1.0
+        assert not bench.queue.retry_by(2.0)
+        assert batch.retry_at == 1.0
+
+    def test_but_not_those_after_a_refusal(self) -> None:
+        bench = Bench()
+        [batch] = self.paused(bench, 5.0, error=NotEnoughReplicas("no"))
+        assert not bench.queue.retry_by(1.0)
+        assert batch.retry_at == 5.0

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.queues import TopicQueues
+from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, TopicQueues
 from aioproducer.batching.schedule import Schedule
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import BATCH_OVERHEAD
-from tests.unit.workbench import TOPIC, batching_settings
+from tests.unit.workbench import TOPIC, batching_settings, lost
 
 NOW = 100.0
 ALL = 2**31
@@ -279,3 +280,57 @@ def test_every_partition_gets_its_turn_however_much_the_others_have(partitions: 
         batch.queue.remove(batch)
         floor.schedule.offer(batch.queue, NOW)
     assert order == [0, 1, 2, 0, 1, 2]
+
+
+def backing_off(floor: Floor, partition: int, until: float) -> Batch:
+    """Let a batch have been lost with its connection."""
+    batch = floor.batch(partition)
+    queue = batch.queue
+    queue.take(batch)
+    queue.remove(batch)
+    batch.move(BatchState.BACKOFF)
+    batch.retry_at, batch.last_error = until, lost()
+    queue.retry(batch)
+    floor.schedule.back_off(queue, until)
+    floor.schedule.offer(queue, NOW)
+    return batch
+
+
+def test_a_connection_shortens_the_pauses_of_what_its_node_leads() -> None:
+    floor = Floor(1, 2)
+    here, there = (backing_off(floor, partition, NOW + 5) for partition in range(2))
+    floor.schedule.connected(1, NOW + 1)
+    assert floor.schedule.next_due() == NOW + 1
+    floor.schedule.collect(NOW + 1, hurry=False)
+    assert floor.schedule.nodes() == [1]
+    assert (here.retry_at, there.retry_at) == (NOW + 1, NOW + 5)
+    floor.schedule.collect(NOW + 5, hurry=False)
+    assert floor.schedule.nodes() == [1, 2]
+
+
+@pytest.mark.parametrize(("retries", "pause_s"), [(0, 0.0), (PROMPT_RETRIES, MOVED_PAUSE_S)])
+def test_a_new_leader_ends_the_pause(retries: int, pause_s: float) -> None:
+    floor = Floor(1)
+    batch = backing_off(floor, 0, NOW + 5)
+    batch.retries = retries
+    floor.update(2)
+    floor.schedule.collect(NOW + pause_s, hurry=False)
+    assert floor.schedule.drain(2, NOW + pause_s, ALL) == [batch]
+
+
+def test_without_a_leader_the_pause_stays() -> None:
+    floor = Floor(1)
+    batch = backing_off(floor, 0, NOW + 5)
+    floor.update(NO_LEADER)
+    assert batch.retry_at == NOW + 5
+
+
+def test_a_batch_that_has_ended_is_kept_by_none_that_lingers() -> None:
+    floor = Floor(1, 1)
+    lingering, ended = floor.open(0), floor.open(1)
+    assert floor.schedule.linger(lingering, NOW + 60)
+    assert not floor.schedule.linger(ended, NOW + 61)
+    floor.schedule.forget(ended)
+    floor.schedule.forget(ended)
+    assert sys.getrefcount(ended) == 2 + (ended.queue.open is ended) + (ended in ended.queue.batches)
+    assert floor.schedule.next_due() == NOW + 60

@@ -9,6 +9,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.queues import TopicQueues
 from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.protocol.metadata import NO_TOPIC_ID
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.workbench import FIRST, batching_settings
 
@@ -117,3 +118,15 @@ async def test_a_topic_is_idle_without_batches_and_without_calls_in_line() -> No
     assert not queues.idle
     queues.line.leave()
     assert queues.idle
+
+
+def test_made_anew_a_topic_is_recognised_by_no_leader() -> None:
+    """Its logs are empty, and would take any sequence first."""
+    queues = topic()
+    queue = queues[0]
+    assert queues.update([1], b"a" * 16) == [queue]
+    for topic_id, recognised in ((b"a" * 16, True), (NO_TOPIC_ID, True), (b"b" * 16, False)):
+        queue.sequences.recognised = True
+        assert queues.update([1], topic_id) == []
+        assert queue.sequences.recognised == recognised
+    assert queues.topic_id == b"b" * 16

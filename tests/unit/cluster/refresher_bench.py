@@ -21,11 +21,14 @@ class Setup:
         self.cluster = FakeCluster()
         self.pool = FakePool(self.cluster)
         self.updates: list[tuple[Snapshot, Collection[str]]] = []
+        self.leaderless: set[str] = set()
+        """The topics with records that wait for a leader."""
         self.refresher = Refresher(
             config,
             self.pool,
             open_connection=self.cluster.open,
             on_update=lambda *update: self.updates.append(update),
+            leaderless=lambda: self.leaderless,
         )
         self.pool.on_connected = self.refresher.connected
         self.pool.on_disconnected = self.refresher.disconnected

@@ -221,3 +221,23 @@ class TestTouch:
             ]
             assert setup.changes == [{"unused"}]
             assert setup.snapshot.topics.keys() == {"used"}
+
+
+class TestLeaderless:
+    """Topics with records that wait for a leader of their partition."""
+
+    @pytest.mark.parametrize("known", [False, True])
+    @in_virtual_time
+    async def test_they_are_asked_for_after_every_answer_that_helps_nobody(self, *, known: bool) -> None:
+        async with started() as setup:
+            setup.cluster.has(topic("orders", 1) if known else refused("orders", UnknownTopicOrPartition))
+            setup.leaderless = {"orders"}
+            setup.refresher.request_refresh(["orders"])
+            await asyncio.sleep(10.0)
+            assert 10 < len(setup.cluster.asked) < 30
+            assert set(setup.cluster.asked_for) == {("orders",)}
+            setup.leaderless.clear()
+            await asyncio.sleep(2.0)
+            setup.forget()
+            await asyncio.sleep(60.0)
+            assert setup.cluster.asked == []

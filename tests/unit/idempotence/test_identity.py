@@ -3,43 +3,61 @@ from __future__ import annotations
 from aioproducer.idempotence.identity import MAX_EPOCH, IdentityKeeper, ProducerIdentity
 
 
+def keeper_of(producer_id: int, epoch: int) -> IdentityKeeper:
+    keeper = IdentityKeeper()
+    keeper.assign(producer_id, epoch)
+    return keeper
+
+
 def test_there_is_no_identity_until_one_is_assigned() -> None:
-    keeper = IdentityKeeper()
-    assert keeper.current is None
-    keeper.assign(7, 3)
-    assert keeper.current == ProducerIdentity(producer_id=7, epoch=3)
+    assert IdentityKeeper().current is None
+    assert keeper_of(7, 3).current == ProducerIdentity(producer_id=7, epoch=3)
 
 
-def test_leaving_an_identity_takes_the_next_epoch_of_the_same_producer_id() -> None:
-    keeper = IdentityKeeper()
-    keeper.assign(7, 3)
-    keeper.leave(ProducerIdentity(7, 3))
-    assert keeper.current == ProducerIdentity(7, 4)
-
-
-def test_many_partitions_that_leave_the_same_identity_take_one_epoch() -> None:
-    keeper = IdentityKeeper()
-    keeper.assign(7, 3)
-    keeper.leave(ProducerIdentity(7, 3))
-    keeper.leave(ProducerIdentity(7, 3))
-    assert keeper.current == ProducerIdentity(7, 4)
+def test_a_partition_that_leaves_its_identity_takes_the_next_epoch_alone() -> None:
+    keeper = keeper_of(7, 3)
+    assert keeper.after(ProducerIdentity(7, 3)) == ProducerIdentity(7, 4)
+    assert keeper.after(ProducerIdentity(7, 4)) == ProducerIdentity(7, 5)
+    assert keeper.current == ProducerIdentity(7, 3)
 
 
 def test_after_the_last_epoch_a_new_producer_id_has_to_be_asked_for() -> None:
-    keeper = IdentityKeeper()
-    keeper.assign(7, MAX_EPOCH - 1)
-    keeper.leave(ProducerIdentity(7, MAX_EPOCH - 1))
-    assert keeper.current == ProducerIdentity(7, MAX_EPOCH)
-    keeper.leave(ProducerIdentity(7, MAX_EPOCH))
+    keeper = keeper_of(7, 0)
+    assert keeper.after(ProducerIdentity(7, MAX_EPOCH - 1)) == ProducerIdentity(7, MAX_EPOCH)
+    assert keeper.after(ProducerIdentity(7, MAX_EPOCH)) is None
     assert keeper.current is None
 
 
-def test_who_leaves_while_a_new_producer_id_is_asked_for_changes_nothing() -> None:
-    keeper = IdentityKeeper()
-    keeper.assign(7, MAX_EPOCH)
-    keeper.leave(ProducerIdentity(7, MAX_EPOCH))
-    keeper.leave(ProducerIdentity(7, MAX_EPOCH))
+def test_who_leaves_an_identity_while_a_new_producer_id_is_asked_for_has_none_yet() -> None:
+    keeper = keeper_of(7, 0)
+    _ = keeper.after(ProducerIdentity(7, MAX_EPOCH))
+    assert keeper.after(ProducerIdentity(7, 5)) is None
+
+
+def test_who_leaves_a_former_producer_id_takes_the_one_in_force() -> None:
+    keeper = keeper_of(8, 2)
+    assert keeper.after(ProducerIdentity(7, MAX_EPOCH)) == ProducerIdentity(8, 2)
+    assert keeper.current == ProducerIdentity(8, 2)
+
+
+def test_who_begins_after_an_identity_does_so_in_a_later_epoch() -> None:
+    keeper = keeper_of(7, 3)
+    keeper.begin_after(ProducerIdentity(7, 5))
+    assert keeper.current == ProducerIdentity(7, 6)
+    keeper.begin_after(ProducerIdentity(7, 4))
+    assert keeper.current == ProducerIdentity(7, 6)
+
+
+def test_who_begins_after_the_last_epoch_needs_a_new_producer_id() -> None:
+    keeper = keeper_of(7, 3)
+    keeper.begin_after(ProducerIdentity(7, MAX_EPOCH))
     assert keeper.current is None
+
+
+def test_a_former_producer_id_says_nothing_of_the_epochs_of_the_one_in_force() -> None:
+    keeper = keeper_of(8, 0)
+    keeper.begin_after(ProducerIdentity(7, 9))
+    assert keeper.current == ProducerIdentity(8, 0)
 
 
 def test_the_last_epoch_is_the_largest_int16() -> None:

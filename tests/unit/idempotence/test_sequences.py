@@ -63,14 +63,25 @@ def test_asking_again_changes_nothing(keeper: IdentityKeeper) -> None:
     assert sequences.stamp(1) == Stamp(IDENTITY, 3)
 
 
-def test_a_new_identity_waits_until_all_is_settled_and_begins_at_0(keeper: IdentityKeeper) -> None:
+def test_a_new_producer_id_waits_until_all_is_settled_and_begins_at_0(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.stamp(3)
-    keeper.leave(IDENTITY)  # another partition had to
+    keeper.assign(8, 0)  # another partition had used up its epochs
     assert not unsettled(sequences, keeper)
     assert settled(sequences, keeper)
-    assert sequences.stamp(1) == Stamp(ProducerIdentity(7, 1), 0)
+    assert sequences.stamp(1) == Stamp(ProducerIdentity(8, 0), 0)
+
+
+def test_the_epoch_of_another_partition_is_none_of_its_business(keeper: IdentityKeeper) -> None:
+    broken, sequences = PartitionSequences(), PartitionSequences()
+    for each in (broken, sequences):
+        assert settled(each, keeper)
+        each.stamp(3)
+    broken.break_off((1,), absent=True)
+    assert settled(broken, keeper)
+    assert unsettled(sequences, keeper)
+    assert sequences.stamp(1) == Stamp(IDENTITY, 3)
 
 
 def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(keeper: IdentityKeeper) -> None:
@@ -79,9 +90,7 @@ def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(ke
     sequences.stamp(3)
     sequences.break_off((1,), absent=False)
     assert not unsettled(sequences, keeper)
-    assert keeper.current == IDENTITY
     assert settled(sequences, keeper)
-    assert keeper.current == ProducerIdentity(7, 1)
     assert sequences.stamp(1) == Stamp(ProducerIdentity(7, 1), 0)
 
 
@@ -92,14 +101,14 @@ def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
     sequences.break_off((1,), absent=False)
     assert settled(sequences, keeper)
     assert settled(sequences, keeper)
-    assert keeper.current == ProducerIdentity(7, 1)
+    assert sequences.stamp(1) == Stamp(ProducerIdentity(7, 1), 0)
 
 
 def test_a_gap_before_the_first_identity_costs_none(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     sequences.break_off((1,), absent=False)
     assert settled(sequences, keeper)
-    assert keeper.current == IDENTITY
+    assert sequences.stamp(1) == Stamp(IDENTITY, 0)
 
 
 def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
@@ -139,7 +148,7 @@ def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: Iden
     assert settled(sequences, keeper)
     old = sequences.stamp(1)
     sequences.acknowledge(old)
-    keeper.leave(IDENTITY)
+    sequences.break_off((1,), absent=True)
     assert settled(sequences, keeper)
     assert not sequences.recognised
     sequences.acknowledge(old)
@@ -169,15 +178,3 @@ def test_the_first_hole_counts_until_the_identity_is_left(keeper: IdentityKeeper
     assert [sequences.behind_hole(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
     assert settled(sequences, keeper)
     assert sequences.hole is None
-
-
-def test_what_failed_in_doubt_may_have_left_a_gap_until_the_identity_is_left(keeper: IdentityKeeper) -> None:
-    sequences = PartitionSequences()
-    assert settled(sequences, keeper)
-    sequences.break_off((1,), absent=True)
-    assert not sequences.behind_doubt((4,))
-    for place in ((3,), (2, 1), (2, 2)):
-        sequences.break_off(place, absent=False)
-    assert [sequences.behind_doubt(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
-    assert settled(sequences, keeper)
-    assert not sequences.behind_doubt((4,))

@@ -18,7 +18,7 @@ from aioproducer.errors import (
     RequestTimedOut,
     TopicAuthorizationFailed,
 )
-from aioproducer.sender.answers import GAPS_BELIEVED
+from aioproducer.sender.answers import GAPS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.testing import in_virtual_time
 from tests.unit.sender.answers_bench import Bench, accepted, refused
 from tests.unit.workbench import NODE, TOPIC, lost
@@ -202,8 +202,8 @@ class TestTakenApart:
         assert quarter.state is BatchState.FAILED
 
 
-class TestGap:
-    """Behind a batch that has failed and may be in the log, or may have left a gap."""
+class TestSequenceRefusedAgainAndAgain:
+    """A batch of uncertain fate that a leader does not recognise."""
 
     @staticmethod
     def lost_behind_a_failure(bench: Bench) -> tuple[Batch, RecordFuture]:
@@ -239,14 +239,30 @@ class TestGap:
             assert bench.resend() is behind
             assert behind.possibly_persisted
 
+    @pytest.mark.parametrize("kind", SEQUENCE_REFUSALS)
     @in_virtual_time
-    async def test_where_nothing_before_it_has_failed_no_gap_is_believed_in(self) -> None:
+    async def test_so_it_is_where_nothing_before_it_has_failed(self, kind: type[BrokerError]) -> None:
         bench = Bench()
         bench.recognise(1)
-        batch, _ = bench.sent()
-        stamp = batch.stamp
+        batch, [future] = bench.sent()
         bench.handler.take(bench.connection.real, [batch], lost())
-        for _ in range(3 * GAPS_BELIEVED):
+        for _ in range(GAPS_BELIEVED):
+            assert batch.possibly_persisted
             assert bench.resend() is batch
-            bench.refuse(batch, OutOfOrderSequenceNumber)
-        assert (batch.stamp, batch.possibly_persisted) == (stamp, True)
+            bench.refuse(batch, kind)
+        assert (batch.stamp, batch.possibly_persisted) == (None, False)
+        assert bench.resend() is batch
+        bench.take([batch], accepted(0))
+        assert future.result().offset == 0
+
+    @in_virtual_time
+    async def test_for_one_that_is_not_the_oldest_it_does_not_count(self) -> None:
+        """Its turn has not come: the one before it is still to be sent again."""
+        bench = Bench()
+        bench.recognise(1)
+        oldest, _ = bench.sent(b"oldest")
+        behind, _ = bench.sent(b"behind")
+        behind.uncertain = True
+        bench.handler.take(bench.connection.real, [oldest], lost())
+        bench.refuse(behind, OutOfOrderSequenceNumber)
+        assert (behind.gaps_told, behind.possibly_persisted) == (0, True)

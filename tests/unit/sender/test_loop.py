@@ -315,12 +315,31 @@ class TestBugs:
 
         monkeypatch.setattr(AnswerHandler, "take", fail)
         async with Bench() as bench:
-            bench.fill()
+            batch = bench.fill()
             await pass_time(LINGER_S)
+            batch.unanswered = False  # as the handler notes first
             with pytest.raises(LookupError):  # the connection wants to hear of it, too
                 bench.accept()
             await settle()
             assert isinstance(bench.running.exception(), LookupError)
+            assert batch.possibly_persisted, "the answer may have said that it is in the log"
+
+
+class TestConnected:
+    @in_virtual_time
+    async def test_what_was_lost_with_the_connection_goes_after_the_shortest_pause(self) -> None:
+        async with Bench() as bench:
+            bench.fill()
+            await pass_time(LINGER_S)
+            for _ in range(5):  # pauses grow from 0.1 to 1 s
+                bench.connection.answer(lost())
+                await pass_time(1.0)
+            bench.connection.answer(lost())
+            await pass_time(0.2)
+            assert bench.sent_values() == []
+            bench.sender.connected(NODE)
+            await pass_time(0.1)
+            assert bench.sent_values() == [[b"value"]]
 
     @in_virtual_time
     async def test_one_in_a_task_of_its_own_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,3 +179,37 @@ class TestDialling:
         await asyncio.sleep(2)
         asker.requester.next_to_dial({1})
         assert asker.requester.dial_next_at == 2 + CONNECT_STAGGER_S
+
+
+@in_virtual_time
+async def test_the_pause_after_a_lost_connection_ends_soon_after_the_next_one() -> None:
+    asker = Asker()
+    for _ in range(5):
+        connection = FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(lost())
+    assert asker.requester.patient_until == now() + 1.0
+    asker.requester.connected()
+    assert asker.requester.patient_until == now() + 0.1
+
+
+@in_virtual_time
+async def test_the_pause_after_a_refusal_does_not() -> None:
+    asker = Asker()
+    for _ in range(5):
+        connection = FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(refusal(CoordinatorNotAvailable))
+    asker.requester.connected()
+    assert asker.requester.patient_until == now() + 1.0
+
+
+@in_virtual_time
+async def test_a_connection_more_is_no_reason_to_be_impatient_with_who_is_asked() -> None:
+    asker = Asker()
+    connection = FakeConnection()
+    asker.requester.ask(connection.real)
+    connection.answer(lost())
+    asker.requester.ask(FakeConnection().real)
+    asker.requester.connected()
+    assert asker.requester.patient_until == now() + ANSWER_PATIENCE_S

@@ -1,0 +1,220 @@
+"""One record under way and nobody else who sends: whoever has to go on must be woken by something."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import Producer, RecordMetadata
+from aioproducer.config import ProducerOptions
+from aioproducer.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from aioproducer.testing import Cluster
+from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
+
+PLAIN: ProducerOptions = {"enable_idempotence": False, "acks": "all"}
+BOTH = pytest.mark.parametrize("options", [{}, PLAIN], ids=["idempotent", "plain"])
+
+
+async def send_one(producer: Producer, value: bytes = b"alone") -> float:
+    """Send one record; return how long it took."""
+    began_at = now()
+    await producer.send(TOPIC, value)
+    return now() - began_at
+
+
+class TestMetadata:
+    @BOTH
+    @pytest.mark.parametrize("stale", [0, 1, 2, 3, 5])
+    @story
+    async def test_a_topic_that_some_answers_do_not_know_is_asked_for_until_one_does(
+        self, stale: int, options: ProducerOptions
+    ) -> None:
+        """Deleted and made anew, say, or a broker that lags: two answers in a row with no topic in them."""
+        async with producing(linger_ms=0, **options) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            cluster.on("produce").answer(UnknownTopicOrPartition)
+            if stale:
+                cluster.on("metadata", times=stale).answer(UnknownTopicOrPartition)
+            # The pauses between the requests grow from 0.1 to 1 s (KIP-580), with a fifth of jitter.
+            pauses_s = sum(min(1.0, 0.1 * 2**attempt * 1.2) for attempt in range(stale))
+            assert await send_one(producer) < pauses_s + 0.3
+            assert values(cluster) == [b"before", b"alone"]
+
+    @BOTH
+    @story
+    async def test_a_partition_that_is_missing_is_asked_for_until_it_is_back(
+        self, options: ProducerOptions
+    ) -> None:
+        async with producing(partitions=3, linger_ms=0, **options) as (producer, cluster):
+            await producer.send(TOPIC, b"before", partition=2)
+            cluster.delete_topic(TOPIC)
+            cluster.create_topic(TOPIC, 2)
+            sending = asyncio.create_task(producer.send(TOPIC, b"alone", partition=2))
+            await asyncio.sleep(20)
+            cluster.add_partitions(TOPIC, 3)
+            back_at = now()
+            await sending
+            assert now() - back_at < 1.5
+
+    @story
+    async def test_an_outage_of_metadata_alone_is_no_storm(self) -> None:
+        async with producing(linger_ms=0) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            cluster.on("produce").answer(UnknownTopicOrPartition)
+            unknown = cluster.on("metadata", times=None).answer(UnknownTopicOrPartition)
+            before = cluster.request_count("metadata")
+            sending = asyncio.create_task(producer.send(TOPIC, b"alone"))
+            await asyncio.sleep(20)
+            assert cluster.request_count("metadata") - before <= 60
+            unknown.remove()
+            await sending
+
+
+class TestPauses:
+    """A pause ends when its reason is gone: the new leader is known, or the connection is there."""
+
+    @BOTH
+    @story
+    async def test_a_new_leader_is_followed_at_once(self, options: ProducerOptions) -> None:
+        async with producing(brokers=2, linger_ms=0, **options) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            cluster.move_leader(TOPIC, 0, to_broker=2)
+            assert await send_one(producer) < 0.02
+
+    @BOTH
+    @story
+    async def test_also_when_metadata_lags_behind(self, options: ProducerOptions) -> None:
+        async with producing(brokers=2, linger_ms=0, **options) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            refusing = cluster.on("produce", node=1, times=None).answer(NotLeaderOrFollower)
+            sending = asyncio.create_task(producer.send(TOPIC, b"alone"))
+            await asyncio.sleep(10)
+            cluster.move_leader(TOPIC, 0, to_broker=2)
+            moved_at = now()
+            await sending
+            refusing.remove()
+            assert now() - moved_at < 1.5
+            assert cluster.produce_requests(TOPIC, 0)[-1] == 2
+
+    @BOTH
+    @pytest.mark.parametrize("failover", [False, True])
+    @pytest.mark.parametrize("away_s", [0.5, 3.0, 30.0])
+    @story
+    async def test_a_broker_that_is_back_is_used_soon_after_the_first_dial_that_succeeds(
+        self, options: ProducerOptions, away_s: float, *, failover: bool
+    ) -> None:
+        async with producing(brokers=3, linger_ms=0, **options) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            await cluster.stop_broker(1, failover=failover)
+            sending = asyncio.create_task(producer.send(TOPIC, b"alone"))
+            began_at = now()
+            if failover:
+                await sending
+                assert now() - began_at < 0.3
+                return
+            await asyncio.sleep(away_s)
+            connected_at = await self.start_and_wait_for_a_connection(cluster)
+            await sending
+            assert now() - connected_at < 0.3
+
+    @BOTH
+    @pytest.mark.parametrize("away_s", [0.5, 3.0, 30.0])
+    @story
+    async def test_also_the_only_broker(self, options: ProducerOptions, away_s: float) -> None:
+        async with producing(linger_ms=0, **options) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            await cluster.stop_broker(1)
+            sending = asyncio.create_task(producer.send(TOPIC, b"alone"))
+            await asyncio.sleep(away_s)
+            connected_at = await self.start_and_wait_for_a_connection(cluster)
+            await sending
+            assert now() - connected_at < 0.3
+
+    @BOTH
+    @story
+    async def test_a_broker_that_accepts_and_hangs_up_is_no_cause_for_a_storm(
+        self, options: ProducerOptions
+    ) -> None:
+        async with producing(linger_ms=0, **options) as (producer, cluster):
+            await producer.send(TOPIC, b"before")
+            hanging_up = cluster.on("produce", times=None).close()
+            sending = asyncio.create_task(producer.send(TOPIC, b"alone"))
+            await asyncio.sleep(20)
+            assert hanging_up.hits < 200
+            hanging_up.remove()
+            over_at = now()
+            await sending
+            assert now() - over_at < 1.5
+
+    @staticmethod
+    async def start_and_wait_for_a_connection(cluster: Cluster) -> float:
+        """Start broker 1; return when the first handshake with it was over, in loop time."""
+        knocking = cluster.on("api_versions", node=1)
+        await cluster.start_broker(1)
+        started_at = now()
+        await knocking.happened()
+        assert now() - started_at < 1.3
+        return now()
+
+
+class TestProducerId:
+    @story
+    async def test_it_is_asked_for_again_as_soon_as_a_broker_is_back(self) -> None:
+        async with open_cluster() as cluster, Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+            cluster.on("init_producer_id", times=4).close()
+            await producer.partitions_for(TOPIC)
+            assert await send_one(producer) < 1.5
+
+    @story
+    async def test_one_is_asked_for_when_a_partition_has_used_up_its_epochs(self) -> None:
+        """Its last epoch is left in the turn that would have sent the next record."""
+        async with producing(linger_ms=0) as (producer, cluster):
+            assert producer._engine is not None
+            identities = producer._engine.accumulator.identities
+            await producer.send(TOPIC, b"before")
+            assert identities.current is not None
+            queue = producer._engine.accumulator.topic(TOPIC)[0]
+            queue.sequences._identity = identities.current._replace(epoch=32_767)
+            queue.sequences.break_off((1,), absent=True)
+            assert await send_one(producer) < 0.1
+            first, last = cluster.batches(TOPIC, 0)
+            assert (last.producer_id, last.producer_epoch, last.base_sequence) == (last.producer_id, 0, 0)
+            assert last.producer_id != first.producer_id
+
+
+class TestUncertainBatches:
+    """The oldest batch of a partition that may be in the log, and that the leader refuses for its sequence."""
+
+    @staticmethod
+    async def lose_the_answer(
+        producer: Producer, cluster: Cluster, value: bytes
+    ) -> asyncio.Task[RecordMetadata]:
+        lost = cluster.on("produce", topic=TOPIC).close()
+        sending = asyncio.create_task(producer.send(TOPIC, value))
+        await lost.happened()
+        return sending
+
+    @pytest.mark.parametrize("behind", [0, 1, 20])
+    @story
+    async def test_a_log_that_lost_its_end_is_written_to_again(self, behind: int) -> None:
+        """What was acknowledged is gone, so the next sequence is none that the leader expects, ever."""
+        async with producing(linger_ms=0) as (producer, cluster):
+            for value in (b"kept", b"lost"):
+                await producer.send(TOPIC, value)
+            self.lose_the_end(cluster)
+            began_at = now()
+            sending = await self.lose_the_answer(producer, cluster, b"alone")
+            others = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(behind)]
+            await asyncio.gather(sending, *others)
+            assert now() - began_at < 2.0
+            assert values(cluster) == [b"kept", b"alone", *(b"%d" % number for number in range(behind))]
+
+    @staticmethod
+    def lose_the_end(cluster: Cluster) -> None:
+        """Cut the last batch off, as an unclean leader election does."""
+        log = cluster._state.partition(TOPIC, 0).log
+        gone = log._batches.pop()
+        log.end_offset = gone.base_offset
+        for producer in log._producers._producers.values():
+            producer.recent.pop()
