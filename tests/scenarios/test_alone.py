@@ -1,4 +1,4 @@
-"""One record under way and nobody else who sends: whoever has to go on must be woken by something."""
+"""One record under way and nobody else who sends: whatever it waits for has to be ended by somebody."""
 
 from __future__ import annotations
 
@@ -146,6 +146,36 @@ class TestPauses:
             over_at = now()
             await sending
             assert now() - over_at < 1.5
+
+    @BOTH
+    @pytest.mark.parametrize("failover", [False, True])
+    @story
+    async def test_so_it_is_with_many_records_under_way(
+        self, options: ProducerOptions, *, failover: bool
+    ) -> None:
+        async with producing(brokers=3, partitions=6, linger_ms=0, **options) as (producer, cluster):
+            acknowledged_at = [now()] * 6
+            worst_s = [0.0] * 6
+
+            async def send(partition: int) -> None:
+                while True:
+                    await producer.send(TOPIC, b"v", partition=partition)
+                    worst_s[partition] = max(worst_s[partition], now() - acknowledged_at[partition])
+                    acknowledged_at[partition] = now()
+                    await asyncio.sleep(0.01)
+
+            sending = [asyncio.create_task(send(number % 6)) for number in range(24)]
+            await asyncio.sleep(1.0)
+            await cluster.stop_broker(1, failover=failover)
+            await asyncio.sleep(3.0)
+            if failover:
+                assert max(worst_s) < 0.3
+            connected_at = await self.start_and_wait_for_a_connection(cluster)
+            await asyncio.sleep(0.3)
+            assert min(acknowledged_at) > connected_at
+            for task in sending:
+                task.cancel()
+            await asyncio.gather(*sending, return_exceptions=True)
 
     @staticmethod
     async def start_and_wait_for_a_connection(cluster: Cluster) -> float:
