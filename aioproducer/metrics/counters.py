@@ -169,6 +169,7 @@ class NodeTally(Tally):
         "opened",
         "requests",
         "responses",
+        "surplus_answers",
         "throttle_ms",
         "throttle_ms_max",
     )
@@ -183,6 +184,8 @@ class NodeTally(Tally):
     opened: int
     requests: int
     responses: int
+    surplus_answers: int
+    """In which there was more than belongs there: kept here, so that a new connection does not tell of it again."""
     throttle_ms: int
     throttle_ms_max: int
 

@@ -23,7 +23,7 @@ from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.dial import Address, Dial, configure_socket, dial as dial_any
 from aioproducer.net.framing import FrameReader
 from aioproducer.net.handshake import handshake
-from aioproducer.net.in_flight import Call, Decode, InFlight
+from aioproducer.net.in_flight import Call, Decode, InFlight, resolve
 from aioproducer.net.settings import ConnectionSettings
 from aioproducer.protocol.frames import decode_response, encode_request
 from aioproducer.protocol.schema import Message, Request
@@ -165,17 +165,10 @@ class Connection(asyncio.BufferedProtocol):
         """
         version, frame = self._encode(request, version)
         deadline = self._loop.time() + self._settings.request_timeout_s
-        self._in_flight.add(
-            Call(
-                self._correlation_id,
-                request.RESPONSE,
-                version,
-                decode,
-                on_answer,
-                deadline,
-                self._handed_over,
-            )
+        call = Call(
+            self._correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._handed_over
         )
+        self._in_flight.add(call)
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._check_oldest)
         self._write(frame)
@@ -195,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         Raises: as `call`, and the error that the connection was closed for.
         """
         answered: asyncio.Future[R] = self._loop.create_future()
-        self.call(request, partial(_resolve, answered), version=version, decode=decode)
+        self.call(request, partial(resolve, answered), version=version, decode=decode)
         return await answered
 
     async def drain(self) -> None:
@@ -332,7 +325,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, chunk: bytes) -> None:
         for payload in self._frames.feed(chunk):
-            self._settle(*self._in_flight.match(payload))
+            call, answer, surplus = self._in_flight.match(payload)
+            if surplus:
+                self._note_surplus(call, surplus)
+            self._settle(call, answer)
             self.tally.responses += 1
             self._heard = self._ready
             self._close_if_retired()
@@ -343,6 +339,15 @@ class Connection(asyncio.BufferedProtocol):
         begun = self._frames.begun_payload
         if begun:  # what may become a hundred megabytes of nonsense is not waited for
             _ = self._in_flight.expect(begun)
+
+    def _note_surplus(self, call: Call, surplus: int) -> None:
+        """Say, once of each node, that there is more in an answer of its than belongs there."""
+        self.tally.surplus_answers += 1
+        if self.tally.surplus_answers == 1:
+            log.warning(
+                "connection.surplus node_id=%d address=%s api=%s version=%d bytes=%d",
+                *(self.node_id, self.address, call.api, call.version, surplus),
+            )
 
     def _settle(self, call: Call, outcome: Message | ProducerError) -> None:
         try:
@@ -383,15 +388,6 @@ class Connection(asyncio.BufferedProtocol):
         elif self._in_flight and not self._heard:
             story += ", before it answered anything but the handshake: does this listener want SASL?"
         return story
-
-
-def _resolve(answered: asyncio.Future[R], outcome: R | ProducerError) -> None:
-    if answered.done():  # cancelled
-        return
-    if isinstance(outcome, ProducerError):
-        answered.set_exception(outcome)
-    else:
-        answered.set_result(outcome)
 
 
 def _caused(error: E, cause: BaseException | None) -> E:

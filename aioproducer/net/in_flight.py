@@ -6,16 +6,17 @@ anything else is not an answer. Source: https://kafka.apache.org/protocol.html#p
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from aioproducer.errors import ProtocolError
+from aioproducer.errors import ProducerError, ProtocolError
 from aioproducer.protocol.frames import read_correlation_id
 from aioproducer.protocol.schema import Message
 
-Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[int, Any]]
-"""As `protocol.frames.decode_response`: response class, version and payload to correlation id and message."""
+Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[Any, int]]
+"""As `protocol.frames.decode_response`: response class, version and payload to message and number of bytes left over."""
 
 
 class Call(NamedTuple):
@@ -31,9 +32,14 @@ class Call(NamedTuple):
     starts_at: int
     """How many bytes the connection had been given before it."""
 
+    @property
+    def api(self) -> str:
+        """The API's name."""
+        return self.response.__name__.removesuffix("Response")
+
     def __str__(self) -> str:
         """Return the API's name and the version."""
-        return f"{self.response.__name__.removesuffix('Response')} v{self.version}"
+        return f"{self.api} v{self.version}"
 
 
 class InFlight:
@@ -54,15 +60,15 @@ class InFlight:
         """Note that *call* was written, after all others."""
         self._calls.append(call)
 
-    def match(self, payload: bytes) -> tuple[Call, Message]:
-        """Take out the call that *payload* answers, with its decoded answer.
+    def match(self, payload: bytes) -> tuple[Call, Any, int]:
+        """Take out the call that *payload* answers; return it, its decoded answer, and how many bytes are left over.
 
         Raises: ProtocolError if it answers another call, or none, or does not decode; no call is taken out then.
         """
         call = self.expect(payload)
-        _, answer = call.decode(call.response, call.version, payload)
+        answer, surplus = call.decode(call.response, call.version, payload)
         self._calls.popleft()
-        return call, answer
+        return call, answer, surplus
 
     def expect(self, payload: bytes) -> Call:
         """Return the call that *payload*, or what has come of it, answers.
@@ -86,3 +92,13 @@ class InFlight:
         calls = list(self._calls)
         self._calls.clear()
         return calls
+
+
+def resolve(answered: asyncio.Future[Any], outcome: Any) -> None:
+    """Give *outcome*, an answer or an error, to who waits for it; nobody does if *answered* was cancelled."""
+    if answered.done():
+        return
+    if isinstance(outcome, ProducerError):
+        answered.set_exception(outcome)
+    else:
+        answered.set_result(outcome)

@@ -71,17 +71,23 @@ def append(buf: bytearray, message: Message, version: int) -> None:
     _writer(type(message), version)(buf, message)
 
 
-def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0, *, all_of_it: bool = True) -> M:
-    """Read a *cls* of *version* from *offset* on; ProtocolError if it does not take *all_of_it*, the rest of *data*."""
+def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> M:
+    """Read a *cls* of *version* that takes all of *data* from *offset* on; ProtocolError if it does not."""
+    value, surplus = decode_start(cls, version, data, offset)
+    if surplus:
+        raise ProtocolError(f"{cls.__name__} v{version}: {surplus} bytes are left over")
+    return value
+
+
+def decode_start(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> tuple[M, int]:
+    """Read a *cls* of *version* from *offset* on; return it, and how many bytes are left over behind it."""
     data = bytes(data)
     read = _reader(cls, version)
     try:
         value, end = read(data, offset)
     except ProtocolError as error:
         raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
-    if end != len(data) and all_of_it:
-        raise ProtocolError(f"{cls.__name__} v{version}: {len(data) - end} bytes are left over")
-    return cast("M", value)
+    return cast("M", value), len(data) - end
 
 
 _hand_written: dict[type[Message], tuple[int, Callable[[Writer], Writer]]] = {}

@@ -14,7 +14,7 @@ from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
-from aioproducer.protocol.schema import decode
+from aioproducer.protocol.schema import decode_start
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Script, Strike
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.connect import unknown_api_versions
@@ -130,7 +130,7 @@ class Broker:
             await self._send(writer, header, unknown_api_versions(), NO_FAULT)
             return
         # Brokers do not mind what is left over: librdkafka, asking for all topics, sends three bytes too many.
-        request = decode(request_cls, header.api_version, payload, body_at, all_of_it=False)
+        request, _ = decode_start(request_cls, header.api_version, payload, body_at)
         api = APIS[header.api_key]
         targets = list(api.targets(request, self._state))
         self._state.note(api.name, self._node_id, targets)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.in_flight import Call, InFlight
+from aioproducer.net.in_flight import Call, InFlight, resolve
 from aioproducer.protocol.frames import decode_response, encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 
@@ -32,10 +33,19 @@ def test_answers_are_matched_in_the_order_of_the_calls() -> None:
         in_flight.add(each)
     assert in_flight.oldest is calls[0]
     for each, producer_id in zip(calls, [70, 71], strict=True):
-        matched, decoded = in_flight.match(answer(each.correlation_id, producer_id))
+        matched, decoded, surplus = in_flight.match(answer(each.correlation_id, producer_id))
         assert matched is each
         assert isinstance(decoded, InitProducerIdResponse)
-        assert decoded.producer_id == producer_id
+        assert (decoded.producer_id, surplus) == (producer_id, 0)
+    assert len(in_flight) == 0
+
+
+def test_what_is_left_over_behind_an_answer_is_counted_and_does_no_harm() -> None:
+    in_flight = InFlight()
+    in_flight.add(expected := call(1))
+    matched, decoded, surplus = in_flight.match(answer(1, 70) + b"!!")
+    assert (matched, decoded.producer_id, surplus) == (expected, 70, 2)
+    assert str(matched) == f"{matched.api} v4" == "InitProducerId v4"
     assert len(in_flight) == 0
 
 
@@ -44,7 +54,6 @@ def test_answers_are_matched_in_the_order_of_the_calls() -> None:
     [
         (answer(2), r"correlation id 2, while 1 \(InitProducerId v4\) was next"),
         (answer(1)[:-1], "InitProducerIdResponse v4"),
-        (answer(1) + b"!", "left over"),
         (b"\x00\x00", "bytes"),
     ],
 )
@@ -65,6 +74,18 @@ def test_whose_answer_it_is_can_be_told_from_its_first_bytes() -> None:
     with pytest.raises(ProtocolError, match="correlation id 2, while 1"):
         in_flight.expect(answer(2)[:4])
     assert len(in_flight) == 1
+
+
+async def test_an_outcome_is_given_to_who_still_waits() -> None:
+    loop = asyncio.get_running_loop()
+    answered, failed, cancelled = (loop.create_future() for _ in range(3))
+    resolve(answered, 7)
+    resolve(failed, error := ProtocolError("garbage"))
+    cancelled.cancel()
+    resolve(cancelled, 7)
+    assert answered.result() == 7
+    assert failed.exception() is error
+    assert cancelled.cancelled()
 
 
 def test_an_answer_without_a_call_is_refused() -> None:
