@@ -58,7 +58,6 @@ class Connection(asyncio.BufferedProtocol):
         self._received = memoryview(bytearray(READ_BYTES))
         self._frames = FrameReader(settings.max_response_bytes)
         self._in_flight = InFlight()
-        self._correlation_id = 0
         self._handed_over = 0  # bytes, to the transport; some may still be in its buffer
         self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
         self._timer: asyncio.TimerHandle | None = None
@@ -163,22 +162,21 @@ class Connection(asyncio.BufferedProtocol):
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not know such
             requests. Nothing was written then, and *on_answer* is not called.
         """
-        version, frame = self._encode(request, version)
+        version, correlation_id, frame = self._encode(request, version)
         deadline = self._loop.time() + self._settings.request_timeout_s
-        call = Call(
-            self._correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._handed_over
+        self._in_flight.add(
+            Call(correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._handed_over)
         )
-        self._in_flight.add(call)
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._check_oldest)
         self._write(frame)
 
     def write_only(self, request: Request[Any], *, version: int | None = None) -> None:
-        """Write *request* now, which the broker will not answer: produce requests with acks=0.
+        """Write *request* now, which the broker is not to answer: produce requests with acks=0. If it does, no harm.
 
         Raises: as `call`.
         """
-        self._write(self._encode(request, version)[1])
+        self._write(self._encode(request, version)[-1])
 
     async def request(
         self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
@@ -302,13 +300,14 @@ class Connection(asyncio.BufferedProtocol):
             why = "nothing answered in time" if waiting.expired() else error
             raise ConnectionFailed(f"{self}: cannot connect: {why}", written=False) from error
 
-    def _encode(self, request: Request[Any], version: int | None) -> tuple[int, bytearray]:
+    def _encode(self, request: Request[Any], version: int | None) -> tuple[int, int, bytearray]:
         if self.closed:
             raise self._refusal()
         if version is None:
             version = self.versions.pick(type(request))
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        return version, encode_request(request, version, self._correlation_id, self._settings.client_id)
+        correlation_id = self._in_flight.new_id()
+        frame = encode_request(request, version, correlation_id, self._settings.client_id)
+        return version, correlation_id, frame
 
     def _refusal(self) -> ConnectionFailed:
         return _caused(ConnectionFailed(f"{self}: the connection is closed", written=False), self.error)
@@ -325,7 +324,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, chunk: bytes) -> None:
         for payload in self._frames.feed(chunk):
-            call, answer, surplus = self._in_flight.match(payload)
+            matched = self._in_flight.match(payload)
+            if matched is None:
+                continue
+            call, answer, surplus = matched
             if surplus:
                 self._note_surplus(call, surplus)
             self._settle(call, answer)
@@ -334,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_if_retired()
             if self._closed:
                 return
-        if self._frames.buffered and not self._in_flight:
+        if self._frames.buffered and not self._in_flight.may_be_answered:
             raise ProtocolError(f"{self._frames.buffered} bytes came that no request was waiting for")
         begun = self._frames.begun_payload
         if begun:  # what may become a hundred megabytes of nonsense is not waited for

@@ -96,6 +96,23 @@ async def test_an_answer_with_too_many_bytes_is_taken_and_told_of_once_per_node(
     assert tally.surplus_answers == 4
 
 
+async def test_answers_to_requests_that_expect_none_are_skipped_in_whatever_pieces_they_come(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.write_only(ASK)
+        unasked = (await peer.inbox.get()).answered_with_id(1)
+        for piece in (unasked[:6], unasked[6:10], unasked[10:]):
+            connection.get_buffer(-1)[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
+        connection.write_only(ASK)
+        connection.call(ASK, outcomes.of("a"))
+        unasked, asked = [(await peer.inbox.get()).answered_with_id(each) for each in (2, 3)]
+        peer.send(unasked + asked)
+        assert [each.producer_id for each in await outcomes.all_of("a")] == [3]
+        assert not connection.closed
+
+
 @pytest.mark.parametrize("twice", [True, False])
 async def test_bytes_nobody_asked_for_close_the_connection_after_the_answers_before_them(
     twice: bool, broker: ScriptedBroker, outcomes: Outcomes
