@@ -62,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
         self._timer: asyncio.TimerHandle | None = None
         self._opened_at = loop.time()
-        self._ready = self._heard = self._retired = self._closed = False
+        self._ready = self._heard = self._retired = self._closed = self._told_of_surplus = False
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, some time after `close`."""
         self.address = address
@@ -343,9 +343,10 @@ class Connection(asyncio.BufferedProtocol):
             _ = self._in_flight.expect(begun)
 
     def _note_surplus(self, call: Call, surplus: int) -> None:
-        """Say, once of each node, that there is more in an answer of its than belongs there."""
+        """Say, once per node, that there was more in an answer than belongs there; bootstrap servers may become nodes."""
         self.tally.surplus_answers += 1
-        if self.tally.surplus_answers == 1:
+        if self.tally.surplus_answers == 1 and not self._told_of_surplus:
+            self._told_of_surplus = True
             log.warning(
                 "connection.surplus node_id=%d address=%s api=%s version=%d bytes=%d",
                 *(self.node_id, self.address, call.api, call.version, surplus),
