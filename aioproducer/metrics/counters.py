@@ -192,7 +192,8 @@ class NodeTally(Tally):
     def answered(self, latency_s: float, throttle_ms: int, now: float) -> None:
         """Count the answer to a produce request.
 
-        It took *latency_s*; for *throttle_ms* from now the broker wants no more of them (KIP-219).
+        It took *latency_s*; for *throttle_ms* from now the broker wants no more of them, or an old one has held it back
+        (KIP-219).
         """
         if now >= self.window_ends_at:
             self.turn(now)

@@ -75,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_used: float = self._opened_at
         """When the last request was written or the last answer came, in loop time."""
         self.throttled_until: float = 0.0
-        """The broker asked for silence until then, in loop time (KIP-219)."""
+        """The broker asked for silence until then, in loop time (KIP-219); callers heed it."""
 
     @classmethod
     async def open(
@@ -142,10 +142,6 @@ class Connection(asyncio.BufferedProtocol):
     def muted(self) -> bool:
         """Whether the broker wants no requests now."""
         return self.throttled_until > self._loop.time()
-
-    def mute_until(self, when: float) -> None:
-        """Note that the broker wants no requests before *when*, in loop time; callers heed `throttled_until`."""
-        self.throttled_until = max(self.throttled_until, when)
 
     def call(
         self,
@@ -330,6 +326,9 @@ class Connection(asyncio.BufferedProtocol):
             call, answer, surplus = matched
             if surplus:
                 self._note_surplus(call, surplus)
+            if call.version >= call.response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
+                until = self.last_used + answer.throttle_time_ms / 1000
+                self.throttled_until = max(self.throttled_until, until)
             self._settle(call, answer)
             self.tally.responses += 1
             self._heard = self._ready

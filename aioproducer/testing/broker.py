@@ -145,13 +145,16 @@ class Broker:
     async def _send(
         self, writer: asyncio.StreamWriter, header: RequestHeader, response: Any, strike: Strike
     ) -> None:
-        """Write the answer, and pause for as long as it tells the client to (KIP-219)."""
+        """Write the answer, and pause for as long as it tells the client to; before it in old versions (KIP-219)."""
+        answers_first = header.api_version >= response.CLIENT_PAUSES_FROM
         if strike.throttle_ms:
             response.throttle_time_ms = strike.throttle_ms
+            if not answers_first:
+                await asyncio.sleep(strike.throttle_ms / 1000)
         frame = encode_response(response, header.api_version, header.correlation_id)
         await self._thawed.wait()
         for piece in strike.pieces(frame):
             writer.write(piece)
             await writer.drain()
-        if strike.throttle_ms:
+        if strike.throttle_ms and answers_first:
             await asyncio.sleep(strike.throttle_ms / 1000)
