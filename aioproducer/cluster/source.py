@@ -182,8 +182,6 @@ class MetadataSource:
 
     async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
         answer: MetadataResponse = await connection.request(request)
-        if answer.throttle_time_ms > 0:
-            connection.mute_until(asyncio.get_running_loop().time() + answer.throttle_time_ms / 1000)
         if answer.error_code:
             error = broker_error(answer.error_code)
             if error is RebootstrapRequired:

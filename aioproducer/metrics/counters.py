@@ -169,6 +169,7 @@ class NodeTally(Tally):
         "opened",
         "requests",
         "responses",
+        "surplus_answers",
         "throttle_ms",
         "throttle_ms_max",
     )
@@ -183,13 +184,16 @@ class NodeTally(Tally):
     opened: int
     requests: int
     responses: int
+    surplus_answers: int
+    """In which there was more than belongs there: kept here, so that a new connection does not tell of it again."""
     throttle_ms: int
     throttle_ms_max: int
 
     def answered(self, latency_s: float, throttle_ms: int, now: float) -> None:
         """Count the answer to a produce request.
 
-        It took *latency_s*; for *throttle_ms* from now the broker wants no more of them (KIP-219).
+        It took *latency_s*; for *throttle_ms* from now the broker wants no more of them, or an old one has held it back
+        (KIP-219).
         """
         if now >= self.window_ends_at:
             self.turn(now)

@@ -23,7 +23,7 @@ from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.dial import Address, Dial, configure_socket, dial as dial_any
 from aioproducer.net.framing import FrameReader
 from aioproducer.net.handshake import handshake
-from aioproducer.net.in_flight import Call, Decode, InFlight
+from aioproducer.net.in_flight import Call, Decode, InFlight, resolve
 from aioproducer.net.settings import ConnectionSettings
 from aioproducer.protocol.frames import decode_response, encode_request
 from aioproducer.protocol.schema import Message, Request
@@ -58,12 +58,11 @@ class Connection(asyncio.BufferedProtocol):
         self._received = memoryview(bytearray(READ_BYTES))
         self._frames = FrameReader(settings.max_response_bytes)
         self._in_flight = InFlight()
-        self._correlation_id = 0
         self._handed_over = 0  # bytes, to the transport; some may still be in its buffer
         self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
         self._timer: asyncio.TimerHandle | None = None
         self._opened_at = loop.time()
-        self._ready = self._heard = self._retired = self._closed = False
+        self._ready = self._heard = self._retired = self._closed = self._told_of_surplus = False
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, some time after `close`."""
         self.address = address
@@ -76,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_used: float = self._opened_at
         """When the last request was written or the last answer came, in loop time."""
         self.throttled_until: float = 0.0
-        """The broker asked for silence until then, in loop time (KIP-219)."""
+        """The broker asked for silence until then, in loop time (KIP-219); callers heed it."""
 
     @classmethod
     async def open(
@@ -144,10 +143,6 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the broker wants no requests now."""
         return self.throttled_until > self._loop.time()
 
-    def mute_until(self, when: float) -> None:
-        """Note that the broker wants no requests before *when*, in loop time; callers heed `throttled_until`."""
-        self.throttled_until = max(self.throttled_until, when)
-
     def call(
         self,
         request: Request[R],
@@ -163,29 +158,21 @@ class Connection(asyncio.BufferedProtocol):
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not know such
             requests. Nothing was written then, and *on_answer* is not called.
         """
-        version, frame = self._encode(request, version)
+        version, correlation_id, frame = self._encode(request, version)
         deadline = self._loop.time() + self._settings.request_timeout_s
         self._in_flight.add(
-            Call(
-                self._correlation_id,
-                request.RESPONSE,
-                version,
-                decode,
-                on_answer,
-                deadline,
-                self._handed_over,
-            )
+            Call(correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._handed_over)
         )
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._check_oldest)
         self._write(frame)
 
     def write_only(self, request: Request[Any], *, version: int | None = None) -> None:
-        """Write *request* now, which the broker will not answer: produce requests with acks=0.
+        """Write *request* now, which the broker is not to answer: produce requests with acks=0. If it does, no harm.
 
         Raises: as `call`.
         """
-        self._write(self._encode(request, version)[1])
+        self._write(self._encode(request, version)[-1])
 
     async def request(
         self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
@@ -195,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         Raises: as `call`, and the error that the connection was closed for.
         """
         answered: asyncio.Future[R] = self._loop.create_future()
-        self.call(request, partial(_resolve, answered), version=version, decode=decode)
+        self.call(request, partial(resolve, answered), version=version, decode=decode)
         return await answered
 
     async def drain(self) -> None:
@@ -309,13 +296,14 @@ class Connection(asyncio.BufferedProtocol):
             why = "nothing answered in time" if waiting.expired() else error
             raise ConnectionFailed(f"{self}: cannot connect: {why}", written=False) from error
 
-    def _encode(self, request: Request[Any], version: int | None) -> tuple[int, bytearray]:
+    def _encode(self, request: Request[Any], version: int | None) -> tuple[int, int, bytearray]:
         if self.closed:
             raise self._refusal()
         if version is None:
             version = self.versions.pick(type(request))
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        return version, encode_request(request, version, self._correlation_id, self._settings.client_id)
+        correlation_id = self._in_flight.new_id()
+        frame = encode_request(request, version, correlation_id, self._settings.client_id)
+        return version, correlation_id, frame
 
     def _refusal(self) -> ConnectionFailed:
         return _caused(ConnectionFailed(f"{self}: the connection is closed", written=False), self.error)
@@ -332,17 +320,36 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, chunk: bytes) -> None:
         for payload in self._frames.feed(chunk):
-            self._settle(*self._in_flight.match(payload))
+            matched = self._in_flight.match(payload)
+            if matched is None:
+                continue
+            call, answer, surplus = matched
+            if surplus:
+                self._note_surplus(call, surplus)
+            if call.version >= call.response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
+                until = self.last_used + answer.throttle_time_ms / 1000
+                self.throttled_until = max(self.throttled_until, until)
+            self._settle(call, answer)
             self.tally.responses += 1
             self._heard = self._ready
             self._close_if_retired()
             if self._closed:
                 return
-        if self._frames.buffered and not self._in_flight:
+        if self._frames.buffered and not self._in_flight.may_be_answered:
             raise ProtocolError(f"{self._frames.buffered} bytes came that no request was waiting for")
         begun = self._frames.begun_payload
         if begun:  # what may become a hundred megabytes of nonsense is not waited for
             _ = self._in_flight.expect(begun)
+
+    def _note_surplus(self, call: Call, surplus: int) -> None:
+        """Say, once per node, that there was more in an answer than belongs there; bootstrap servers may become nodes."""
+        self.tally.surplus_answers += 1
+        if self.tally.surplus_answers == 1 and not self._told_of_surplus:
+            self._told_of_surplus = True
+            log.warning(
+                "connection.surplus node_id=%d address=%s api=%s version=%d bytes=%d",
+                *(self.node_id, self.address, call.api, call.version, surplus),
+            )
 
     def _settle(self, call: Call, outcome: Message | ProducerError) -> None:
         try:
@@ -383,15 +390,6 @@ class Connection(asyncio.BufferedProtocol):
         elif self._in_flight and not self._heard:
             story += ", before it answered anything but the handshake: does this listener want SASL?"
         return story
-
-
-def _resolve(answered: asyncio.Future[R], outcome: R | ProducerError) -> None:
-    if answered.done():  # cancelled
-        return
-    if isinstance(outcome, ProducerError):
-        answered.set_exception(outcome)
-    else:
-        answered.set_result(outcome)
 
 
 def _caused(error: E, cause: BaseException | None) -> E:

@@ -9,7 +9,7 @@ from aioproducer.errors import UnsupportedVersion, broker_error
 from aioproducer.net.in_flight import Decode
 from aioproducer.net.settings import ConnectionSettings
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.frames import decode_response, read_correlation_id
+from aioproducer.protocol.frames import decode_response
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.versions import ApiVersionTable
 from aioproducer.version import __version__
@@ -66,12 +66,12 @@ async def _api_versions(connection: Requester, version: int) -> ApiVersionsRespo
     return await connection.request(request, version=version, decode=_decode)
 
 
-def _decode(response: type[Any], version: int, payload: bytes) -> tuple[int, Any]:
+def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:
     """Decode an answer to ApiVersions; if it is error 35, look no further than that.
 
     Brokers answer an unknown version in version 0, and some in shapes of their own.
     """
     error_code, _ = read_int16(payload, 4)  # after the correlation id, all there is to this response's header
     if error_code == UnsupportedVersion.code:
-        return read_correlation_id(payload), ApiVersionsResponse(error_code=error_code, api_keys=[])
+        return ApiVersionsResponse(error_code=error_code, api_keys=[]), 0
     return decode_response(response, version, payload)

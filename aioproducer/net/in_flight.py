@@ -6,16 +6,21 @@ anything else is not an answer. Source: https://kafka.apache.org/protocol.html#p
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from aioproducer.errors import ProtocolError
+from aioproducer.errors import ProducerError, ProtocolError
 from aioproducer.protocol.frames import read_correlation_id
 from aioproducer.protocol.schema import Message
 
-Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[int, Any]]
-"""As `protocol.frames.decode_response`: response class, version and payload to correlation id and message."""
+Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[Any, int]]
+"""As `protocol.frames.decode_response`: response class, version and payload to message and number of bytes left over."""
+
+
+_HIGHEST_ID: Final = 0x7FFF_FFFF
+"""The next correlation id is 0 again."""
 
 
 class Call(NamedTuple):
@@ -31,19 +36,39 @@ class Call(NamedTuple):
     starts_at: int
     """How many bytes the connection had been given before it."""
 
+    @property
+    def api(self) -> str:
+        """The API's name."""
+        return self.response.__name__.removesuffix("Response")
+
     def __str__(self) -> str:
         """Return the API's name and the version."""
-        return f"{self.response.__name__.removesuffix('Response')} v{self.version}"
+        return f"{self.api} v{self.version}"
 
 
 class InFlight:
-    """The calls of one connection, oldest first."""
+    """The calls of one connection, oldest first.
+
+    Brokers do not answer requests with acks=0, which are no calls. But there are some that do (librdkafka's mock
+    cluster), in their turn, so that these answers can be told from others.
+    """
 
     def __init__(self) -> None:
         self._calls: deque[Call] = deque()
+        self._last_id = self._last_answered = 0
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def new_id(self) -> int:
+        """Return the correlation id of the next request, be it a call or not."""
+        self._last_id = (self._last_id + 1) & _HIGHEST_ID
+        return self._last_id
+
+    @property
+    def may_be_answered(self) -> bool:
+        """Whether there is a request without an answer, be it a call or not."""
+        return self._last_answered != self._last_id
 
     @property
     def oldest(self) -> Call:
@@ -54,35 +79,58 @@ class InFlight:
         """Note that *call* was written, after all others."""
         self._calls.append(call)
 
-    def match(self, payload: bytes) -> tuple[Call, Message]:
-        """Take out the call that *payload* answers, with its decoded answer.
+    def match(self, payload: bytes) -> tuple[Call, Any, int] | None:
+        """Take out the call that *payload* answers; return it, its decoded answer, and how many bytes are left over.
 
-        Raises: ProtocolError if it answers another call, or none, or does not decode; no call is taken out then.
+        Return None for the answer to a request that expects none.
+
+        Raises: ProtocolError if it answers another call, or nothing, or does not decode; no call is taken out then.
         """
         call = self.expect(payload)
-        _, answer = call.decode(call.response, call.version, payload)
+        if call is None:
+            self._last_answered = read_correlation_id(payload)
+            return None
+        answer, surplus = call.decode(call.response, call.version, payload)
         self._calls.popleft()
-        return call, answer
+        self._last_answered = call.correlation_id
+        return call, answer, surplus
 
-    def expect(self, payload: bytes) -> Call:
-        """Return the call that *payload*, or what has come of it, answers.
+    def expect(self, payload: bytes) -> Call | None:
+        """Return the call that *payload*, or what has come of it, answers; None as `match`.
 
-        Raises: ProtocolError if it answers another call, or none.
+        Raises: ProtocolError if it answers another call, or nothing.
         """
         correlation_id = read_correlation_id(payload)
-        if not self._calls:
+        call = self._calls[0] if self._calls else None
+        if call is not None and correlation_id == call.correlation_id:
+            return call
+        # Between the last request that was answered and the oldest call there are only those that expect no answer.
+        end = self._last_id + 1 if call is None else call.correlation_id
+        if 0 < self._since_answered(correlation_id) < self._since_answered(end):
+            return None
+        if call is None:
             raise ProtocolError(
                 f"an answer came that no request was waiting for, with correlation id {correlation_id}"
             )
-        call = self._calls[0]
-        if correlation_id != call.correlation_id:
-            raise ProtocolError(
-                f"an answer came with correlation id {correlation_id}, while {call.correlation_id} ({call}) was next"
-            )
-        return call
+        raise ProtocolError(
+            f"an answer came with correlation id {correlation_id}, while {call.correlation_id} ({call}) was next"
+        )
+
+    def _since_answered(self, correlation_id: int) -> int:
+        return (correlation_id - self._last_answered) & _HIGHEST_ID
 
     def take_all(self) -> list[Call]:
         """Take out all calls, oldest first."""
         calls = list(self._calls)
         self._calls.clear()
         return calls
+
+
+def resolve(answered: asyncio.Future[Any], outcome: Any) -> None:
+    """Give *outcome*, an answer or an error, to who waits for it; nobody does if *answered* was cancelled."""
+    if answered.done():
+        return
+    if isinstance(outcome, ProducerError):
+        answered.set_exception(outcome)
+    else:
+        answered.set_result(outcome)

@@ -40,7 +40,7 @@ class FinalizedFeatureKey:
     min_version_level: int = field(INT16)
 
 
-@message(api_key=18, versions=(0, 4), flexible_from=3)
+@message(api_key=18, versions=(0, 4), flexible_from=3, client_pauses_from=2)
 class ApiVersionsResponse(Message):
     """What the broker speaks; *finalized_features* hold only from a *finalized_features_epoch* of 0 on."""
 

@@ -46,7 +46,7 @@ class CreatableTopicResult:
     )
 
 
-@message(api_key=19, versions=(2, 7), flexible_from=5)
+@message(api_key=19, versions=(2, 7), flexible_from=5, client_pauses_from=3)
 class CreateTopicsResponse(Message):
     """The outcome per topic."""
 

@@ -22,7 +22,7 @@ class Coordinator:
     error_message: str | None = field(NULLABLE_STRING, ignorable=True, default="")
 
 
-@message(api_key=10, versions=(0, 4), flexible_from=3)
+@message(api_key=10, versions=(0, 4), flexible_from=3, client_pauses_from=2)
 class FindCoordinatorResponse(Message):
     """One coordinator up to v3, an array of them after that."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.protocol.codec import read_tags
-from aioproducer.protocol.schema import M, Message, Request, append, decode
+from aioproducer.protocol.schema import M, Message, Request, append, decode_start
 from aioproducer.wire.primitives import (
     BytesLike,
     append_nullable_string,
@@ -73,13 +73,17 @@ def read_correlation_id(payload: BytesLike) -> int:
     return correlation_id
 
 
-def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[int, M]:
-    """Return the correlation id and the message; ProtocolError if *payload* is anything but these two."""
+def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[M, int]:
+    """Return the message, and how many bytes are left over behind it; ProtocolError if it is not whole.
+
+    What is left over does no harm: where the next frame begins is known. Kafka's own client does not look, so there
+    are brokers that say too much.
+    """
     data = bytes(payload)
-    correlation_id, pos = read_int32(data, 0)
+    pos = _RESPONSE_START.size - _LENGTH.size
     if _has_tags(response_cls, version):
         pos = read_tags(data, pos, {}, None)
-    return correlation_id, decode(response_cls, version, data, pos)
+    return decode_start(response_cls, version, data, pos)
 
 
 def decode_request(

@@ -10,7 +10,7 @@ from aioproducer.protocol.schema import Message, Request, message
 from aioproducer.protocol.types import INT16, INT32, INT64, NULLABLE_STRING
 
 
-@message(api_key=22, versions=(0, 4), flexible_from=2)
+@message(api_key=22, versions=(0, 4), flexible_from=2, client_pauses_from=1)
 class InitProducerIdResponse(Message):
     """The id and epoch, or an error."""
 

@@ -29,7 +29,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse] = field(array_of(ListOffsetsPartitionResponse))
 
 
-@message(api_key=2, versions=(1, 7), flexible_from=6)
+@message(api_key=2, versions=(1, 7), flexible_from=6, client_pauses_from=3)
 class ListOffsetsResponse(Message):
     """The offsets, per topic and partition."""
 

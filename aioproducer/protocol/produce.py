@@ -81,7 +81,7 @@ class NodeEndpoint:
     rack: str | None = field(NULLABLE_STRING, default=None)
 
 
-@message(api_key=0, versions=(3, 12), flexible_from=9)
+@message(api_key=0, versions=(3, 12), flexible_from=9, client_pauses_from=6)
 class ProduceResponse(Message):
     """The outcome per partition; not sent at all if the request's acks were 0."""
 

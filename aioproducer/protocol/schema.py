@@ -10,12 +10,15 @@ Only versions that `protocol/versions.py` picked, or a server checked against `V
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Generic, TypeVar, cast, dataclass_transform, get_args
+from typing import ClassVar, Final, Generic, TypeVar, cast, dataclass_transform, get_args
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.codec import struct_reader, struct_writer
 from aioproducer.protocol.fields import Reader, Writer, field, struct
 from aioproducer.wire.primitives import BytesLike
+
+NEVER: Final = 0x8000
+"""Above any version: they are int16 on the wire."""
 
 
 class Message:
@@ -28,6 +31,9 @@ class Message:
     """The lowest and the highest version, both included, that we can write and read."""
     FLEXIBLE_FROM: ClassVar[int]
     """The first version with compact lengths and tagged fields (KIP-482)."""
+    CLIENT_PAUSES_FROM: ClassVar[int]
+    """Of responses: the first version that brokers send before they throttle, so that the client has to pause for
+    `throttle_time_ms`. Older ones they hold back for so long (KIP-219)."""
 
 
 M = TypeVar("M", bound=Message)
@@ -43,11 +49,14 @@ class Request(Message, Generic[R]):
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-def message(*, api_key: int, versions: tuple[int, int], flexible_from: int) -> Callable[[type[M]], type[M]]:
+def message(
+    *, api_key: int, versions: tuple[int, int], flexible_from: int, client_pauses_from: int = NEVER
+) -> Callable[[type[M]], type[M]]:
     """Make a class a message; its fields are declared as those of a struct."""
 
     def decorate(cls: type[M]) -> type[M]:
         cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE_FROM = api_key, versions, flexible_from
+        cls.CLIENT_PAUSES_FROM = client_pauses_from
         if issubclass(cls, Request):
             (cls.RESPONSE,) = get_args(cls.__dict__["__orig_bases__"][0])
         return struct(cls)
@@ -71,17 +80,23 @@ def append(buf: bytearray, message: Message, version: int) -> None:
     _writer(type(message), version)(buf, message)
 
 
-def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0, *, all_of_it: bool = True) -> M:
-    """Read a *cls* of *version* from *offset* on; ProtocolError if it does not take *all_of_it*, the rest of *data*."""
+def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> M:
+    """Read a *cls* of *version* that takes all of *data* from *offset* on; ProtocolError if it does not."""
+    value, surplus = decode_start(cls, version, data, offset)
+    if surplus:
+        raise ProtocolError(f"{cls.__name__} v{version}: {surplus} bytes are left over")
+    return value
+
+
+def decode_start(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> tuple[M, int]:
+    """Read a *cls* of *version* from *offset* on; return it, and how many bytes are left over behind it."""
     data = bytes(data)
     read = _reader(cls, version)
     try:
         value, end = read(data, offset)
     except ProtocolError as error:
         raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
-    if end != len(data) and all_of_it:
-        raise ProtocolError(f"{cls.__name__} v{version}: {len(data) - end} bytes are left over")
-    return cast("M", value)
+    return cast("M", value), len(data) - end
 
 
 _hand_written: dict[type[Message], tuple[int, Callable[[Writer], Writer]]] = {}

@@ -51,8 +51,6 @@ class AnswerHandler:
         if isinstance(answer, ProducerError):
             self.lost(connection, batches, answer)
             return
-        if answer.throttle_time_ms:
-            connection.mute_until(self._loop.time() + answer.throttle_time_ms / 1000)
         answers: dict[tuple[str, int], PartitionProduceResponse] = {}
         for topic in answer.responses:
             for partition in topic.partition_responses:

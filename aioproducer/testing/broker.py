@@ -14,7 +14,7 @@ from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
-from aioproducer.protocol.schema import decode
+from aioproducer.protocol.schema import decode_start
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Script, Strike
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.connect import unknown_api_versions
@@ -130,7 +130,7 @@ class Broker:
             await self._send(writer, header, unknown_api_versions(), NO_FAULT)
             return
         # Brokers do not mind what is left over: librdkafka, asking for all topics, sends three bytes too many.
-        request = decode(request_cls, header.api_version, payload, body_at, all_of_it=False)
+        request, _ = decode_start(request_cls, header.api_version, payload, body_at)
         api = APIS[header.api_key]
         targets = list(api.targets(request, self._state))
         self._state.note(api.name, self._node_id, targets)
@@ -145,13 +145,16 @@ class Broker:
     async def _send(
         self, writer: asyncio.StreamWriter, header: RequestHeader, response: Any, strike: Strike
     ) -> None:
-        """Write the answer, and pause for as long as it tells the client to (KIP-219)."""
+        """Write the answer, and pause for as long as it tells the client to; before it in old versions (KIP-219)."""
+        answers_first = header.api_version >= response.CLIENT_PAUSES_FROM
         if strike.throttle_ms:
             response.throttle_time_ms = strike.throttle_ms
+            if not answers_first:
+                await asyncio.sleep(strike.throttle_ms / 1000)
         frame = encode_response(response, header.api_version, header.correlation_id)
         await self._thawed.wait()
         for piece in strike.pieces(frame):
             writer.write(piece)
             await writer.drain()
-        if strike.throttle_ms:
+        if strike.throttle_ms and answers_first:
             await asyncio.sleep(strike.throttle_ms / 1000)

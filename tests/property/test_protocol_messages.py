@@ -7,11 +7,18 @@ from hypothesis import given, settings, strategies as st
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import decode_request, decode_response, encode_request, encode_response
+from aioproducer.protocol.frames import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    read_correlation_id,
+)
 from aioproducer.protocol.schema import Message, Request, decode, encode
 from tests.property.messages import MESSAGES, instances, message_id
 
 some_message = st.sampled_from(MESSAGES)
+some_response = st.sampled_from([kind for kind in MESSAGES if not issubclass(kind[0], Request)])
 
 
 @pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=message_id)
@@ -35,8 +42,19 @@ def test_a_frame_is_read_by_the_other_side(
         assert decode(cls, version, frame[4:], pos) == message
     else:
         frame = encode_response(message, version, correlation_id)
-        assert decode_response(cls, version, frame[4:]) == (correlation_id, message)
+        assert read_correlation_id(frame[4:]) == correlation_id
+        assert decode_response(cls, version, frame[4:]) == (message, 0)
     assert int.from_bytes(frame[:4]) == len(frame) - 4
+
+
+@given(some_response, st.binary(max_size=20), st.data())
+def test_a_response_is_read_whatever_is_behind_it(
+    kind: tuple[type[Message], int], junk: bytes, data: st.DataObject
+) -> None:
+    cls, version = kind
+    message = data.draw(instances(cls, version))
+    payload = encode_response(message, version, 1)[4:] + junk
+    assert decode_response(cls, version, payload) == (message, len(junk))
 
 
 @given(some_message, st.data())

@@ -135,9 +135,6 @@ class FakeConnection:
         self.drains.append(drained)
         await drained
 
-    def mute_until(self, when: float) -> None:
-        self.throttled_until = max(self.throttled_until, when)
-
     def close(self, cause: ProducerError | None = None) -> None:
         self.closed = True
         self.closed_for = cause

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from struct import pack
 from typing import Any
 
-from aioproducer.protocol.frames import decode_response, encode_response
+from aioproducer.protocol.frames import decode_response, encode_response, read_correlation_id
 from aioproducer.protocol.metadata import MetadataResponse
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
 from aioproducer.testing.faults import HangUp, NeverAnswer, Rewrite
@@ -68,9 +68,9 @@ def _altered(response_cls: type[Any], change: Callable[[Any], None]) -> Rewrite:
     version = response_cls.VERSIONS[1]
 
     def rewrite(frame: bytes) -> bytes:
-        correlation_id, response = decode_response(response_cls, version, frame[4:])
+        response, _ = decode_response(response_cls, version, frame[4:])
         change(response)
-        return bytes(encode_response(response, version, correlation_id))
+        return bytes(encode_response(response, version, read_correlation_id(frame[4:])))
 
     return rewrite
 

@@ -161,6 +161,7 @@ _FRAMES: dict[str, Rewrite] = {
     "lacking-a-partition": hostile.lacking_a_partition,
     "unasked-partition": hostile.with_an_unasked_partition,
 }
+_HARMLESS_FRAMES = ("byte-by-byte", "trailing-bytes")
 
 ANSWERS = [
     *(
@@ -168,6 +169,7 @@ ANSWERS = [
             name=f"answer-{name}-x{times}",
             fault=strike(rewrite(change), times=times),
             modes=(IDEMPOTENT, PLAIN[0]),
+            harmless=name in _HARMLESS_FRAMES,
         )
         for name, change in _FRAMES.items()
         for times in (1, BURST)
@@ -227,7 +229,7 @@ def _first_bootstrap_frozen(cluster: Cluster) -> None:
 
 
 BROKERS = [
-    Scenario(name="nothing", fault=f.nothing, most_metadata_requests=5),
+    Scenario(name="nothing", fault=f.nothing, harmless=True, most_metadata_requests=5),
     Scenario(name="leaders-move-once", fault=f.leaders_move_once),
     Scenario(name="leaders-keep-moving", fault=f.leaders_keep_moving, most_metadata_requests=120),
     Scenario(name="leaders-come-and-go", fault=f.leaders_come_and_go),

@@ -117,7 +117,7 @@ class _Conversation:
         header, attempts = self._unanswered.popleft() if self._unanswered else (None, {})
         if header is None or header.correlation_id != read_correlation_id(payload):
             raise ProtocolError("that was not asked for")
-        _, answer = decode_response(REQUESTS[header.api_key].RESPONSE, header.api_version, payload)
+        answer, _ = decode_response(REQUESTS[header.api_key].RESPONSE, header.api_version, payload)
         if not isinstance(answer, ProduceResponse):
             return
         now = asyncio.get_running_loop().time()

@@ -103,6 +103,8 @@ class Scenario:
     """With what records may fail; with nothing, where a correct client delivers all."""
     unsent_may_fail: bool = False
     """Whether records fail that were not part of a refused request: for want of a producer id, say."""
+    harmless: bool = False
+    """Whether the fault is to cost nothing: no connection, and nothing is sent again."""
     ordered: bool = True
     """Whether order can be kept: not where a broker may still append what nobody waits for any more."""
     first_ack_s: float = 1.0
@@ -207,6 +209,9 @@ def _check_leftovers(world: World, scenario: Scenario, verdict: Verdict) -> None
     for gauge in ("buffer_used_bytes", "calls_waiting", "batches_unfinished"):
         if report[gauge]:
             verdict.hold_against("nothing is left in the producer", f"{gauge}={report[gauge]}")
+    for counter in ("record_retry_total", "connection_close_total") if scenario.harmless else ():
+        if report[counter]:
+            verdict.hold_against("what is harmless costs nothing", f"{counter}={report[counter]}")
     asked = world.cluster.request_count("metadata")
     if asked > scenario.most_metadata_requests:
         verdict.hold_against("metadata requests are bounded", asked)

@@ -114,16 +114,12 @@ class FakeConnection:
         self.node_id = node_id
         self.closed = False
         self.waited_for = False
-        self.muted_until = 0.0
 
     def __str__(self) -> str:
         return str(address_of(self.node_id))
 
     async def request(self, request: Any) -> Any:
         return await self._cluster.respond(self.node_id, request)
-
-    def mute_until(self, when: float) -> None:
-        self.muted_until = when
 
     def retire(self) -> None:
         self.closed = True

@@ -113,16 +113,6 @@ class TestAsk:
         assert now() == pytest.approx(REQUEST_TIMEOUT_S, abs=0.1)
 
     @in_virtual_time
-    async def test_heeds_a_throttle(self) -> None:
-        setup = Setup()
-        told = answer()
-        told.throttle_time_ms = 2500
-        setup.cluster.next_answers = [told]
-        await setup.pool.connect(1)
-        await setup.ask()
-        assert setup.cluster.connections[0].muted_until == pytest.approx(now() + 2.5)
-
-    @in_virtual_time
     async def test_does_not_take_an_error_for_an_answer(self) -> None:
         setup = Setup(config=settings(rebootstrap=False))
         refusal = answer()

@@ -10,9 +10,10 @@ from aioproducer.net import connection as connection_module
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import MakeProtocol, dial
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsResponse
+from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.protocol.produce import ProduceRequest
 from tests.unit.net.connection_bench import SHORT_S, Clock, Outcomes, connected, lose_patience, produce
-from tests.unit.net.scripted import ASK, Received, ScriptedBroker, settings
+from tests.unit.net.scripted import ASK, OFFER, Peer, Received, ScriptedBroker, settings
 
 # --- calls and answers
 
@@ -154,15 +155,50 @@ async def test_using_the_connection_is_noted(
         assert connection.last_used == clock.time()
 
 
-async def test_the_longest_silence_asked_for_counts(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+async def throttled(connection: Connection, peer: Peer, outcomes: Outcomes, ms: int, version: int) -> float:
+    """Have a call answered so; return until when the connection was muted then, by the handler's time."""
+    muted: list[float] = []
+    connection.call(ASK, lambda _: muted.append(connection.throttled_until), version=version)
+    answer = InitProducerIdResponse(throttle_time_ms=ms, producer_epoch=0)
+    peer.send((await peer.inbox.get()).answered(answer))
+    connection.call(ASK, outcomes.of("next"))
+    peer.send((await peer.inbox.get()).answered_with_id(1))
+    await outcomes.all_of("next")
+    outcomes.by_call.clear()
+    return muted[0]
+
+
+@pytest.mark.parametrize(("version", "silence_s"), [(0, 0), (1, 2.5), (4, 2.5)])
+async def test_a_broker_that_answers_before_it_throttles_gets_its_silence(
+    broker: ScriptedBroker,
+    outcomes: Outcomes,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    silence_s: float,
 ) -> None:
-    async with connected(broker) as (connection, _):
+    async with connected(broker) as (connection, peer):
+        clock = Clock.of(connection, monkeypatch)
+        muted_until = await throttled(connection, peer, outcomes, 2500, version)
+        assert muted_until == (clock.time() + silence_s if silence_s else 0)
+        assert connection.muted == (silence_s > 0)
+
+
+async def test_an_answer_to_the_handshake_may_ask_for_silence_too() -> None:
+    def greeting(received: Received) -> bytes:
+        return received.answered(ApiVersionsResponse(error_code=0, api_keys=OFFER, throttle_time_ms=60_000))
+
+    async with ScriptedBroker(greeting) as broker, connected(broker) as (connection, _):
+        assert connection.muted
+
+
+async def test_the_longest_silence_asked_for_counts(
+    broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(broker) as (connection, peer):
         clock = Clock.of(connection, monkeypatch)
         assert not connection.muted
-        connection.mute_until(clock.time() + 20)
-        connection.mute_until(clock.time() + 10)
-        assert connection.throttled_until == clock.time() + 20
+        for ms in (20_000, 10_000, 0):
+            assert await throttled(connection, peer, outcomes, ms, 4) == clock.time() + 20
 
         def muted_after(silence_s: float) -> bool:
             clock.advance(silence_s)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
+from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
 from tests.unit.net.connection_bench import Clock, Outcomes, connected, lose_patience, produce
 from tests.unit.net.scripted import ASK, Peer, Received, ScriptedBroker
@@ -56,7 +57,6 @@ def body_too_long(peer: Peer, received: Received) -> None:
         (negative_length, "-1 bytes long"),
         (endless_nonsense, "an answer came with correlation id"),
         (body_cut_short, "InitProducerIdResponse v4"),
-        (body_too_long, "left over"),
     ],
 )
 async def test_an_answer_that_makes_no_sense_closes_the_connection_at_once(
@@ -72,6 +72,45 @@ async def test_an_answer_that_makes_no_sense_closes_the_connection_at_once(
         assert complaint in str(errors[0])
         assert connection.closed
         await peer.gone.wait()
+
+
+async def test_an_answer_with_too_many_bytes_is_taken_and_told_of_once_per_node(
+    broker: ScriptedBroker, outcomes: Outcomes, caplog: pytest.LogCaptureFixture
+) -> None:
+    tally = NodeTally(0.0)
+    for _ in range(2):  # connecting again is no reason to tell it again
+        async with connected(broker, tally=tally) as (connection, peer):
+            for call in "abc":
+                connection.call(ASK, outcomes.of(call))
+            body_too_long(peer, await peer.inbox.get())
+            body_too_long(peer, await peer.inbox.get())
+            peer.send((await peer.inbox.get()).answered_with_id(3))
+            assert [each.producer_id for each in await outcomes.all_of("a", "b", "c")] == [1, 1, 3]
+            assert not connection.closed
+        outcomes.by_call.clear()
+    (told,) = [each for each in caplog.records if each.message.startswith("connection.")]
+    assert (told.levelno, told.message) == (
+        logging.WARNING,
+        f"connection.surplus node_id=3 address={broker.address} api=InitProducerId version=4 bytes=2",
+    )
+    assert tally.surplus_answers == 4
+
+
+async def test_answers_to_requests_that_expect_none_are_skipped_in_whatever_pieces_they_come(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        connection.write_only(ASK)
+        unasked = (await peer.inbox.get()).answered_with_id(1)
+        for piece in (unasked[:6], unasked[6:10], unasked[10:]):
+            connection.get_buffer(-1)[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
+        connection.write_only(ASK)
+        connection.call(ASK, outcomes.of("a"))
+        unasked, asked = [(await peer.inbox.get()).answered_with_id(each) for each in (2, 3)]
+        peer.send(unasked + asked)
+        assert [each.producer_id for each in await outcomes.all_of("a")] == [3]
+        assert not connection.closed
 
 
 @pytest.mark.parametrize("twice", [True, False])

@@ -39,7 +39,7 @@ class Dialogue:
     ) -> R:
         self.asked.append((request, version))  # type: ignore[arg-type]
         assert version is not None
-        _, answer = decode(request.RESPONSE, version, self.payloads.pop(0))
+        answer, _ = decode(request.RESPONSE, version, self.payloads.pop(0))
         return answer  # type: ignore[no-any-return]
 
     @property

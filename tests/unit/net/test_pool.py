@@ -102,7 +102,7 @@ async def test_the_least_loaded_of_the_candidates_is_chosen(
     assert pool.least_loaded([1, 2]) is pool.get(2)
     assert pool.least_loaded([4, 1]) is pool.get(1)
     assert pool.least_loaded([4]) is None
-    usable(pool, 3).mute_until(asyncio.get_running_loop().time() + LONG_S)
+    usable(pool, 3).throttled_until = asyncio.get_running_loop().time() + LONG_S
     assert pool.least_loaded([1, 2, 3]) is pool.get(2)
     assert pool.least_loaded([3]) is pool.get(3)
 

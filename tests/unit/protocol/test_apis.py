@@ -20,3 +20,19 @@ def test_requests_are_found_by_their_api_key_and_name_a_response_with_the_same_v
         assert response.__name__ == request.__name__.replace("Request", "Response")
         assert (api_key, api_key) == (request.API_KEY, response.API_KEY)
         assert (request.VERSIONS, request.FLEXIBLE_FROM) == (response.VERSIONS, response.FLEXIBLE_FROM)
+
+
+def test_from_which_version_on_a_client_pauses_itself_is_known_of_every_response() -> None:
+    """As `shouldClientThrottle` of Kafka's own client says, and its message definitions where brokers answer first."""
+    assert {
+        request.RESPONSE.__name__: request.RESPONSE.CLIENT_PAUSES_FROM for request in REQUESTS.values()
+    } == {
+        "ProduceResponse": 6,
+        "FetchResponse": 8,
+        "ListOffsetsResponse": 3,
+        "MetadataResponse": 6,
+        "FindCoordinatorResponse": 2,
+        "ApiVersionsResponse": 2,
+        "CreateTopicsResponse": 3,
+        "InitProducerIdResponse": 1,
+    }

@@ -39,7 +39,14 @@ def test_a_request_is_written_and_read_with_the_header_of_its_version(version: i
 @pytest.mark.parametrize(("version", "frame"), [(1, CLASSIC_RESPONSE), (2, FLEXIBLE_RESPONSE)])
 def test_a_response_is_written_and_read_with_the_header_of_its_version(version: int, frame: bytes) -> None:
     assert encode_response(RESPONSE, version, 7) == frame
-    assert decode_response(InitProducerIdResponse, version, frame[4:]) == (7, RESPONSE)
+    assert read_correlation_id(frame[4:]) == 7
+    assert decode_response(InitProducerIdResponse, version, frame[4:]) == (RESPONSE, 0)
+
+
+def test_what_is_left_over_behind_a_response_is_counted() -> None:
+    for version, frame in ((1, CLASSIC_RESPONSE), (2, FLEXIBLE_RESPONSE)):
+        payload = frame[4:] + b"\0!?"
+        assert decode_response(InitProducerIdResponse, version, payload) == (RESPONSE, 3)
 
 
 @pytest.mark.parametrize("client_id", [None, "", "é" * 100])
@@ -55,12 +62,12 @@ def test_the_header_of_an_api_versions_response_never_has_tags() -> None:
     )
     frame = encode_response(response, 4, 7)
     assert frame == bytes.fromhex("00000013  00000007  0000 02 0000 0003 000c 00 00000000 00")
-    assert decode_response(ApiVersionsResponse, 4, frame[4:]) == (7, response)
+    assert decode_response(ApiVersionsResponse, 4, frame[4:]) == (response, 0)
 
 
 def test_tags_in_a_header_are_skipped() -> None:
     response = FLEXIBLE_RESPONSE[4:8] + bytes.fromhex("01 05 02 ffff") + FLEXIBLE_RESPONSE[9:]
-    assert decode_response(InitProducerIdResponse, 2, response) == (7, RESPONSE)
+    assert decode_response(InitProducerIdResponse, 2, response) == (RESPONSE, 0)
     request = FLEXIBLE_REQUEST[4:15] + bytes.fromhex("01 05 02 ffff") + FLEXIBLE_REQUEST[16:]
     _, pos = decode_request(request, REQUESTS)
     assert decode(InitProducerIdRequest, 2, request, pos) == REQUEST

@@ -9,6 +9,7 @@ from aioproducer.protocol.schema import (
     Request,
     append,
     decode,
+    decode_start,
     encode,
     message,
     read_by_hand,
@@ -61,6 +62,12 @@ def test_any_bytes_like_is_read(kind: type[bytes]) -> None:
 def test_what_is_left_over_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="EchoRequest v1: 2 bytes are left over"):
         decode(EchoRequest, 1, b"\0\2hi\0\0")
+
+
+def test_what_is_left_over_can_be_left_alone() -> None:
+    assert decode_start(EchoRequest, 2, b"\3hi\0") == (EchoRequest(text="hi"), 0)
+    assert decode_start(EchoRequest, 2, b"\3hi\0\3ho") == (EchoRequest(text="hi"), 3)
+    assert decode_start(EchoRequest, 1, b"header\0\2hi", 6) == (EchoRequest(text="hi"), 0)
 
 
 def test_a_protocol_error_names_the_message_and_its_version() -> None:

@@ -23,10 +23,9 @@ class Bench(Workbench):
         self.connection = FakeConnection()
         self.handler = AnswerHandler(sender_settings(retries=retries), self.settler, self.refresher.real)
 
-    def take(self, batches: list[Batch], *answers: PartitionProduceResponse, throttle_ms: int = 0) -> None:
+    def take(self, batches: list[Batch], *answers: PartitionProduceResponse) -> None:
         response = ProduceResponse(
-            responses=[TopicProduceResponse(name=TOPIC, partition_responses=list(answers))],
-            throttle_time_ms=throttle_ms,
+            responses=[TopicProduceResponse(name=TOPIC, partition_responses=list(answers))]
         )
         self.handler.take(self.connection.real, batches, response)
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from aioproducer.batching.batch import Batch
@@ -167,23 +165,6 @@ class TestNonsense:
         assert str(bench.connection.closed_for) == (
             "the answer to Produce lacks nothing and has orders-8, orders-9 that was not asked for"
         )
-
-
-class TestThrottle:
-    @in_virtual_time
-    async def test_the_connection_is_muted_for_as_long(self) -> None:
-        bench = Bench()
-        await asyncio.sleep(1)
-        batch, _ = bench.sent()
-        bench.take([batch], accepted(), throttle_ms=250)
-        assert bench.connection.throttled_until == 1.25
-
-    @in_virtual_time
-    async def test_otherwise_it_is_not(self) -> None:
-        bench = Bench()
-        batch, _ = bench.sent()
-        bench.take([batch], accepted())
-        assert bench.connection.throttled_until == 0
 
 
 class TestLeaderHints:

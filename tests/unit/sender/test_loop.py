@@ -130,7 +130,7 @@ class TestWhatGoesWhen:
     @in_virtual_time
     async def test_a_throttled_node_is_left_alone_for_as_long(self) -> None:
         async with Bench() as bench:
-            bench.connection.mute_until(3.0)
+            bench.connection.throttled_until = 3.0
             bench.fill(b"a")
             await pass_time(2.9)
             assert bench.connection.calls == []

@@ -7,7 +7,7 @@ import itertools
 from typing import Any, Self, cast
 
 from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from aioproducer.protocol.frames import decode_response, encode_request
+from aioproducer.protocol.frames import decode_response, encode_request, read_correlation_id
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.protocol.produce import (
     PartitionProduceData,
@@ -54,9 +54,10 @@ class Client:
     async def answer_to(self, request: Request[R], version: int | None = None) -> R:
         """Return the next answer, which is that to *request*: answers come in order."""
         version = request.VERSIONS[1] if version is None else version
-        correlation_id, answer = decode_response(request.RESPONSE, version, await self.frame())
+        frame = await self.frame()
+        answer, surplus = decode_response(request.RESPONSE, version, frame)
         self._answered += 1
-        assert correlation_id == self._answered
+        assert (read_correlation_id(frame), surplus) == (self._answered, 0)
         return cast("R", answer)
 
     async def ask(self, request: Request[R], version: int | None = None) -> R:

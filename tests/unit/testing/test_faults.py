@@ -253,6 +253,12 @@ async def test_throttling_tells_the_client_and_reads_nothing_meanwhile() -> None
         assert (response.throttle_time_ms, loop.time()) == (1500, 0)
         assert (await client.ask(ASK)).throttle_time_ms == 0
         assert loop.time() == 1.5
+        # A version from before KIP-219: it throttles, and then answers.
+        cluster.on("produce").throttle(ms=1500)
+        response = await client.ask(produce_request({0: batch()}), version=5)
+        assert (response.throttle_time_ms, loop.time()) == (1500, 3)
+        await client.ask(ASK)
+        assert loop.time() == 3
 
 
 async def test_an_answer_can_be_rewritten_to_anything(cluster: Cluster, client: Client) -> None:

@@ -1,0 +1,45 @@
+"""A broker that says more than it should: bytes behind a whole answer, within its frame, cost nothing but a line."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer import Producer
+from tests.scenarios.faults.hostile import too_long
+from tests.scenarios.story import TOPIC, cluster, producing, story, values
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return who said too much, as often as that was logged."""
+    lines = [each.message.split() for each in caplog.records]
+    return [
+        address.removeprefix("address=") for event, _, address, *_ in lines if event == "connection.surplus"
+    ]
+
+
+@story
+async def test_a_cluster_whose_every_answer_is_too_long_is_as_good_as_any(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster(brokers=2, partitions=2) as opened:
+        opened.on(None, times=None).rewrite(too_long)
+        async with Producer(opened.bootstrap_servers, linger_ms=0) as producer:
+            for value in (b"a", b"b"):
+                await producer.send_many(TOPIC, [value] * 2, partitions=range(2))
+            numbers = producer.metrics()["producer"]
+    assert [values(opened, partition) for partition in range(2)] == [[b"a", b"b"]] * 2
+    assert (numbers["connection_close_total"], numbers["record_retry_total"]) == (0, 0)
+    assert sorted(told(caplog)) == opened.bootstrap_servers.split(",")  # one of them before it had an id
+
+
+@story
+async def test_that_a_node_does_so_is_said_once_however_often_it_is_connected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with producing(brokers=2, linger_ms=0, reconnect_backoff_ms=10) as (producer, opened):
+        opened.on(None, node=1, times=None).rewrite(too_long)
+        for _ in range(3):
+            await producer.send(TOPIC, b"v")
+            opened.disconnect(1)
+        await producer.send(TOPIC, b"v")
+    assert told(caplog) == opened.bootstrap_servers.split(",")[:1]
