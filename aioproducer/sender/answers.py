@@ -193,7 +193,9 @@ class AnswerHandler:
     def _retry_at(self, connection: Connection, batch: Batch) -> float:
         """Return when to send *batch* again, which has failed over *connection*."""
         now, queue = self._loop.time(), batch.queue
-        retry_at = now + self._settings.retry_backoff.delay_s(batch.retries)
+        # Refused for its sequence, it has pauses of their own: what was wrong before has passed.
+        attempt = min(batch.retries, batch.gaps_told - 1) if batch.gaps_told else batch.retries
+        retry_at = now + self._settings.retry_backoff.delay_s(attempt)
         if queue.leader not in {connection.node_id, NO_LEADER}:  # somebody else may take it
             return min(retry_at, queue.may_go_at(batch, now))
         return retry_at

@@ -162,17 +162,18 @@ class TestPauses:
                     await producer.send(TOPIC, b"v", partition=partition)
                     worst_s[partition] = max(worst_s[partition], now() - acknowledged_at[partition])
                     acknowledged_at[partition] = now()
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.05)
 
-            sending = [asyncio.create_task(send(number % 6)) for number in range(24)]
-            await asyncio.sleep(1.0)
+            sending = [asyncio.create_task(send(number)) for number in range(6)]
+            await asyncio.sleep(0.5)
             await cluster.stop_broker(1, failover=failover)
             await asyncio.sleep(3.0)
             if failover:
                 assert max(worst_s) < 0.3
-            connected_at = await self.start_and_wait_for_a_connection(cluster)
-            await asyncio.sleep(0.3)
-            assert min(acknowledged_at) > connected_at
+            else:
+                connected_at = await self.start_and_wait_for_a_connection(cluster)
+                await asyncio.sleep(0.3)
+                assert min(acknowledged_at) > connected_at
             for task in sending:
                 task.cancel()
             await asyncio.gather(*sending, return_exceptions=True)
