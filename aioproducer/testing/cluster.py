@@ -162,6 +162,25 @@ class Cluster:
         self._broker(to_broker)
         self._state.move_leader(self._state.partition(topic, partition), to_broker)
 
+    def lose_end(
+        self, topic: str, partition: int, records: int, *, to_broker: int | None = None
+    ) -> list[DecodedRecord]:
+        """Let a partition lose the last *records* of its log, and return what is gone: an unclean leader election.
+
+        The new leader, *to_broker* or the same node, has copied no more than what is left: whole batches, so what
+        shared one with the first lost record is gone, too. It leads in a new leader epoch, and knows of producers
+        what it reads from its log: the last five batches of each, and nothing of one that has none there.
+        """
+        check_number("records", records)
+        if records < 1:
+            raise ValueError(f"a log loses one record or more, not {records}")
+        found = self._state.partition(topic, partition)
+        leader = found.leader if to_broker is None else to_broker
+        self._broker(leader)
+        lost = found.log.lose_end(records)
+        self._state.move_leader(found, leader)
+        return lost
+
     @property
     def message_max_bytes(self) -> int:
         """The largest batch for topics created without a limit of their own."""

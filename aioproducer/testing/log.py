@@ -107,17 +107,32 @@ class PartitionLog:
         if self._compacted:
             _refuse_null_keys(data)
         append_time_ms = now_ms if self._log_append_time else -1
-        stamp = None
-        if header.producer_id >= 0:
-            stamp = Stamp(
-                header.producer_id, header.producer_epoch, header.base_sequence, header.record_count
-            )
+        stamp = _stamp(header)
+        if stamp is not None:
             known = self._producers.offset_of_duplicate(stamp)
             if known is not None:
                 return Appended(known, append_time_ms)
             self._producers.check(stamp)
             self._producers.appended(stamp, self.end_offset)
         return self._store(header, data, leader_epoch, append_time_ms)
+
+    def lose_end(self, records: int) -> list[DecodedRecord]:
+        """Forget the last *records*, and return them, with those before them in the same batch.
+
+        Replicas copy whole batches, so a log never ends within one. Of producers that is remembered which a broker
+        reads from what is left: one that has no batch there is unknown.
+        """
+        position = self._position(max(0, self.end_offset - records))
+        lost = self._batches[position:]
+        del self._batches[position:]
+        self.end_offset = self._batches[-1].last_offset + 1 if self._batches else 0
+        self._producers = ProducerStates()
+        for stored in self._batches:
+            stamp = _stamp(BatchHeader._make(HEADER.unpack_from(stored.data)))
+            if stamp is not None:
+                self._producers.appended(stamp, stored.base_offset)
+        self.wake()
+        return [record for stored in lost for batch in _decode(stored.data) for record in batch.records]
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes:
         """Return whole batches from the one that holds *offset*, as many as fit in *max_bytes*.
@@ -153,7 +168,7 @@ class PartitionLog:
         return None if latest is None else self.find_time(latest)
 
     def wake(self) -> None:
-        """Call the watchers: the log has grown, or something else that they should look at has happened."""
+        """Call the watchers: the log has grown, has lost its end, or something else that they should look at has happened."""
         for watcher in tuple(self.watchers):
             watcher()
 
@@ -176,6 +191,13 @@ class PartitionLog:
         self._batches.append(StoredBatch(base_offset, self.end_offset - 1, header.max_timestamp, stored))
         self.wake()
         return Appended(base_offset, append_time_ms)
+
+
+def _stamp(header: BatchHeader) -> Stamp | None:
+    """Return what an idempotent producer wrote on a batch; None if its producer is not."""
+    if header.producer_id < 0:
+        return None
+    return Stamp(header.producer_id, header.producer_epoch, header.base_sequence, header.record_count)
 
 
 def is_zstd(data: BytesLike) -> bool:

@@ -108,6 +108,13 @@ class ThreadedCluster:
         """See `Cluster`."""
         self._portal.call(partial(self._cluster.move_leader, topic, partition, to_broker=to_broker))
 
+    def lose_end(
+        self, topic: str, partition: int, records: int, *, to_broker: int | None = None
+    ) -> list[DecodedRecord]:
+        """See `Cluster`."""
+        lose = partial(self._cluster.lose_end, topic, partition, records, to_broker=to_broker)
+        return self._portal.call(lose)
+
     def on(
         self,
         request: str | None = None,

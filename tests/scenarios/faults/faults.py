@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aioproducer.errors import BrokerError
+from aioproducer.errors import BrokerError, UnknownTopicOrPartition
 from aioproducer.testing import Cluster, Rule
 from aioproducer.testing.faults import Rewrite
 from tests.scenarios.faults import hostile
 from tests.scenarios.faults.load import TOPIC
 from tests.scenarios.faults.world import BROKERS, PARTITIONS, Fault, World
 
-PATIENCE_S = 5.0
-"""How long to wait for a request to strike."""
+PATIENCE_S = 60.0
+"""How long to wait for a request to strike: longer than any delivery timeout, after which there is another one."""
 
 Arm = Callable[[Rule], Rule]
 """Says what happens to the requests that a rule strikes."""
@@ -55,25 +55,31 @@ def rewrite(change: Rewrite) -> Arm:
     return lambda rule: rule.rewrite(change)
 
 
-def strike(arm: Arm, *, request: str | None = "produce", times: int = 1, **target: Any) -> Fault:
-    """Befall the next *times* requests, as they come."""
+def strike(arm: Arm, *, request: str | None = "produce", times: int = 1, **which: Any) -> Fault:
+    """Befall the next *times* requests, as they come; of those to produce, the ones that are about the load."""
 
     async def fault(world: World) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            await arm(world.cluster.on(request, times=times, **target)).happened(times)
+            await arm(_rule(world, request, times, **which)).happened(times)
 
     return fault
 
 
-def for_a_while(s: float, arm: Arm, *, request: str = "produce", **target: Any) -> Fault:
+def for_a_while(s: float, arm: Arm, *, request: str = "produce") -> Fault:
     """Befall every request for *s* seconds."""
 
     async def fault(world: World) -> None:
-        rule = arm(world.cluster.on(request, times=None, **target))
+        rule = arm(_rule(world, request, None))
         await asyncio.sleep(s)
         rule.remove()
 
     return fault
+
+
+def _rule(world: World, request: str | None, times: int | None, **which: Any) -> Rule:
+    if request == "produce":
+        which["topic"] = TOPIC
+    return world.cluster.on(request, times=times, **which)
 
 
 def both(*faults: Fault) -> Fault:
@@ -198,6 +204,19 @@ async def metadata_stale(world: World) -> None:
     stale.remove()
 
 
+def leaders_moved_unnoticed(stale_answers: int) -> Fault:
+    """Leaders move, so many answers still name the old ones, and no refusal says who leads (as before KIP-951)."""
+
+    async def fault(world: World) -> None:
+        old = {partition: 1 + partition % BROKERS for partition in range(PARTITIONS)}
+        _ = _rule(world, "produce", None).rewrite(hostile.without_leader_hints)
+        await leaders_move_once(world)
+        if stale_answers:
+            await strike(rewrite(hostile.stale(old)), request="metadata", times=stale_answers)(world)
+
+    return fault
+
+
 async def reset_and_move(world: World) -> None:
     """Reset all connections, and let others lead: everything has to be asked anew."""
     await leaders_move_once(world)
@@ -244,11 +263,33 @@ async def topic_recreated_at_once(world: World) -> None:
     world.cluster.create_topic(TOPIC, PARTITIONS)
 
 
+def topic_unknown(stale_answers: int) -> Fault:
+    """A leader does not know the topic, once; nor do the next so many answers about it."""
+
+    async def fault(world: World) -> None:
+        await strike(answer(UnknownTopicOrPartition))(world)
+        if stale_answers:
+            unknown = answer(UnknownTopicOrPartition)
+            await strike(unknown, request="metadata", times=stale_answers, topic=TOPIC)(world)
+
+    return fault
+
+
+def logs_lose_their_ends(records: int) -> Fault:
+    """Every partition loses its last *records*, and all connections are reset."""
+
+    async def fault(world: World) -> None:
+        for partition in range(PARTITIONS):
+            world.lose_end(partition, records)
+        for node in range(1, BROKERS + 1):
+            world.cluster.disconnect(node)
+
+    return fault
+
+
 async def partitions_added(world: World) -> None:
-    """The topic grows, and the new partitions are written to."""
+    """The topic grows; whoever writes to each partition afterwards, writes to the new ones, too."""
     world.cluster.add_partitions(TOPIC, PARTITIONS + 2)
-    for partition in (PARTITIONS, PARTITIONS + 1):
-        await world.load.send(partition)
 
 
 def batches_limited(limit: int, s: float) -> Fault:

@@ -1,4 +1,4 @@
-"""Answers as no broker gives them: each makes other bytes of a frame (for `Rule.rewrite`)."""
+"""Answers as no broker gives them, or none of today: each makes other bytes of a frame (for `Rule.rewrite`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from aioproducer.protocol.frames import decode_response, encode_response, read_correlation_id
 from aioproducer.protocol.metadata import MetadataResponse
-from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
+from aioproducer.protocol.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceResponse
 from aioproducer.testing.faults import HangUp, NeverAnswer, Rewrite
 
 
@@ -84,8 +84,15 @@ def _add_a_partition(answer: ProduceResponse) -> None:
     answer.responses[-1].partition_responses.append(one_more)
 
 
+def _forget_leaders(answer: ProduceResponse) -> None:
+    for topic in answer.responses:
+        for partition in topic.partition_responses:
+            partition.current_leader = LeaderIdAndEpoch()
+
+
 lacking_a_partition = _altered(ProduceResponse, _forget_a_partition)
 with_an_unasked_partition = _altered(ProduceResponse, _add_a_partition)
+without_leader_hints = _altered(ProduceResponse, _forget_leaders)
 
 
 def stale(leaders: Mapping[int, int]) -> Rewrite:

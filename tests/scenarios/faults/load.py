@@ -15,7 +15,7 @@ RecordFuture = asyncio.Future[RecordMetadata]
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """One call of `enqueue`, and its outcome. Times are those of the loop."""
+    """One call, and its outcome. Times are those of the loop."""
 
     partition: int
     number: int
@@ -77,6 +77,18 @@ class Load:
             await asyncio.wait([future])
         return sent
 
+    async def call(self, partition: int) -> Sent:
+        """Await one `send`, as a task does that goes on when it has its acknowledgement."""
+        sent = self._note(partition)
+        try:
+            outcome: RecordMetadata | ProducerError = await self.producer.send(
+                TOPIC, sent.value, partition=partition
+            )
+        except ProducerError as error:
+            outcome = error
+        sent.settle(outcome, asyncio.get_running_loop().time())
+        return sent
+
     async def _run(self, partition: int, enough: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         due_at = loop.time()
@@ -88,12 +100,7 @@ class Load:
 
     async def _enqueue(self, partition: int) -> tuple[Sent, RecordFuture | None]:
         loop = asyncio.get_running_loop()
-        while len(self.sent) <= partition:
-            self.sent.append([])
-        number = len(self.sent[partition])
-        value = b"%d/%d/" % (partition, number)
-        sent = Sent(partition, number, value.ljust(self.value_bytes, b"."), called_at=loop.time())
-        self.sent[partition].append(sent)
+        sent = self._note(partition)
 
         def settled(future: RecordFuture) -> None:
             error = future.exception()
@@ -107,3 +114,12 @@ class Load:
             return sent, None
         future.add_done_callback(settled)
         return sent, future
+
+    def _note(self, partition: int) -> Sent:
+        while len(self.sent) <= partition:
+            self.sent.append([])
+        number = len(self.sent[partition])
+        value = (b"%d/%d/" % (partition, number)).ljust(self.value_bytes, b".")
+        sent = Sent(partition, number, value, called_at=asyncio.get_running_loop().time())
+        self.sent[partition].append(sent)
+        return sent

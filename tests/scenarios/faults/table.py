@@ -60,6 +60,8 @@ KAFKA_S_DEFAULTS = {
     )
 }
 BURST = 8
+STALE_ANSWERS = (0, 1, 2, 5)
+ALL = 1_000_000
 
 
 def _too_long(name: str, fault: Fault, *, modes: tuple[Mode, ...] = MODES) -> Scenario:
@@ -234,6 +236,24 @@ BROKERS = [
     Scenario(name="leaders-keep-moving", fault=f.leaders_keep_moving, most_metadata_requests=120),
     Scenario(name="leaders-come-and-go", fault=f.leaders_come_and_go),
     Scenario(name="metadata-stale", fault=f.metadata_stale),
+    *(
+        Scenario(
+            name=f"leaders-moved-unnoticed-by-{stale_answers}-answers",
+            fault=f.leaders_moved_unnoticed(stale_answers),
+            modes=(IDEMPOTENT, PLAIN[0]),
+        )
+        for stale_answers in STALE_ANSWERS
+    ),
+    *(
+        Scenario(
+            name=f"logs-lose-{'all' if records == ALL else records}-{name}",
+            fault=f.in_turn(*before, f.logs_lose_their_ends(records)),
+            recovery_s=2 * RECOVERY_S,  # it may take several refusals to be believed
+            modes=(IDEMPOTENT, PLAIN[0]),
+        )
+        for records in (1, 2, ALL)
+        for name, before in (("acknowledged", ()), ("in-doubt", (strike(close(before_append=False)),)))
+    ),
     Scenario(name="broker-away-3-s", fault=f.brokers_away(1, s=3)),
     _too_long("broker-away", f.brokers_away(1, s=TOO_LONG_S)),
     Scenario(name="broker-away-5-s", fault=f.brokers_away(1, s=5.4), pause_s=LIGHT_S),
@@ -279,6 +299,14 @@ TOPICS = [
     Scenario(name="topic-recreated", fault=f.topic_recreated),
     Scenario(name="topic-recreated-at-once", fault=f.topic_recreated_at_once),
     Scenario(name="partitions-added", fault=f.partitions_added),
+    *(
+        Scenario(
+            name=f"topic-unknown-to-{stale_answers}-answers",
+            fault=f.topic_unknown(stale_answers),
+            modes=(IDEMPOTENT, PLAIN[0]),
+        )
+        for stale_answers in STALE_ANSWERS
+    ),
     Scenario(
         name="topic-authorization-lost",
         fault=for_a_while(1, answer(TopicAuthorizationFailed)),

@@ -1,10 +1,10 @@
-"""One scenario from start to end: a cluster, a producer, a steady load, a fault, the aftermath, the judge."""
+"""One scenario from start to end: a cluster, a producer, what it sends, a fault, the aftermath, the judge."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -66,14 +66,28 @@ class World:
     producer: Producer
     load: Load
     wire: Wire
+    began_at: float
+    """When the producer was started, in loop time."""
     former_logs: dict[int, list[list[DecodedRecord]]] = field(default_factory=dict)
-    """What was in the logs of topics that were deleted."""
+    """What was in the logs of topics that were deleted, and in logs that have lost their ends since."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has; before there is one, how many it will have."""
+        topic = self.cluster._state.topics.get(TOPIC)
+        return PARTITIONS if topic is None else len(topic.partitions)
 
     def delete_topic(self) -> None:
         """Delete the topic; the judge remembers what was in it."""
         for partition, log in enumerate(self._logs()):
             self.former_logs.setdefault(partition, []).append(log)
         self.cluster.delete_topic(TOPIC)
+
+    def lose_end(self, partition: int, records: int) -> None:
+        """Let a log lose its last *records*; the judge remembers them."""
+        log = self.cluster.records(TOPIC, partition)
+        self.former_logs.setdefault(partition, []).append(log)
+        _ = self.cluster.lose_end(TOPIC, partition, records)
 
     def logs(self) -> dict[int, list[list[DecodedRecord]]]:
         """Return what was ever in the log, by partition."""
@@ -123,8 +137,12 @@ class Scenario:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-async def play(scenario: Scenario, mode: Mode, *, seed: int = 0) -> Verdict:
-    """Return which promises are broken in *scenario*."""
+Course = Callable[[World, Scenario, Mode], Awaitable[Verdict]]
+"""What is sent while the fault of a scenario goes on, and what is promised to it."""
+
+
+async def play(scenario: Scenario, mode: Mode, *, seed: int = 0, course: Course | None = None) -> Verdict:
+    """Return which promises are broken in *scenario*; *course* is a steady load if nothing is said."""
     random.seed(seed)  # jitter, and which broker is asked first
     with Wire().listening() as wire:
         cluster = Cluster(
@@ -144,15 +162,16 @@ async def play(scenario: Scenario, mode: Mode, *, seed: int = 0) -> Verdict:
             began_at = asyncio.get_running_loop().time()
             async with producer:
                 load = Load(producer, PARTITIONS, scenario.burst, scenario.pause_s, scenario.value_bytes)
-                world = World(cluster, producer, load, wire)
-                verdict = await _play(world, scenario, mode)
-                _check_first_ack(load, began_at, scenario, verdict)
+                world = World(cluster, producer, load, wire, began_at)
+                verdict = await (course or under_load)(world, scenario, mode)
+                _check_leftovers(world, scenario, verdict)
             await _check_connections(cluster, verdict)
     _check_tasks(verdict)
     return verdict
 
 
-async def _play(world: World, scenario: Scenario, mode: Mode) -> Verdict:
+async def under_load(world: World, scenario: Scenario, mode: Mode) -> Verdict:
+    """Send steadily, before the fault, during it and after it."""
     loop = asyncio.get_running_loop()
     enough = asyncio.Event()
     load = loop.create_task(world.load.run(enough))
@@ -160,13 +179,26 @@ async def _play(world: World, scenario: Scenario, mode: Mode) -> Verdict:
     await scenario.fault(world)
     over_at = loop.time()
     loop.call_later(CALM_S, enough.set)
-    probes = await _one_each(world.load)
+    probes = await _one_each(world)
     await load
     await world.producer.flush()
     # Until the last answer to what was given up has come, or never will.
     await asyncio.sleep(world.producer.config.request_timeout_ms / 1000)
-    last = await _one_each(world.load)
-    verdict = judge(
+    last = await _one_each(world)
+    verdict = judged(world, scenario, mode)
+    if scenario.recovery_s is not None:
+        for probe in probes:
+            if probe.delivered is None or probe.resolved_at > over_at + scenario.recovery_s:
+                after_s = probe.resolved_at - over_at
+                verdict.hold_against("recovers in time", f"{probe} after {after_s:.3f} s ({probe.outcome!r})")
+    check_works_again(last, verdict)
+    _check_first_ack(world, scenario, verdict)
+    return verdict
+
+
+def judged(world: World, scenario: Scenario, mode: Mode) -> Verdict:
+    """Return what the judge says of all that was sent."""
+    return judge(
         Case(
             load=world.load,
             wire=world.wire,
@@ -179,28 +211,23 @@ async def _play(world: World, scenario: Scenario, mode: Mode) -> Verdict:
             unsent_may_fail=scenario.unsent_may_fail,
         )
     )
-    if scenario.recovery_s is not None:
-        for probe in probes:
-            if probe.delivered is None or probe.resolved_at > over_at + scenario.recovery_s:
-                after_s = probe.resolved_at - over_at
-                verdict.hold_against("recovers in time", f"{probe} after {after_s:.3f} s ({probe.outcome!r})")
+
+
+def check_works_again(last: Iterable[Sent], verdict: Verdict) -> None:
+    """Hold it against the producer if the *last* records, sent when all is settled, are not delivered soon."""
     for each in last:
         if each.delivered is None or each.resolved_at > each.called_at + RECOVERY_S:
             verdict.hold_against("works again", f"{each} ({each.outcome!r})")
-    _check_leftovers(world, scenario, verdict)
-    return verdict
 
 
-async def _one_each(load: Load) -> list[Sent]:
-    return await asyncio.gather(
-        *(load.send(partition) for partition in range(max(PARTITIONS, len(load.sent))))
-    )
+async def _one_each(world: World) -> list[Sent]:
+    return await asyncio.gather(*(world.load.send(partition) for partition in range(world.partitions)))
 
 
-def _check_first_ack(load: Load, began_at: float, scenario: Scenario, verdict: Verdict) -> None:
-    first_at = min(each.resolved_at for each in load if each.delivered is not None)
-    if first_at > began_at + scenario.first_ack_s:
-        verdict.hold_against("the first record is soon delivered", f"after {first_at - began_at:.3f} s")
+def _check_first_ack(world: World, scenario: Scenario, verdict: Verdict) -> None:
+    first_at = min(each.resolved_at for each in world.load if each.delivered is not None)
+    if first_at > world.began_at + scenario.first_ack_s:
+        verdict.hold_against("the first record is soon delivered", f"after {first_at - world.began_at:.3f} s")
 
 
 def _check_leftovers(world: World, scenario: Scenario, verdict: Verdict) -> None:

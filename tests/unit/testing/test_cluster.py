@@ -164,6 +164,8 @@ async def test_a_node_that_there_is_not_is_an_error(cluster: Cluster, method: st
         getattr(cluster, method)(3)
     with pytest.raises(ValueError, match="no broker 3"):
         cluster.move_leader("orders", 0, to_broker=3)
+    with pytest.raises(ValueError, match="no broker 3"):
+        cluster.lose_end("orders", 0, 1, to_broker=3)
 
 
 async def test_without_failover_nobody_leads_until_the_node_is_back(cluster: Cluster, client: Client) -> None:
@@ -187,6 +189,38 @@ async def test_the_last_node_has_nobody_to_hand_over_to() -> None:
         await cluster.start_broker(1)
         async with await Client.to(cluster) as client:
             assert await leaders(client) == [1]
+
+
+async def test_a_log_that_loses_its_end_has_a_new_leader_epoch(cluster: Cluster, client: Client) -> None:
+    for value in (b"a", b"b", b"c"):
+        await client.produce(batch(value))
+    lost = cluster.lose_end("orders", 0, 2)
+    assert [(record.offset, record.value) for record in lost] == [(1, b"b"), (2, b"c")]
+    assert [record.value for record in cluster.records("orders", 0)] == [b"a"]
+    [described] = (await client.ask(metadata_request("orders"))).topics
+    assert [(each.leader_id, each.leader_epoch) for each in described.partitions] == [(1, 1), (2, 0), (1, 0)]
+    assert (await client.produce()).base_offset == 1
+
+
+async def test_another_node_may_lead_what_is_left(cluster: Cluster, client: Client) -> None:
+    await client.produce()
+    cluster.lose_end("orders", 0, 1, to_broker=2)
+    assert await leaders(client) == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "told"),
+    [
+        (("orders", 0, 0), ValueError, "one record or more, not 0"),
+        (("orders", 0, "1"), TypeError, "records must be an int, not '1'"),
+        (("orders", 3, 1), Refused, "no partition 3"),
+    ],
+)
+async def test_what_no_log_can_lose_is_an_error(
+    cluster: Cluster, arguments: Any, error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        cluster.lose_end(*arguments)
 
 
 async def test_leaving_closes_everything_even_after_an_error() -> None:

@@ -143,6 +143,61 @@ def test_without_a_producer_id_nothing_is_a_duplicate() -> None:
     assert append(log, batch()).base_offset == 1
 
 
+@pytest.mark.parametrize(
+    ("records", "left"),
+    [(1, [b"a", b"b", b"c"]), (3, [b"a", b"b", b"c"]), (4, [b"a", b"b"]), (5, []), (99, [])],
+)
+def test_the_end_that_a_log_loses_is_whole_batches(records: int, left: list[bytes]) -> None:
+    log = three_batches()
+    lost = log.lose_end(records)
+    assert [record.value for each in log.batches() for record in each.records] == left
+    assert [record.value for record in lost] == [b"a", b"b", b"c", b"d", b"e", b"f"][len(left) :]
+    assert lost[0].offset == log.end_offset == len(left)
+    assert append(log, batch()).base_offset == len(left)
+
+
+def stamped(sequence: int, *, epoch: int = 0) -> bytearray:
+    return batch(producer_id=1, epoch=epoch, sequence=sequence)
+
+
+def test_a_log_that_lost_its_end_expects_the_sequence_after_what_is_left() -> None:
+    log = PartitionLog()
+    for sequence in range(8):
+        append(log, stamped(sequence))
+    log.lose_end(2)
+    assert refusal(log, stamped(8)).code == OutOfOrderSequenceNumber.code
+    assert append(log, stamped(6)).base_offset == 6
+
+
+def test_a_log_that_lost_its_end_remembers_the_last_five_batches_of_what_is_left() -> None:
+    log = PartitionLog()
+    for sequence in range(8):
+        append(log, stamped(sequence))
+    log.lose_end(2)
+    assert [append(log, stamped(sequence)).base_offset for sequence in range(1, 6)] == [1, 2, 3, 4, 5]
+    assert refusal(log, stamped(0)).code == OutOfOrderSequenceNumber.code
+
+
+def test_a_producer_with_nothing_left_in_the_log_is_unknown() -> None:
+    log = PartitionLog()
+    append(log, batch(producer_id=2, epoch=0, sequence=0))
+    append(log, batch())
+    for sequence in range(3):
+        append(log, stamped(sequence))
+    log.lose_end(3)
+    append(log, stamped(17))
+    assert refusal(log, batch(producer_id=2, epoch=0, sequence=17)).code == OutOfOrderSequenceNumber.code
+
+
+def test_an_epoch_that_is_lost_was_never_there() -> None:
+    log = PartitionLog()
+    append(log, stamped(0))
+    append(log, stamped(0, epoch=1))
+    log.lose_end(1)
+    assert append(log, stamped(0)).base_offset == 0
+    append(log, stamped(1))
+
+
 def test_log_append_time_replaces_the_records_own() -> None:
     log = PartitionLog(log_append_time=True)
     future = NOW_MS + 10 * FUTURE_LIMIT_MS
@@ -237,3 +292,11 @@ def test_watchers_are_called_after_an_append_and_may_leave_meanwhile() -> None:
     append(log, batch())
     append(log, batch())
     assert seen == [1]
+
+
+def test_watchers_are_called_when_the_end_is_lost() -> None:
+    log = three_batches()
+    seen: list[int] = []
+    log.watchers.add(lambda: seen.append(log.end_offset))
+    log.lose_end(1)
+    assert seen == [3]

@@ -81,6 +81,7 @@ async def test_topics_and_nodes_are_managed_across_threads(cluster: ThreadedClus
     with pytest.raises(Refused):
         cluster.records("new", 0)
     cluster.move_leader("orders", 0, to_broker=2)
+    assert cluster.lose_end("orders", 0, 1, to_broker=1) == []
     cluster.stop_broker(1, failover=True)
     with pytest.raises(OSError, match=r"refused|failed|nothing listens"):
         await Client.to(cluster, 1)
