@@ -41,6 +41,12 @@ def log_aborted(messages: Messages, batch_id: int | None = None) -> None:
     log.warning("spark.batch.aborted %s", _told(messages, batch_id))
 
 
+def log_source_option(name: str) -> None:
+    """Say that an option is one of Spark's Kafka source, and does nothing in the sink."""
+    _be_heard()
+    log.warning("spark.source_option.without_effect name=%s", name)
+
+
 def _told(messages: Messages, batch_id: int | None) -> str:
     # None stands for a task that failed
     reports = [each for each in messages if isinstance(each, TaskReport)]

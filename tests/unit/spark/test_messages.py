@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from aioproducer.spark.messages import TaskReport, log_aborted, log_committed
+from aioproducer.spark.messages import TaskReport, log_aborted, log_committed, log_source_option
 
 
 def report(query_id: str | None = None) -> TaskReport:
@@ -35,6 +35,12 @@ def test_a_micro_batch_has_its_query_and_its_number(said: pytest.LogCaptureFixtu
 def test_of_a_batch_that_failed_what_is_written_is_said(said: pytest.LogCaptureFixture) -> None:
     log_aborted([None, report("8d9f"), None], 3)
     assert said.messages == ["spark.batch.aborted query=8d9f batch=3 rows=10 bytes=1000 tasks=1"]
+    assert said.records[0].levelno == logging.WARNING
+
+
+def test_an_option_that_does_nothing_is_a_warning(said: pytest.LogCaptureFixture) -> None:
+    log_source_option("startingOffsets")
+    assert said.messages == ["spark.source_option.without_effect name=startingOffsets"]
     assert said.records[0].levelno == logging.WARNING
 
 
