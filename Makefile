@@ -88,7 +88,7 @@ kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded onc
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
 
-spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (three minutes)
+spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (four minutes)
 	$(SAY) "spark"
 	@$(PYTEST) tests/spark -q --ignore $(CLUSTER_TESTS)
 
@@ -161,7 +161,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(PIP) -e '.[dev]'
 	@touch $(VENV)/.runtime $@
 
-# Spark 4.1 does not run on the newest Java, all of them run on Java 21.
+# Spark 4.1 does not run on the newest Java, all of them run on Java 21. Here is no pandas, which pyspark[pipelines] needs:
+# our sink has to do without it.
 .SECONDARY: $(SPARKS:%=.cache/spark-%/.ready)
 .cache/spark-%/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(SAY) "installing Spark $* and what its tests need into $(@D) (once; a minute or two)"

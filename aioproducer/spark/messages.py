@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
-
-from aioproducer.arrow import OffsetRange
-from aioproducer.types import TopicPartition
 
 log: Final = logging.getLogger("aioproducer.spark")
 
@@ -19,19 +16,17 @@ Messages: TypeAlias = Iterable[WriterCommitMessage | None]
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """What one attempt of one task has written: every row of it is acknowledged."""
+    """What one attempt of one task has written: every row of it is acknowledged.
 
-    partition_id: int
-    """The partition of the DataFrame, not of a topic."""
-    attempt: int
-    """0 for the first."""
+    The driver holds those of all tasks, and Spark fails a job whose results are too large for it, after the rows are
+    written: so this has the same size however many partitions the rows went to.
+    """
+
     query_id: str | None
     """The streaming query, the same over restarts from its checkpoint; None for a batch."""
     rows: int
     bytes: int
     """Of keys and values."""
-    offsets: Mapping[TopicPartition, OffsetRange]
-    """Where the rows are. Rows of other tasks may lie between the first and the last."""
 
 
 def log_committed(messages: Messages, batch_id: int | None = None) -> None:
@@ -46,6 +41,12 @@ def log_aborted(messages: Messages, batch_id: int | None = None) -> None:
     log.warning("spark.batch.aborted %s", _told(messages, batch_id))
 
 
+def log_source_option(name: str) -> None:
+    """Say that an option is one of Spark's Kafka source, and does nothing in the sink."""
+    _be_heard()
+    log.warning("spark.source_option.without_effect name=%s", name)
+
+
 def _told(messages: Messages, batch_id: int | None) -> str:
     # None stands for a task that failed
     reports = [each for each in messages if isinstance(each, TaskReport)]
@@ -53,8 +54,7 @@ def _told(messages: Messages, batch_id: int | None) -> str:
     batch = "-" if batch_id is None else batch_id
     rows = sum(each.rows for each in reports)
     size = sum(each.bytes for each in reports)
-    partitions = len({partition for each in reports for partition in each.offsets})
-    return f"query={query} batch={batch} rows={rows} bytes={size} partitions={partitions}"
+    return f"query={query} batch={batch} rows={rows} bytes={size} tasks={len(reports)}"
 
 
 def _be_heard() -> None:

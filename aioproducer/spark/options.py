@@ -11,6 +11,7 @@ from typing import Final
 from aioproducer.config import ProducerConfig
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
+from aioproducer.spark.messages import log_source_option
 
 PREFIX: Final = "kafka."
 
@@ -18,8 +19,35 @@ BATCH_BYTES: Final = 256 * 1024
 """Unless `kafka.batch.size` says otherwise. Rows come by the thousands, and wait for no batch to fill: so it costs nothing
 that batches may be larger than Kafka's default of 16 KiB, and each that is saved saves work, here and on the broker."""
 
-FOR_SPARK: Final = frozenset({"checkpointlocation", "includeheaders"})
-"""What Spark itself, or its Kafka source, takes: it reaches a sink too, and means nothing to it."""
+OF_SPARK: Final = ("checkpointLocation", "includeHeaders", "queryName")
+"""What Spark itself takes, and puts among the options of a sink, to which it means nothing."""
+
+OF_SOURCE: Final = tuple(
+    """
+    assign subscribe subscribePattern
+    startingOffsets startingOffsetsByTimestamp startingOffsetsByTimestampStrategy startingTimestamp
+    endingOffsets endingOffsetsByTimestamp endingTimestamp
+    maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay maxRecordsPerPartition minPartitions
+    failOnDataLoss groupIdPrefix
+    fetchOffset.numRetries fetchOffset.retryIntervalMs kafkaConsumer.pollTimeoutMs
+    """.split()  # noqa: SIM905 - twenty quoted names would be a page
+)
+"""What Spark's Kafka source takes. Many a job has one set of options for the source and for a sink."""
+
+OF_SOURCE_PREFIXES: Final = ("fetchoffset.", "kafkaconsumer.")
+
+OF_CONSUMERS: Final = frozenset(
+    """
+    allow.auto.create.topics auto.commit.interval.ms check.crcs default.api.timeout.ms exclude.internal.topics
+    fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
+    group.remote.assignor heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms
+    max.poll.records partition.assignment.strategy session.timeout.ms
+    """.split()  # noqa: SIM905 - as above
+)
+"""What the source takes behind `kafka.`, and Kafka's producer does not know. Source: ConsumerConfig of Kafka 4.3."""
+
+SPELT: Final[Mapping[str, str]] = {name.lower(): name for name in ("topic", *OF_SPARK, *OF_SOURCE)}
+"""What Spark has made lower case, as its documentation has it."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "key.serializer": "as keys are strings or bytes already",
@@ -62,15 +90,18 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """
     topic: str | None = None
     kafka: dict[str, str] = {}
+    of_source: list[str] = []
     for given, value in options.items():
         name = given.lower()
-        if name.startswith(PREFIX):
+        if _is_of_source(name):
+            of_source.append(SPELT.get(name, name))
+        elif name.startswith(PREFIX):
             kafka[_accepted(name.removeprefix(PREFIX))] = value
         elif name == "topic":
             topic = value
         elif name == "path":
             raise ConfigError(f"rows go to a topic, not to the path {value!r}: use the topic option")
-        elif name not in FOR_SPARK:
+        elif name not in SPELT:
             raise ConfigError(_unknown(name))
     if "bootstrap.servers" not in kafka and "bootstrap_servers" not in kafka:
         raise ConfigError(
@@ -80,7 +111,15 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         kafka.setdefault("batch.size", _batch_bytes(kafka))
     producer = ProducerSettings(tuple(sorted(kafka.items())))
     producer.config()  # what is wrong with it is to be said on the driver
-    return SinkOptions(topic, producer)
+    sink = SinkOptions(topic, producer)
+    _say_what_does_nothing(tuple(of_source), sink)
+    return sink
+
+
+def _is_of_source(name: str) -> bool:
+    if name.startswith(PREFIX):
+        return name.removeprefix(PREFIX) in OF_CONSUMERS
+    return SPELT.get(name) in OF_SOURCE or name.startswith(OF_SOURCE_PREFIXES)
 
 
 def _accepted(name: str) -> str:
@@ -97,14 +136,20 @@ def _batch_bytes(kafka: Mapping[str, str]) -> str:
 
 
 def _unknown(name: str) -> str:
-    candidates = {"topic", "checkpointlocation"} | {PREFIX + each.replace("_", ".") for each in KINDS}
+    candidates = SPELT.keys() | {PREFIX + each.replace("_", ".") for each in KINDS}
     bare = PREFIX + name.replace("_", ".")
     nearest = [bare] if bare in candidates else get_close_matches(name, sorted(candidates), n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    hint = f"; did you mean {SPELT.get(nearest[0], nearest[0])!r}?" if nearest else ""
     return f"unknown option {name!r}{hint}"
 
 
 @lru_cache(maxsize=16)  # Spark asks for each micro-batch twice; what is to be warned about is said once
+def _say_what_does_nothing(names: tuple[str, ...], _sink: SinkOptions) -> None:
+    for name in names:
+        log_source_option(name)
+
+
+@lru_cache(maxsize=16)  # likewise
 def _config(settings: ProducerSettings) -> ProducerConfig:
     try:
         return ProducerConfig.from_mapping(dict(settings.items))

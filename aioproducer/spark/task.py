@@ -36,22 +36,20 @@ class Task:
         """
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        partition_id = context.partitionId()
         host = worker()
         with host.producer(self.settings) as producer:
             outcome = self._send(batches, producer, host)
             try:
                 sent = outcome.result()
             except Exception as error:
-                error.add_note(f"Rows are counted from 0 in partition {partition_id} of the DataFrame.")
+                error.add_note(
+                    f"Rows are counted from 0 in partition {context.partitionId()} of the DataFrame."
+                )
                 raise
         return TaskReport(
-            partition_id=partition_id,
-            attempt=context.attemptNumber(),
             query_id=context.getLocalProperty("sql.streaming.queryId"),
             rows=sent.rows,
             bytes=sent.bytes,
-            offsets=sent.offsets,
         )
 
     def _send(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Outcome:

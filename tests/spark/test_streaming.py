@@ -80,6 +80,18 @@ def test_every_row_of_every_micro_batch_is_there_once(
         spark_log.wait_for(f"spark.batch.committed query={query.id} batch={batch} rows={rows} ")
 
 
+def test_a_query_may_have_a_name(
+    files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, spark_log: SparkLog
+) -> None:
+    """Spark puts it among the options of the sink."""
+    files.add(10)
+    query = run_to_the_end(to_topic(files.stream(), kafka, topic, tmp_path).queryName("orders"))
+    assert query.name == "orders"
+    assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 10
+    spark_log.wait_for(f"spark.batch.committed query={query.id} batch=0 rows=10 ")
+    assert "without_effect" not in spark_log.text()
+
+
 def test_a_query_stopped_amid_a_batch_ends_and_loses_nothing_when_it_is_started_again(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, gate: Gate
 ) -> None:

@@ -9,17 +9,11 @@ import sys
 
 import pytest
 
-from aioproducer.arrow import OffsetRange
-from aioproducer.spark.messages import TaskReport, log_aborted, log_committed
-from aioproducer.types import TopicPartition
+from aioproducer.spark.messages import TaskReport, log_aborted, log_committed, log_source_option
 
 
-def report(partition_id: int, query_id: str | None = None) -> TaskReport:
-    offsets = {
-        TopicPartition("orders", 0): OffsetRange(10, 19, 5),
-        TopicPartition("orders", partition_id + 1): OffsetRange(0, 4, 5),
-    }
-    return TaskReport(partition_id, 0, query_id, rows=10, bytes=1_000, offsets=offsets)
+def report(query_id: str | None = None) -> TaskReport:
+    return TaskReport(query_id, rows=10, bytes=1_000)
 
 
 @pytest.fixture
@@ -29,18 +23,24 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_a_batch_that_is_written_is_one_line(said: pytest.LogCaptureFixture) -> None:
-    log_committed([report(0), report(1)])
-    assert said.messages == ["spark.batch.committed query=- batch=- rows=20 bytes=2000 partitions=3"]
+    log_committed([report(), report()])
+    assert said.messages == ["spark.batch.committed query=- batch=- rows=20 bytes=2000 tasks=2"]
 
 
 def test_a_micro_batch_has_its_query_and_its_number(said: pytest.LogCaptureFixture) -> None:
-    log_committed([report(0, "8d9f"), report(0, "8d9f")], 0)
-    assert said.messages == ["spark.batch.committed query=8d9f batch=0 rows=20 bytes=2000 partitions=2"]
+    log_committed([report("8d9f"), report("8d9f")], 0)
+    assert said.messages == ["spark.batch.committed query=8d9f batch=0 rows=20 bytes=2000 tasks=2"]
 
 
 def test_of_a_batch_that_failed_what_is_written_is_said(said: pytest.LogCaptureFixture) -> None:
-    log_aborted([None, report(1, "8d9f"), None], 3)
-    assert said.messages == ["spark.batch.aborted query=8d9f batch=3 rows=10 bytes=1000 partitions=2"]
+    log_aborted([None, report("8d9f"), None], 3)
+    assert said.messages == ["spark.batch.aborted query=8d9f batch=3 rows=10 bytes=1000 tasks=1"]
+    assert said.records[0].levelno == logging.WARNING
+
+
+def test_an_option_that_does_nothing_is_a_warning(said: pytest.LogCaptureFixture) -> None:
+    log_source_option("startingOffsets")
+    assert said.messages == ["spark.source_option.without_effect name=startingOffsets"]
     assert said.records[0].levelno == logging.WARNING
 
 

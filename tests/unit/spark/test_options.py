@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import logging
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aioproducer.errors import ConfigError
-from aioproducer.spark.options import BATCH_BYTES, SinkOptions, sink_options
+from aioproducer.spark.options import (
+    BATCH_BYTES,
+    OF_CONSUMERS,
+    OF_SOURCE,
+    OF_SPARK,
+    PREFIX,
+    SinkOptions,
+    sink_options,
+)
 
+PAGE = (Path(__file__).parents[3] / "docs/spark.md").read_text(encoding="utf-8")
 SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
+
+
+@pytest.fixture
+def new_topic(tmp_path: Path) -> dict[str, str]:
+    """Options of a write that there was not yet: what is said of one is said once."""
+    return {**SERVERS, "topic": tmp_path.name}
 
 
 def test_what_begins_with_kafka_configures_the_producer() -> None:
@@ -46,9 +62,48 @@ def test_without_the_topic_option_a_column_has_to_tell() -> None:
     assert sink_options(SERVERS).topic is None
 
 
-@pytest.mark.parametrize("name", ["checkpointLocation", "includeHeaders"])
-def test_what_is_for_spark_is_left_to_spark(name: str) -> None:
-    assert sink_options({**SERVERS, name: "x"}) == sink_options(SERVERS)
+@pytest.mark.parametrize("spelt", [str, str.lower, str.upper])
+@pytest.mark.parametrize("name", OF_SPARK)
+def test_what_spark_sets_itself_is_left_to_spark(
+    name: str, spelt: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert sink_options({**SERVERS, spelt(name): "x"}) == sink_options(SERVERS)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("spelt", [str, str.lower, str.upper])
+@pytest.mark.parametrize("name", [*OF_SOURCE, *(PREFIX + each for each in sorted(OF_CONSUMERS))])
+def test_an_option_of_sparks_kafka_source_is_one_warning(
+    name: str, spelt: Callable[[str], str], new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):  # as for each micro-batch
+        assert sink_options({**new_topic, spelt(name): "hunter2"}) == sink_options(new_topic)
+    assert caplog.messages == [f"spark.source_option.without_effect name={name}"]
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+@pytest.mark.parametrize("name", ["fetchOffset.somethingNew", "kafkaConsumer.somethingNew"])
+def test_so_is_what_the_source_may_take_one_day(
+    name: str, new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sink_options({**new_topic, name: "x"})
+    assert caplog.messages == [f"spark.source_option.without_effect name={name.lower()}"]
+
+
+def test_each_of_several_is_named_and_not_before_all_is_well(
+    new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    several = {**new_topic, "subscribe": "orders", "kafka.group.id": "g"}
+    with pytest.raises(ConfigError, match="unknown option 'topik'"):
+        sink_options({**several, "topik": "orders"})
+    assert not caplog.messages
+    sink_options(several)
+    assert [message.rpartition("=")[2] for message in caplog.messages] == ["subscribe", "kafka.group.id"]
+
+
+def test_the_page_lists_what_does_nothing() -> None:
+    for name in (*OF_SPARK, *OF_SOURCE, *(PREFIX + each for each in OF_CONSUMERS)):
+        assert f"`{name}`" in PAGE
 
 
 @pytest.mark.parametrize(
@@ -62,7 +117,11 @@ def test_what_is_for_spark_is_left_to_spark(name: str) -> None:
         ({**SERVERS, "kafka.interceptor.classes": "x"}, r"Kafka option 'interceptor\.classes' is not supported"),
         ({**SERVERS, "topik": "orders"}, r"unknown option 'topik'; did you mean 'topic'\?"),
         ({**SERVERS, "linger_ms": "5"}, r"unknown option 'linger_ms'; did you mean 'kafka\.linger\.ms'\?"),
-        ({**SERVERS, "startingoffsets": "earliest"}, r"unknown option 'startingoffsets'$"),
+        ({**SERVERS, "startingofsets": "x"}, r"unknown option 'startingofsets'; did you mean 'startingOffsets'\?"),
+        ({**SERVERS, "queryname_": "orders"}, r"unknown option 'queryname_'; did you mean 'queryName'\?"),
+        ({**SERVERS, "kafka.group.idd": "g"}, r"unknown option 'group\.idd'"),
+        ({**SERVERS, "kafka.auto.offset.reset": "earliest"}, r"unknown option 'auto\.offset\.reset'; it has no"),
+        ({**SERVERS, "nothing.like.it": "x"}, r"unknown option 'nothing\.like\.it'$"),
         ({**SERVERS, "path": "/data"}, "rows go to a topic, not to the path '/data'"),
     ],
 )  # fmt: skip

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
-from aioproducer.arrow import OffsetRange, SendTableError
+from aioproducer.arrow import SendTableError
 from aioproducer.arrow.schema import Columns
 from aioproducer.spark import task as module
+from aioproducer.spark.messages import TaskReport
 from aioproducer.spark.options import ProducerSettings
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import Worker
 from aioproducer.testing import ThreadedCluster
 
 pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
+PARTITIONS = 1_000
 
 
 @pytest.fixture(autouse=True)
 def in_a_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     context = SimpleNamespace(
         partitionId=lambda: 7,
-        attemptNumber=lambda: 1,
         getLocalProperty={"sql.streaming.queryId": "8d9f"}.get,
     )
     monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
@@ -49,16 +52,31 @@ def batches(*sizes: int) -> Iterator[pa.RecordBatch]:
 
 def test_all_rows_are_acknowledged_in_order_when_the_report_is_made(kafka_cluster: ThreadedCluster) -> None:
     report = task(kafka_cluster).run(batches(10_000, 1, 0, 25_000, 10, 10, 10, 10, 10))
-    assert (report.partition_id, report.attempt, report.query_id) == (7, 1, "8d9f")
-    assert (report.rows, report.bytes) == (35_051, 35_051 * 6)
-    assert report.offsets == {("orders", 0): OffsetRange(0, 35_050, 35_051)}
+    assert report == TaskReport("8d9f", rows=35_051, bytes=35_051 * 6)
     values = [int(each.value or b"") for each in kafka_cluster.records("orders", 0)]
     assert values == list(range(35_051))
 
 
 def test_no_rows_are_a_report_too(kafka_cluster: ThreadedCluster) -> None:
-    report = task(kafka_cluster).run(batches())
-    assert (report.rows, report.bytes, report.offsets) == (0, 0, {})
+    assert task(kafka_cluster).run(batches()) == TaskReport("8d9f", rows=0, bytes=0)
+
+
+@pytest.mark.kafka_cluster(topics={"wide": PARTITIONS})
+def test_a_report_is_as_small_however_many_partitions_the_rows_went_to(
+    kafka_cluster: ThreadedCluster,
+) -> None:
+    """Spark's driver has room for so many bytes of results (spark.driver.maxResultSize), of all tasks together."""
+    wide = replace(task(kafka_cluster), columns=Columns(value="value", topic="wide", partition="partition"))
+
+    def size_for(partitions: int) -> int:
+        rows = {
+            "value": pa.array([b"v"] * PARTITIONS),
+            "partition": pa.array([row % partitions for row in range(PARTITIONS)], pa.int32()),
+        }
+        return len(pickle.dumps(wide.run([pa.record_batch(rows)])))
+
+    assert size_for(1) == size_for(PARTITIONS) < 200
+    assert all(kafka_cluster.records("wide", partition) for partition in range(PARTITIONS))
 
 
 def test_a_row_that_fails_fails_the_task_and_the_rest_is_not_read(kafka_cluster: ThreadedCluster) -> None:
