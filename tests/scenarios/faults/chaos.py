@@ -16,6 +16,7 @@ from aioproducer.errors import (
     ProducerError,
     broker_error,
 )
+from aioproducer.sender.answers import GAPS_BELIEVED
 from aioproducer.testing import Rule
 from tests.scenarios.faults import hostile
 from tests.scenarios.faults.faults import move, topic_recreated
@@ -90,6 +91,8 @@ class Chaos:
     chance: Random
     ill: set[int] = field(default_factory=set)
     """The nodes that are away or frozen."""
+    denials: int = 0
+    """How many batches were refused for their sequence."""
     rules: list[Rule] = field(default_factory=list)
 
     async def run(self, seconds: float) -> None:
@@ -138,8 +141,10 @@ class Chaos:
             self._rule().answer(self.chance.choice(TERMINAL_AFTER_APPEND), before_append=False)
 
     async def refused_for_its_sequence(self) -> None:
-        """Refuse the sequences of some batches."""
-        self._rule().answer(self.chance.choice(ABOUT_THE_SEQUENCE))
+        """Refuse the sequence of a batch, which the broker may have: never so often that it would be believed."""
+        if self.denials < GAPS_BELIEVED - 1:
+            self.denials += 1
+            self._rule(times=1).answer(self.chance.choice(ABOUT_THE_SEQUENCE))
 
     async def refused_records(self) -> None:
         """Refuse some batches for one of their records."""
@@ -206,7 +211,7 @@ class Chaos:
         if TOPIC in self.world.cluster._state.topics:
             await topic_recreated(self.world)
 
-    def _rule(self, request: str | None = "produce") -> Rule:
-        rule = self.world.cluster.on(request, times=self.chance.randint(1, 4))
+    def _rule(self, request: str | None = "produce", *, times: int | None = None) -> Rule:
+        rule = self.world.cluster.on(request, times=times or self.chance.randint(1, 4))
         self.rules.append(rule)
         return rule

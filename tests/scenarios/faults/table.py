@@ -126,7 +126,9 @@ CODES = [
             name=f"uncertain-then-code-{code}",
             fault=f.in_turn(
                 strike(close(before_append=False), times=3),
-                strike(answer(code), times=2),  # a third denial in a row, of a batch that is there, would be believed
+                strike(
+                    answer(code), times=2
+                ),  # a third denial in a row, of a batch that is there, would be believed
             ),
             recovery_s=2 * RECOVERY_S,  # twice resent
             modes=(IDEMPOTENT,),
