@@ -21,7 +21,9 @@ from aioproducer.interceptors import InterceptorChain
 from aioproducer.types import HeadersInput, RecordMetadata
 
 if TYPE_CHECKING:
-    from aioproducer.results import SendManyResult  # imported with what send_many needs, by its first call
+    from aioproducer.errors.send_many import (
+        SendManyResult,  # imported with what send_many needs, by its first call
+    )
 
 CLOSING_MARGIN_S = 1.0
 """What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""

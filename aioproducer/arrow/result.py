@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from aioproducer.errors import ProducerError
-from aioproducer.results import OffsetRange
+from aioproducer.errors.send_many import OffsetRange
 from aioproducer.types import TopicPartition
 
 _KEPT: Final = 100

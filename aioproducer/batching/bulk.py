@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.runs import Delivered, Waiter
-from aioproducer.results import DeliveredRun, SendManyResult
+from aioproducer.errors.send_many import DeliveredRun, SendManyResult
 
 
 class SendManyCall:

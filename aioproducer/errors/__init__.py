@@ -16,12 +16,12 @@ from aioproducer.errors.base import (
     ProducerError,
     ProtocolError,
     RecordTooLarge,
-    SendManyError,
     SerializationError,
     SerializerUnavailable,
     WrongLoop,
 )
 from aioproducer.errors.broker import *  # noqa: F403 - one class per error code, listed in broker.__all__
+from aioproducer.errors.send_many import SendManyError
 
 __all__ = [
     "AuthenticationFailed",

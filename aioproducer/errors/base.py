@@ -8,12 +8,6 @@ Every error says two things that a caller has to know before sending again:
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # the one name from above: the type of an attribute, never imported at run time
-    from aioproducer.results import SendManyResult
-
 
 class ProducerError(Exception):
     """Base of all errors of this package."""
@@ -104,26 +98,3 @@ class ProtocolError(ProducerError):
 
 class WrongLoop(ProducerError, RuntimeError):
     """The producer was used from another event loop, thread or process than the one it was started in."""
-
-
-class SendManyError(ProducerError):
-    """Some records of a `send_many` call failed; `result` tells which, why, and where the others are.
-
-    `possibly_persisted` and `retriable` are each true if true of any failed record.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        result: SendManyResult,
-        possibly_persisted: bool = False,
-        retriable: bool = False,
-    ) -> None:
-        super().__init__(message, possibly_persisted=possibly_persisted)
-        self.retriable = retriable
-        self.result = result
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy: the class takes its result by name only."""
-        return partial(type(self), result=self.result), self.args, self.__dict__

@@ -17,13 +17,13 @@ from aioproducer.batching.rows import Rows
 from aioproducer.batching.settler import Settler
 from aioproducer.cluster.partitioner import chooses_columns
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
+from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.pending import Pending
 from aioproducer.intake.rows import check_rows
 from aioproducer.intake.serializing import Contents, InContext, serialized
 from aioproducer.intake.turn import Turn, no_such_partition
 from aioproducer.records.sizes import sizes
-from aioproducer.results import SendManyResult
 from aioproducer.types import Headers
 
 Group = tuple[PartitionQueue | None, Rows]

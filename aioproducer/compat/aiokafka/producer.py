@@ -19,8 +19,8 @@ from aioproducer.compat.aiokafka.options import check_supported, our_config
 from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
 from aioproducer.compat.aiokafka.translation import relayed, translating
 from aioproducer.errors import ProducerClosed
+from aioproducer.errors.send_many import SendManyResult
 from aioproducer.producer import Producer, State
-from aioproducer.results import SendManyResult
 from aioproducer.serializers import Serializer
 
 

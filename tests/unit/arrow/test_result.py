@@ -4,7 +4,7 @@ import pytest
 
 from aioproducer.arrow.result import Outcome, RowFailure, SendTableError, TableResult
 from aioproducer.errors import DeliveryTimeout, RecordTooLarge
-from aioproducer.results import OffsetRange
+from aioproducer.errors.send_many import OffsetRange
 from aioproducer.types import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)

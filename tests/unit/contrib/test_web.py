@@ -20,7 +20,7 @@ from aioproducer import (
     TopicAuthorizationFailed,
 )
 from aioproducer.contrib.web import answer_to
-from aioproducer.results import DeliveredRun
+from aioproducer.errors.send_many import DeliveredRun
 
 
 @pytest.mark.parametrize(

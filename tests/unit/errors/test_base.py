@@ -4,7 +4,7 @@ import pytest
 
 from aioproducer import errors
 from aioproducer.errors import ConnectionFailed, ProducerError, SendManyError
-from aioproducer.results import SendManyResult
+from aioproducer.errors.send_many import SendManyResult
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
 

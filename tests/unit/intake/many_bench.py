@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from aioproducer.batching.batch import Batch
+from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.many import ManyIntake
-from aioproducer.results import SendManyResult
 from tests.unit.intake.intake_bench import Bench as IntakeBench, checked
 from tests.unit.workbench import settle
 

@@ -10,7 +10,7 @@ import pytest
 from aioproducer import errors as ours
 from aioproducer.compat.aiokafka import errors as theirs
 from aioproducer.compat.aiokafka.translation import relayed, translated, translating
-from aioproducer.results import SendManyResult
+from aioproducer.errors.send_many import SendManyResult
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from aioproducer.errors import DeliveryTimeout, MessageTooLarge, RecordTooLarge, SendManyError
-from aioproducer.results import DeliveredRun, OffsetRange, SendManyResult
+from aioproducer.errors.send_many import DeliveredRun, OffsetRange, SendManyResult
 from aioproducer.types import RecordMetadata
 
 
