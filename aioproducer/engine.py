@@ -251,7 +251,8 @@ class Engine:
         self._wakeup.ring()
 
     def _leaderless_topics(self) -> set[str]:
-        return self.accumulator.schedule.leaderless_topics()
+        schedule = self.accumulator.schedule
+        return schedule.leaderless_topics() | schedule.doubtful_topics()
 
     def _metadata_changed(self, snapshot: Snapshot, topics: Collection[str]) -> None:
         self._unreachable &= snapshot.brokers.keys()

@@ -23,7 +23,7 @@ from aioproducer.protocol.metadata import NO_TOPIC_ID
 
 _by_order = attrgetter("order")
 
-PROMPT_RETRIES: Final = 3
+PROMPT_RETRIES: Final = 10
 """So often a batch is sent to a new leader without a pause …"""
 MOVED_PAUSE_S: Final = 0.1
 """… and after this pause from then on: brokers that disagree about the leader must not be asked in a loop."""
@@ -93,6 +93,12 @@ class PartitionQueue:
     def is_alone(self, batch: Batch) -> bool:
         """Whether *batch* is in flight, and nothing else of this partition was sent and has no final answer."""
         return self.in_flight == [batch] and not self.retrying
+
+    @property
+    def doubts_leader(self) -> bool:
+        """Whether its next batch has been refused as by a broker that does not lead it any more."""
+        error = self.retrying[0].last_error if self.retrying else None
+        return isinstance(error, BrokerError) and error.stale_metadata
 
     @property
     def needs_identity(self) -> bool:

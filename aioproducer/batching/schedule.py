@@ -103,6 +103,10 @@ class Schedule:
                 del self._leaderless[queue]
         return {queue.topic for queue in self._leaderless}
 
+    def doubtful_topics(self) -> set[str]:
+        """Return the topics of which something waits to be sent again that its leader refused as if it were none."""
+        return {queue.topic for _, _, queue in self._backing_off if queue.doubts_leader}
+
     def collect(self, now: float, *, hurry: bool) -> None:
         """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
         lingering = self._lingering

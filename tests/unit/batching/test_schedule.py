@@ -10,6 +10,7 @@ from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, TopicQueu
 from aioproducer.batching.schedule import Schedule
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.snapshot import NO_LEADER
+from aioproducer.errors import NotEnoughReplicas, NotLeaderOrFollower, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import BATCH_OVERHEAD
 from tests.unit.workbench import TOPIC, batching_settings, lost
@@ -316,6 +317,21 @@ def test_a_new_leader_ends_the_pause(retries: int, pause_s: float) -> None:
     floor.update(2)
     floor.schedule.collect(NOW + pause_s, hurry=False)
     assert floor.schedule.drain(2, NOW + pause_s, ALL) == [batch]
+
+
+@pytest.mark.parametrize(
+    ("error", "doubtful"),
+    [(NotLeaderOrFollower("no"), {TOPIC}), (NotEnoughReplicas("no"), set()), (lost(), set())],
+)
+def test_a_topic_is_doubtful_while_a_batch_waits_that_its_leader_did_not_want(
+    error: ProducerError, doubtful: set[str]
+) -> None:
+    floor = Floor(1)
+    batch = backing_off(floor, 0, NOW + 5)
+    batch.last_error = error
+    assert floor.schedule.doubtful_topics() == doubtful
+    floor.schedule.collect(NOW + 5, hurry=False)
+    assert floor.schedule.doubtful_topics() == set()
 
 
 def test_without_a_leader_the_pause_stays() -> None:
