@@ -52,9 +52,9 @@ unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
 	@$(PYTEST) tests/unit tests/test_exports.py -q $(EVERY_CORE)
 
-property: $(VENV)/.dev  ## what must hold for any input (hypothesis)
+property: $(VENV)/.dev  ## what must hold for any input (hypothesis); a long run: make property EXAMPLES=2000
 	$(SAY) "property"
-	@$(PYTEST) tests/property -q $(EVERY_CORE)
+	@$(if $(EXAMPLES),EXAMPLES=$(EXAMPLES) )$(PYTEST) tests/property -q $(EVERY_CORE) $(if $(EXAMPLES),--timeout 0)
 
 conformance: $(VENV)/.dev  ## our messages against Kafka's own definitions (from the broker's jars)
 	$(SAY) "conformance"
