@@ -14,7 +14,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test lint mypy types architecture unit property conformance scenarios services soak docs docs-serve kafka spark packaging test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test check lint mypy types architecture unit property conformance scenarios services soak docs docs-serve kafka spark packaging test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apac
 test: FIRST = 1
 test: lint types architecture unit property conformance scenarios services soak docs packaging kafka spark  ## every check, cheap ones first
 	$(SAY) "all checks passed"
+
+check: export HYPOTHESIS_PROFILE = dev
+check: lint mypy architecture unit property  ## the quick ones of these, before a commit: about a minute on two idle cores
+	$(SAY) "all quick checks passed"
 
 lint: $(VENV)/.dev  ## ruff: rules and formatting
 	$(SAY) "lint"
