@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test check lint mypy types architecture unit property conformance scenarios services soak docs docs-serve kafka spark packaging test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test check lint mypy types architecture unit property conformance scenarios services soak docs docs-serve kafka spark packaging release-check test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,12 @@ docs-serve: $(VENV)/.dev  ## the site on http://localhost:8001, made anew when a
 packaging: $(VENV)/.dev  ## wheel and sdist, each installed where nothing else is; licences
 	$(SAY) "packaging"
 	@$(PYTEST) tests/packaging -q
+
+release-check: $(VENV)/.dev  ## wheel and sdist, into .cache/dist, and what stands in the way of their release (RELEASING.md)
+	$(SAY) "release check"
+	@rm -rf .cache/dist && mkdir -p .cache
+	@$(BIN)/python -m build --outdir .cache/dist > .cache/build.txt 2>&1 || { cat .cache/build.txt; exit 1; }
+	@$(BIN)/python -m tests.packaging.release .cache/dist
 
 soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
 	$(SAY) "soak"
