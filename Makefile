@@ -35,7 +35,7 @@ test: lint types architecture unit property conformance scenarios services soak 
 	$(SAY) "all checks passed"
 
 check: export HYPOTHESIS_PROFILE = dev
-check: lint mypy architecture unit property  ## the quick ones of these, before a commit: about a minute on two idle cores
+check: lint mypy architecture unit property  ## the quick ones of these, before a commit: a minute or two on two idle cores
 	$(SAY) "all quick checks passed"
 
 lint: $(VENV)/.dev  ## ruff: rules and formatting
