@@ -32,6 +32,7 @@ SPDX = {
     "Apache Software License": "Apache-2.0",
     "BSD 2-Clause License": "BSD-2-Clause",
     "BSD License": "BSD",
+    "GNU General Public License (GPL)": "GPL",
     "GNU General Public License v2 (GPLv2)": "GPL-2.0",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",

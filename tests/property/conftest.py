@@ -1,8 +1,4 @@
-"""Hypothesis without its stopwatch: a busy machine is not a counterexample.
-
-With CI set it also plays the same examples each time: a submission is judged by its change, not by its luck. New
-counterexamples are for the machines of people.
-"""
+"""Hypothesis plays by the profile that the environment asks for."""
 
 from __future__ import annotations
 
@@ -10,5 +6,8 @@ import os
 
 from hypothesis import settings
 
-settings.register_profile("patient", settings(), deadline=None, derandomize=bool(os.environ.get("CI")))
-settings.load_profile("patient")
+from tests.property.profiles import chosen, profiles
+
+for name, profile in profiles(os.environ).items():
+    settings.register_profile(name, profile)
+settings.load_profile(chosen(os.environ))

@@ -28,6 +28,7 @@ from tests.property.batching_world import (
     values_of,
 )
 from tests.property.model_broker import FORGOTTEN, HONEST, Fault
+from tests.property.profiles import share
 
 T = TypeVar("T")
 
@@ -327,5 +328,5 @@ TestIdempotent = BatchingMachine.TestCase
 TestPlain = PlainBatchingMachine.TestCase
 TestFewRetries = ImpatientBatchingMachine.TestCase
 TestIdempotent.settings = TestPlain.settings = TestFewRetries.settings = settings(
-    max_examples=50, stateful_step_count=60, deadline=None
+    max_examples=share(0.5), stateful_step_count=60
 )

@@ -16,13 +16,14 @@ from aioproducer.protocol.frames import (
 )
 from aioproducer.protocol.schema import Message, Request, decode, encode
 from tests.property.messages import MESSAGES, instances, message_id
+from tests.property.profiles import share
 
 some_message = st.sampled_from(MESSAGES)
 some_response = st.sampled_from([kind for kind in MESSAGES if not issubclass(kind[0], Request)])
 
 
 @pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=message_id)
-@settings(max_examples=10)  # for each of a hundred
+@settings(max_examples=share(0.1))  # for each of a hundred
 @given(data=st.data())
 def test_what_is_read_is_what_was_written(cls: type[Message], version: int, data: st.DataObject) -> None:
     message = data.draw(instances(cls, version))

@@ -1,0 +1,123 @@
+"""What the place that hosts the repository reads, and pre-commit: it parses, and what it runs is there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.packaging.environments import ROOT
+from tests.packaging.licences import PYTHONS
+
+HOSTING = ROOT / ".github"
+WORKFLOWS = sorted(HOSTING.glob("workflows/*.yml"))
+FORMS = sorted(HOSTING.glob("ISSUE_TEMPLATE/*.yml"))
+MAKEFILE = (ROOT / "Makefile").read_text()
+EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+TARGETS = re.findall(r"^([a-z][\w.%-]*):", MAKEFILE, re.MULTILINE)
+
+pytestmark = pytest.mark.skipif(not HOSTING.exists(), reason="an sdist has none of it")
+
+
+def name(path: Path) -> str:
+    return path.name
+
+
+def load(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(path.read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def jobs(workflow: str) -> dict[str, Any]:
+    found: dict[str, Any] = load(HOSTING / "workflows" / workflow)["jobs"]
+    return found
+
+
+def runs(job: dict[str, Any]) -> list[str]:
+    return [step["run"] for step in job["steps"] if "run" in step]
+
+
+def is_target(wanted: str) -> bool:
+    return any(fnmatch(wanted, target.replace("%", "?*")) for target in TARGETS)
+
+
+def test_what_is_no_target_is_noticed() -> None:
+    assert is_target("test")
+    assert is_target("test-python-3.12")
+    assert not is_target("tests")
+    assert not is_target("test-python-")
+
+
+@pytest.mark.parametrize("path", sorted(HOSTING.rglob("*.*")), ids=name)
+def test_every_target_of_make_that_is_named_is_there(path: Path) -> None:
+    for target in re.findall(r"(?:run: |`)make ([^\s`]+)", EXPRESSION.sub("0", path.read_text())):
+        assert is_target(target), target
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name)
+def test_a_workflow_goes_through_the_makefile_and_may_only_read(path: Path) -> None:
+    workflow = load(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] <= 60
+        assert job["runs-on"] == "ubuntu-latest"
+        for command in runs(job):
+            assert re.fullmatch(r"make \S+|python\S+ --version", EXPRESSION.sub("0", command)), command
+
+
+def test_ci_runs_the_quick_checks_first_and_then_every_python() -> None:
+    ci = jobs("ci.yml")
+    assert runs(ci["check"]) == ["make check"]
+    assert runs(ci["test"]) == ["make test"]
+    others = ci["other-pythons"]
+    assert runs(others)[-1] == "make test-python-${{ matrix.python }}"
+    assert ci["test"]["needs"] == others["needs"] == "check"
+    (python,) = (
+        step["with"]["python-version"]
+        for step in ci["test"]["steps"]
+        if "setup-python" in step.get("uses", "")
+    )
+    assert (python, *others["strategy"]["matrix"]["python"]) == PYTHONS
+
+
+def test_a_release_is_what_was_checked_and_only_its_upload_has_an_identity() -> None:
+    release = jobs("release.yml")
+    assert runs(release["build"]) == ["make release-check"]
+    upload = release["build"]["steps"][-1]["with"]
+    assert f"--outdir {upload['path'].rstrip('/')} " in MAKEFILE
+    assert upload["include-hidden-files"]
+    assert release["publish"]["needs"] == "build"
+    assert release["publish"]["permissions"] == {"id-token": "write"}
+    assert "permissions" not in release["build"]
+
+
+@pytest.mark.parametrize("path", FORMS, ids=name)
+def test_a_form_asks_for_something(path: Path) -> None:
+    form = load(path)
+    assert {"name", "description", "body"} <= form.keys()
+    asked = [each for each in form["body"] if each["type"] != "markdown"]
+    assert {each["type"] for each in asked} <= {"input", "textarea"}
+    assert len({each["id"] for each in asked}) == len(asked)
+    assert all(each["attributes"]["label"] for each in asked)
+    assert any(each.get("validations", {}).get("required") for each in asked)
+
+
+def test_a_bug_comes_with_what_is_needed_to_look_into_it() -> None:
+    ids = {each.get("id") for each in load(HOSTING / "ISSUE_TEMPLATE/bug.yml")["body"]}
+    assert {"version", "python", "broker", "options", "log"} <= ids
+
+
+def test_hooks_run_tools_of_the_environment_and_load_nothing() -> None:
+    repositories = load(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert [each["repo"] for each in repositories] == ["local"]
+    for hook in repositories[0]["hooks"]:
+        tool, *_ = hook["entry"].split()
+        assert hook["language"] == "system"
+        assert Path(tool).parent == Path(".venv/bin")
+        assert (Path(sys.executable).parent / Path(tool).name).exists(), tool
