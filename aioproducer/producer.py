@@ -21,9 +21,9 @@ from aioproducer.interceptors import InterceptorChain
 from aioproducer.types import HeadersInput, RecordMetadata
 
 if TYPE_CHECKING:
-    from aioproducer.errors.send_many import (
-        SendManyResult,  # imported with what send_many needs, by its first call
-    )
+    # imported with what send_many needs, by its first call
+    from aioproducer.errors.send_many import SendManyResult
+    from aioproducer.intake.convoy import Convoy
 
 CLOSING_MARGIN_S = 1.0
 """What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
@@ -230,19 +230,19 @@ class Producer:
             partition: one for all.
             timeout_s: fail what has no outcome after this many seconds.
 
-        Order within a partition is the order of *values*. Records are sent in chunks that fit memory; each
-        chunk waits at most `max_block_ms` for it. It never lingers. A record that cannot be serialized or
-        is too large is the only one to fail. Cancelled, it appends no more; what was appended goes on.
+        Order within a partition is the order of *values*. Records are appended in chunks that fit memory; each
+        chunk waits at most `max_block_ms` for it. Records of other calls may come between chunks. It never lingers.
+        A record that cannot be serialized or is too large is the only one to fail. Cancelled, it appends no more;
+        what was appended goes on.
 
         Raises:
             TypeError, ValueError: an argument, or an item of a column; nothing was appended.
             SendManyError: records failed; `result` tells which and why.
         """
-        engine = self._started()
-        engine.intake.check_loop()
-        rows = engine.many.check(
+        return await self._started().many.send_columns(
             topic,
             values,
+            timeout_s,
             keys=keys,
             headers=headers,
             common_headers=common_headers,
@@ -250,11 +250,6 @@ class Producer:
             partition=partition,
             partitions=partitions,
         )
-        if timeout_s is not None:
-            timeout_s = check_timeout("timeout_s", timeout_s)
-        result = await engine.many.send(rows, timeout_s)
-        result.raise_failures()
-        return result
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything that was appended so far without lingering, and wait for its outcomes, good or bad.
@@ -350,6 +345,17 @@ class Producer:
                 failed = engine.fail_everything(_closed_early())
         await engine.stop()
         return failed
+
+    async def _send_in(
+        self,
+        convoy: Convoy,
+        topic: str,
+        values: Iterable[Any],
+        timeout_s: float | None = None,
+        **columns: Any,
+    ) -> SendManyResult:
+        """Do as `send_many`, after the calls that are in *convoy* have appended their records."""
+        return await self._started().many.send_columns(topic, values, timeout_s, convoy, **columns)
 
     async def _limited(
         self,

@@ -22,6 +22,7 @@ from aioproducer.arrow.columns import (
 from aioproducer.arrow.result import Outcome, RowFailure
 from aioproducer.arrow.schema import Columns
 from aioproducer.errors import ProducerError, SendManyError
+from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 from aioproducer.types import Headers, TopicPartition
 
@@ -52,12 +53,13 @@ def send_batch(
     batch: pa.RecordBatch,
     columns: Columns,
     *,
+    convoy: Convoy,
     first_row: int,
     timeout_s: float | None = None,
 ) -> asyncio.Task[Outcome]:
     """Start sending the rows of *batch*, which has the *columns*; the task returns what became of them.
 
-    Records of a partition are appended in the order of these calls. A row that fails is in the outcome, numbered
+    Records of a partition are appended in the order of these calls in *convoy*. A row that fails is in the outcome, numbered
     from *first_row*. If there is a value in it that cannot be sent, nothing is sent of *batch*. Cancelling the task
     stops the appending and the waiting; what was appended goes on.
 
@@ -71,7 +73,7 @@ def send_batch(
         failure = RowFailure(numbers[error.position], columns.topic, None, ValueError(str(error)))
         return loop.create_task(_joined([], Outcome.of_failures([failure])))
     # one task each, made here: another batch's wait in line behind them, whoever runs first
-    calls = [loop.create_task(_send_rows(producer, topic, rows, timeout_s)) for topic, rows in groups]
+    calls = [loop.create_task(_send_rows(producer, convoy, topic, rows, timeout_s)) for topic, rows in groups]
     return loop.create_task(_joined(calls, Outcome()))
 
 
@@ -144,16 +146,19 @@ def _by_topic(rows: _Rows, columns: Columns, batch: pa.RecordBatch) -> list[tupl
     return [(topics[code], rows.take(of_topic)) for code, of_topic in positions.items()]
 
 
-async def _send_rows(producer: Producer, topic: str, rows: _Rows, timeout_s: float | None) -> Outcome:
+async def _send_rows(
+    producer: Producer, convoy: Convoy, topic: str, rows: _Rows, timeout_s: float | None
+) -> Outcome:
     try:
-        result = await producer.send_many(
+        result = await producer._send_in(  # noqa: SLF001 - our own
+            convoy,
             topic,
             rows.values,
+            timeout_s,
             keys=rows.keys,
             headers=rows.headers,
             partitions=rows.partitions,
             timestamps_ms=rows.timestamps_ms,
-            timeout_s=timeout_s,
         )
     except SendManyError as error:
         result = error.result

@@ -13,6 +13,7 @@ from aioproducer.arrow.schema import Columns
 from aioproducer.arrow.source import Source
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.intake.checks import check_timeout
+from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 
 
@@ -87,6 +88,7 @@ class _Sending:
         self.outcome = Outcome()
         self._producer = producer
         self._columns = columns
+        self._convoy = Convoy()
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else self._loop.time() + timeout_s
@@ -116,7 +118,14 @@ class _Sending:
     def _start(self, piece: pa.RecordBatch) -> None:
         timeout_s = self._time_left()
         self._in_flight.add(
-            send_batch(self._producer, piece, self._columns, first_row=self._row, timeout_s=timeout_s)
+            send_batch(
+                self._producer,
+                piece,
+                self._columns,
+                convoy=self._convoy,
+                first_row=self._row,
+                timeout_s=timeout_s,
+            )
         )
         self._row += piece.num_rows
 

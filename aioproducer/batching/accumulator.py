@@ -302,12 +302,17 @@ class Accumulator:
         self.schedule.offer(batch.queue, now)
         self.wake()
 
-    def hasten(self, batch: Batch, deadline: float) -> None:
-        """Let *batch* expire at *deadline* if that is earlier: it expires with its oldest record.
+    def hasten(self, batch: Batch, waiter: RecordFuture, deadline: float) -> None:
+        """Let the record of *waiter* expire at *deadline*, if that is earlier, with all of *batch*.
 
-        It may have its outcome already, if somebody else has appended the record for its call.
+        Somebody else may have appended the record for its call: then the batch may have its outcome already, or
+        was split, and another one has the record.
         """
-        if deadline < batch.deadline and batch in self.unresolved:
+        if batch not in self.unresolved:
+            for successor in batch.successors:
+                if successor.holds(waiter):
+                    self.hasten(successor, waiter, deadline)
+        elif deadline < batch.deadline:
             self.deadlines.discard(batch, batch.deadline)
             batch.deadline = deadline
             self.deadlines.add(batch, deadline)

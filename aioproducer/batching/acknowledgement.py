@@ -89,8 +89,11 @@ def fail(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) ->
 
 def _settle(waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]) -> None:
     for waiter, outcome in zip(waiters, outcomes, strict=False):
-        if waiter.wakeup is not None:  # else it was cancelled, and has its outcome
-            waiter.outcome = outcome
+        try:
+            if waiter.wakeup is not None:  # else it was cancelled, and has its outcome
+                waiter.outcome = outcome
+        except AttributeError:  # Ctrl-C came between its append and its await: nobody waits
+            waiter.wakeup = None
 
 
 def _wake_soon(settled: Iterator[tuple[Acknowledgement, Herald]]) -> None:

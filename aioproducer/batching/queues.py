@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer.batching.batch import Appended, Batch, Order
-from aioproducer.batching.line import Line
+from aioproducer.batching.line import Line, Place
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.snapshot import NO_LEADER
@@ -236,8 +236,10 @@ class TopicQueues:
         "_identities",
         "_queues",
         "_settings",
+        "aside",
         "available",
         "batch_bytes",
+        "callers",
         "capped_until",
         "leaders",
         "line",
@@ -259,6 +261,10 @@ class TopicQueues:
         self.capped_until: float = math.inf
         self.line: Line[Appended] = Line()
         """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
+        self.aside: dict[Place[Appended], int] = {}
+        """The calls that wait beside the line for a partition that is not there, and for which."""
+        self.callers: int = 0
+        """How many calls are on their way here, in line or not."""
         self.sticky: PartitionQueue | None = None
         self._queues: dict[int, PartitionQueue] = {}
         self._settings = settings
@@ -275,11 +281,14 @@ class TopicQueues:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits to append and no partition has anything anywhere."""
-        return not self.line.length and all(queue.idle for queue in self._queues.values())
+        """Whether no call is on its way here and no partition has anything anywhere."""
+        return not self.callers and all(queue.idle for queue in self._queues.values())
 
     def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
-        """Take over what the cluster says now; return the queues whose leader changed."""
+        """Take over what the cluster says now; return the queues whose leader changed.
+
+        Who waited for a partition that is there now is back in line, or served, before anybody else can ask for it.
+        """
         if topic_id != NO_TOPIC_ID:
             if topic_id != self.topic_id:
                 # Made anew, its logs are empty: they would take any sequence first, also from the same leaders.
@@ -297,6 +306,8 @@ class TopicQueues:
                 changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()
+        if self.aside:
+            self._let_in()
         return changed
 
     def retire(self) -> None:
@@ -324,6 +335,12 @@ class TopicQueues:
             partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
         self.sticky = self[partition]
         return self.sticky
+
+    def _let_in(self) -> None:
+        there = [place for place, partition in self.aside.items() if partition < len(self.leaders)]
+        for place in there:
+            del self.aside[place]
+        self.line.let_in(there)
 
     def _leader(self, partition: int) -> int:
         # A topic made anew may have fewer partitions: what is queued for the others expires.

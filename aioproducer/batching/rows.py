@@ -48,7 +48,7 @@ class Rows:
         """Return the highest partition that is asked for by number."""
         if isinstance(self.partitions, int) or self.partitions is None:
             return self.partitions
-        return max((partition for partition in self.partitions if partition is not None), default=None)
+        return max(set(self.partitions) - {None}, default=None)  # type: ignore[type-var] # None is not among them
 
     def _each(self, part: Callable[[Sequence[Any]], Sequence[Any]]) -> Rows:
         values, headers = part(self.values), self.headers

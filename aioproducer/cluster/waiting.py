@@ -23,10 +23,10 @@ Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
 
 
 class WaitingRoom:
-    """The waiters by topic."""
+    """The waiters by topic; those of one topic are woken in the order in which they came."""
 
     def __init__(self) -> None:
-        self._waiters: dict[str, set[Waiter]] = {}
+        self._waiters: dict[str, dict[Waiter, None]] = {}
 
     @property
     def topics(self) -> KeysView[str]:
@@ -36,13 +36,13 @@ class WaitingRoom:
     def enter(self, topic: str) -> Waiter:
         """Return a future for *topic*."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(topic, set()).add(waiter)
+        self._waiters.setdefault(topic, {})[waiter] = None
         return waiter
 
     def leave(self, topic: str, waiter: Waiter) -> None:
         """Forget *waiter*; it may have left already."""
-        waiters = self._waiters.get(topic, set())
-        waiters.discard(waiter)
+        waiters = self._waiters.get(topic, {})
+        waiters.pop(waiter, None)
         if not waiters:
             self._waiters.pop(topic, None)
 

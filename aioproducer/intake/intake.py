@@ -34,21 +34,13 @@ from aioproducer.intake.checks import (
 from aioproducer.intake.pending import Pending, Ready
 from aioproducer.intake.serializing import InContext, in_context, serialized
 from aioproducer.intake.settings import IntakeSettings
-from aioproducer.intake.turn import Turn, earlier_calls, has_partition, no_such_partition
+from aioproducer.intake.turn import Caller, earlier_calls, has_partition, no_such_partition
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
 from aioproducer.serializers import Serializer
 from aioproducer.types import Headers, HeadersInput, ProducerRecord
 
-Attempt = Callable[[], Appended | None]
-"""Appends if that needs no waiting."""
-
-
 _NO_HEADERS: Final = ()
 """What the calls that send have by default; CPython has one empty tuple, and another one would only be slower."""
-
-
-def _nothing() -> None:
-    """Make no attempt."""
 
 
 class Intake:
@@ -252,21 +244,20 @@ class Intake:
         try:
             # Serializers may look at context variables: those of this call, whoever makes the attempt for it.
             attempt = partial(copy_context().run, arrival.attempt)
-            async with self.turn(queues, called_at + min(limits_s), attempt=attempt) as turn:
-                appended = turn.appended or arrival.attempt()
-                if appended is None:
-                    await turn.metadata(pending.partition)
-                    appended = arrival.attempt()
-                if appended is None:
-                    reserved = self._accumulator.room_for(arrival.prepared().size)
-                    await turn.memory(reserved)
-                    appended = arrival.append(reserved)
+            deadline, partition = called_at + min(limits_s), pending.partition
+            with self.caller(queues, 1) as caller:
+                async with caller.turn(deadline, partition=partition, attempt=attempt) as turn:
+                    appended = turn.appended or arrival.attempt()
+                    if appended is None:
+                        reserved = self._accumulator.room_for(arrival.prepared().size)
+                        await turn.memory(reserved)
+                        appended = arrival.append(reserved)
         except (ProducerError, ValueError, CancelledError) as error:
             if not arrival.appended:  # else it was cancelled just after somebody had made the attempt for it
                 self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
         future, batch = appended
-        self._accumulator.hasten(batch, called_at + delivery_timeout_s)
+        self._accumulator.hasten(batch, future, called_at + delivery_timeout_s)
         if timeout_s is not None:
             self.limit(batch, future, called_at, timeout_s)
         return future
@@ -298,21 +289,9 @@ class Intake:
                 " start another one here, or hand the call over with asyncio.run_coroutine_threadsafe"
             )
 
-    def turn(
-        self, queues: TopicQueues, deadline: float, *, records: int = 1, attempt: Attempt = _nothing
-    ) -> Turn:
-        """Return a turn at *queues* for so many *records*; its waiting ends at *deadline*.
-
-        *attempt* may be made by the call before, instead of giving this one its turn.
-        """
-        return Turn(
-            queues,
-            deadline,
-            records=records,
-            attempt=attempt,
-            accumulator=self._accumulator,
-            refresher=self._refresher,
-        )
+    def caller(self, queues: TopicQueues, records: int) -> Caller:
+        """Return a call that is to append so many *records* to *queues*."""
+        return Caller(queues, records, accumulator=self._accumulator, refresher=self._refresher)
 
     def choose(self, queues: TopicQueues, key: bytes | None) -> PartitionQueue | None:
         """Return the queue that the partitioner wants for *key*; None for the sticky one.
@@ -383,9 +362,7 @@ class _Arrival:
         return self._ready
 
     def attempt(self) -> Appended | None:
-        """Append it if the partition is known, and there is memory."""
-        if not has_partition(self._queues, self._pending.partition):
-            return None
+        """Append it if there is memory."""
         appended = self._accumulator.append_slowly(self._queues, *self.prepared())
         self.appended = appended is not None
         return appended

@@ -31,13 +31,13 @@ def check_rows(
     topic: str,
     values: Iterable[Any],
     *,
-    keys: Iterable[Any] | None,
-    headers: Iterable[HeadersInput] | None,
-    common_headers: HeadersInput,
-    timestamps_ms: Iterable[int | None] | None,
-    partition: int | None,
-    partitions: Iterable[int | None] | None,
     serialized_later: tuple[bool, bool],
+    keys: Iterable[Any] | None = None,
+    headers: Iterable[HeadersInput] | None = None,
+    common_headers: HeadersInput = (),
+    timestamps_ms: Iterable[int | None] | None = None,
+    partition: int | None = None,
+    partitions: Iterable[int | None] | None = None,
 ) -> Rows:
     """Return the arguments of `send_many` as rows; *serialized_later* says so of values and of keys.
 

@@ -9,9 +9,13 @@ from typing import Self
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Appended
+from aioproducer.batching.line import Place
 from aioproducer.batching.queues import TopicQueues
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import BufferTimeout, MetadataTimeout
+
+Attempt = Callable[[], Appended | None]
+"""Appends if that needs no waiting."""
 
 
 def has_partition(queues: TopicQueues, partition: int | None) -> bool:
@@ -31,12 +35,83 @@ def earlier_calls(queues: TopicQueues) -> str:
     return f"{count} earlier call{'' if count == 1 else 's'} for {queues.name!r}"
 
 
+class Caller:
+    """A call on its way to the batches of a topic: in `with`, it and the records it has still to append are counted."""
+
+    def __init__(
+        self, queues: TopicQueues, records: int, *, accumulator: Accumulator, refresher: Refresher
+    ) -> None:
+        self._queues = queues
+        self._records = records
+        self._accumulator = accumulator
+        self._refresher = refresher
+
+    def __enter__(self) -> Self:
+        self._queues.callers += 1
+        self._accumulator.callers += 1
+        self._accumulator.arriving += self._records
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        queues = self._queues
+        queues.callers -= 1
+        self._accumulator.callers -= 1
+        self._accumulator.arriving -= self._records
+        if not self._accumulator.callers:
+            self._accumulator.wake()  # a sender that is asked to finish waits for us
+        if not queues.leaders:  # nothing came of it: a topic that does not exist leaves no trace
+            self._accumulator.update_topic(queues.name, ())
+
+    def settled(self, records: int) -> None:
+        """Note that so many records of the call have been appended, or have failed."""
+        self._accumulator.arriving -= records
+        self._records -= records
+
+    def turn(
+        self,
+        deadline: float,
+        *,
+        partition: int | None = None,
+        argument: str = "partition",
+        attempt: Attempt | None = None,
+    ) -> Turn:
+        """Return a turn that waits until *deadline* at most; for *partition*, too, if given, as *argument*.
+
+        *attempt* may be made by somebody else, when all is there but memory, instead of giving this call its turn;
+        it appends all records.
+        """
+        queues, accumulator = self._queues, self._accumulator
+
+        def append() -> Appended | None:
+            if attempt is None or accumulator.closed_for is not None or not has_partition(queues, partition):
+                return None
+            appended = attempt()
+            if appended is not None:
+                self.settled(self._records)
+            return appended
+
+        return Turn(
+            queues,
+            deadline,
+            partition=partition,
+            argument=argument,
+            attempt=append,
+            accumulator=accumulator,
+            refresher=self._refresher,
+        )
+
+
 class Turn:
-    """`async with Turn(…)`: from here on this call is the only one that appends to the topic.
+    """`async with`: from here on this call is the only one that appends to the topic, whose partitions are known.
 
     Everything it waits for shares one *deadline* in loop time: `max_block_ms` bounds metadata and
     memory together. Cancelled or late, it leaves nothing behind, and the next call has its turn.
     Whatever it waited for, it raises what the producer was closed for, if it was meanwhile.
+
+    Raises, when it is entered: BufferTimeout, MetadataTimeout; ValueError for a partition that does not exist; what
+    the cluster says against the topic.
     """
 
     def __init__(
@@ -44,63 +119,51 @@ class Turn:
         queues: TopicQueues,
         deadline: float,
         *,
-        records: int,
-        attempt: Callable[[], Appended | None],
+        partition: int | None,
+        argument: str,
+        attempt: Attempt,
         accumulator: Accumulator,
         refresher: Refresher,
     ) -> None:
         self._queues = queues
-        self._records = records
+        self._partition = partition
+        self._argument = argument
         self._attempt = attempt
         self.deadline = deadline
-        """When the present wait is over; who has several in one turn may move it."""
+        """When the present wait is over; it may be moved."""
         self.appended: Appended | None = None
-        """What *attempt* returned, if the call before us has made it for us: then nothing is left to do."""
+        """What *attempt* returned, if somebody else has made it for us: then nothing is left to do."""
         self._accumulator = accumulator
         self._refresher = refresher
         self._began_at = asyncio.get_running_loop().time()
 
     async def __aenter__(self) -> Self:
-        queues = self._queues
-        self._accumulator.callers += 1
-        self._accumulator.arriving += self._records
-        try:
-            self.appended = await queues.line.enter(self.deadline, self._try)
-        except BaseException as error:
-            self._gone()
-            if isinstance(error, TimeoutError):
+        queues, line = self._queues, self._queues.line
+        place = line.place(self._attempt)
+        while True:
+            if queues.leaders and not has_partition(queues, self._partition):
+                await self._stand_aside(place)
+            try:
+                self.appended = await line.enter(place, self.deadline)
+            except TimeoutError:
                 raise self._late(f"{earlier_calls(queues)} to be appended") from None
-            raise
-        if self.appended is None and self._accumulator.closed_for is not None:
-            self._end()
-            raise self._accumulator.closed_for.error()
-        return self
+            if self.appended is not None:
+                return self
+            try:
+                self._check_open()
+                await self._know_the_topic()
+            except BaseException:
+                line.leave()
+                raise
+            if has_partition(queues, self._partition):
+                return self
+            line.leave()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end()
-
-    def settled(self, records: int) -> None:
-        """Note that so many records of the call have been appended, or have failed."""
-        self._accumulator.arriving -= records
-        self._records -= records
-
-    async def metadata(self, partition: int | None, argument: str = "partition") -> None:
-        """Wait until the topic's partitions are known; look again if *partition*, given as *argument*, is not there.
-
-        Raises: MetadataTimeout; ValueError if *partition* does not exist; what the cluster says against the topic.
-        """
-        queues, refresher = self._queues, self._refresher
-        if has_partition(queues, partition):
-            return
-        info = await refresher.topic(queues.name, self.deadline)
-        if partition is not None and partition >= len(info.leaders):  # it may have been added since we looked
-            info = await refresher.topic(queues.name, self.deadline, anew=True)
-        self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
-        self._check_open()
-        if partition is not None and not has_partition(queues, partition):
-            raise no_such_partition(argument, queues.name, partition, len(queues.leaders))
+        if self.appended is None:
+            self._queues.line.leave()
 
     async def memory(self, size: int) -> None:
         """Wait for *size* bytes of `buffer_memory`. Raises: BufferTimeout."""
@@ -114,10 +177,30 @@ class Turn:
             memory.give_back(size)
         self._check_open()
 
-    async def pause(self) -> None:
-        """Let others run: a call that appends much must not keep the event loop to itself."""
-        await asyncio.sleep(0)
+    async def _know_the_topic(self) -> None:
+        queues = self._queues
+        if queues.leaders:
+            return
+        info = await self._refresher.topic(queues.name, self.deadline)
+        if not queues.leaders:  # it was known before anybody wrote to it
+            self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
         self._check_open()
+
+    async def _stand_aside(self, place: Place[Appended]) -> None:
+        """Wait for our partition, which may have been added, and hold up nobody; return once we are back in line."""
+        queues, partition = self._queues, self._partition
+        assert partition is not None, "a topic that is known has a partition"
+        queues.aside[place] = partition
+        try:
+            await self._refresher.topic(queues.name, self.deadline, anew=True)
+        except BaseException:
+            queues.line.withdraw(place)
+            raise
+        finally:
+            queues.aside.pop(place, None)
+        if place.served is None:
+            self._check_open()
+            raise no_such_partition(self._argument, queues.name, partition, len(queues.leaders))
 
     def _check_open(self) -> None:
         if self._accumulator.closed_for is not None:
@@ -128,25 +211,3 @@ class Turn:
         known = bool(self._queues.leaders)
         kind = BufferTimeout if known else MetadataTimeout
         return kind(f"waited {waited_s:.3f} s for {what}; max_block_ms or the call's timeout_s ran out")
-
-    def _try(self) -> Appended | None:
-        appended = self._attempt() if self._accumulator.closed_for is None else None
-        if appended is not None:
-            self.settled(self._records)
-        return appended
-
-    def _end(self) -> None:
-        try:
-            if self.appended is None:
-                self._queues.line.leave()
-        finally:
-            self._gone()
-
-    def _gone(self) -> None:
-        queues = self._queues
-        self._accumulator.callers -= 1
-        self._accumulator.arriving -= self._records
-        if not self._accumulator.callers:
-            self._accumulator.wake()  # a sender that is asked to finish waits for us
-        if not queues.leaders:  # nothing came of it: a topic that does not exist leaves no trace
-            self._accumulator.update_topic(queues.name, ())

@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from aioproducer.arrow.batches import IN_FLIGHT, pieces, send_batch
 from aioproducer.arrow.result import Outcome
 from aioproducer.arrow.schema import Columns
+from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 from aioproducer.spark.messages import TaskReport
 from aioproducer.spark.options import ProducerSettings
@@ -57,9 +58,10 @@ class Task:
 
         Spark's rows come through a socket, which blocks: so this thread reads them, and the event loop is on another.
         """
+        convoy = Convoy()
 
         async def send(piece: pa.RecordBatch, first_row: int) -> Outcome:
-            return await send_batch(producer, piece, self.columns, first_row=first_row)
+            return await send_batch(producer, piece, self.columns, convoy=convoy, first_row=first_row)
 
         outcome, row = Outcome(), 0
         in_flight: deque[Future[Outcome]] = deque()

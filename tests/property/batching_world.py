@@ -322,7 +322,7 @@ class World:
                 reserved = self.accumulator.room_for(record_size_bound(value, key, ()))
                 await self._memory(reserved, deadline)
                 assert self._append(partition, value, key, reserved)
-        self.accumulator.hasten(self.batch_of[value], deadline + DELIVERY_TIMEOUT_S / 2)
+        self.accumulator.hasten(self.batch_of[value], self.futures[value], deadline + DELIVERY_TIMEOUT_S / 2)
 
     async def send_many(self, partition: int | None, values: Sequence[bytes], deadline: float) -> None:
         """Append many records in one call as memory allows."""
@@ -356,7 +356,7 @@ class World:
     async def _my_turn(self) -> AsyncIterator[None]:
         self.accumulator.callers += 1
         try:
-            await self.topic.line.enter(math.inf, lambda: None)
+            await self.topic.line.enter(self.topic.line.place(lambda: None), math.inf)
             try:
                 if self.accumulator.closed_for is not None:
                     raise self.accumulator.closed_for.error()

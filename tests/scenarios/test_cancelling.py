@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,34 @@ class TestSend:
             assert values(cluster) == [b"detached"]
             [*_, heard] = spy.heard
             assert isinstance(heard, RecordMetadata)
+
+    @pytest.mark.parametrize("error", [None, TopicAuthorizationFailed])
+    @story
+    async def test_interrupted_between_append_and_await_it_takes_nothing_from_its_neighbours(
+        self, error: type[TopicAuthorizationFailed] | None
+    ) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            if error is not None:
+                cluster.on("produce", topic=TOPIC).answer(error)
+            sending = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(2)]
+            await settle()
+            offer = producer._offer
+
+            def interrupted(*arguments: Any) -> Any:
+                offer(*arguments)
+                raise KeyboardInterrupt
+
+            producer._offer = interrupted
+            with pytest.raises(KeyboardInterrupt):
+                producer.send(TOPIC, b"2").send(None)
+            producer._offer = offer
+            sending.append(asyncio.create_task(producer.send(TOPIC, b"3")))
+            outcomes = await asyncio.gather(*sending, return_exceptions=True)
+            if error is None:
+                assert [each.offset for each in outcomes if isinstance(each, RecordMetadata)] == [0, 1, 3]
+            else:
+                assert [type(each) for each in outcomes] == [error] * 3
+            assert values(cluster) == ([] if error else [b"0", b"1", b"2", b"3"])
 
     @story
     async def test_its_neighbours_in_the_batch_are_not_disturbed(self) -> None:

@@ -120,8 +120,8 @@ class TestOrder:
             )
 
     @story
-    async def test_calls_before_and_after_it_keep_their_places(self) -> None:
-        async with producing(buffer_memory=2_000, batch_size=500, linger_ms=50) as (producer, cluster):
+    async def test_calls_before_and_after_it_keep_their_places_if_it_fits_into_memory(self) -> None:
+        async with producing(batch_size=500, linger_ms=50) as (producer, cluster):
             before = asyncio.create_task(producer.send(TOPIC, b"before"))
             many = asyncio.create_task(producer.send_many(TOPIC, [b"%02d" % n * 50 for n in range(50)]))
             after = asyncio.create_task(producer.send(TOPIC, b"after"))

@@ -113,10 +113,11 @@ class TestWhatIsSent:
             assert (result.rows, result.bytes) == (7, 7)
             assert result.offsets[TOPIC, 0] == OffsetRange(0, 4, 5)  # type: ignore[index] # a plain tuple will do
 
+    @pytest.mark.parametrize("buffer_memory", [100_000_000, 50_000])
     @story
-    async def test_more_rows_than_are_in_flight_at_a_time_keep_their_order(self) -> None:
+    async def test_more_rows_than_are_in_flight_at_a_time_keep_their_order(self, buffer_memory: int) -> None:
         rows = numbered(PIECE_ROWS * (IN_FLIGHT + 2) + 7)
-        async with producing() as (producer, cluster):
+        async with producing(buffer_memory=buffer_memory) as (producer, cluster):
             result = await send_table(producer, TOPIC, pa.table({"v": rows}), value="v")
             assert values(cluster) == rows
             assert result.rows == len(rows)

@@ -21,6 +21,7 @@ from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.source import Block, InputError, blocks
 from aioproducer.cli.topic import await_topic
 from aioproducer.errors import ProducerError, SendManyError
+from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 
 CALLS: Final = 4
@@ -48,6 +49,7 @@ class Sending:
         self._plan = plan
         self._on_progress = on_progress
         self._calls: Queue[Call | None] = Queue()
+        self._convoy = Convoy()
         self._free_calls = Semaphore(CALLS)
         self._under_way: set[Task[Mapping[int, ProducerError]]] = set()
         self._feeding: Task[None] | None = None
@@ -205,7 +207,7 @@ class Sending:
             else:  # ours come first: of headers of one name, the audit reads the first
                 columns.headers = [[*ours, *own] for ours, own in zip(stamps, columns.headers, strict=True)]
         self.outcome.sent += len(columns.values)
-        task = asyncio.create_task(_send(producer, self._plan.topic, columns))
+        task = asyncio.create_task(_send(producer, self._convoy, self._plan.topic, columns))
         self._under_way.add(task)
         self._calls.put_nowait(Call(block, columns, task))
 
@@ -287,10 +289,13 @@ class _Pace:
         return max(1, int(min(RECORDS_A_CALL, max(late, self._rate / CALLS_A_SECOND))))
 
 
-async def _send(producer: Producer, topic: str, columns: Columns) -> Mapping[int, ProducerError]:
+async def _send(
+    producer: Producer, convoy: Convoy, topic: str, columns: Columns
+) -> Mapping[int, ProducerError]:
     """Send and wait; return what failed, by position."""
     try:
-        _ = await producer.send_many(
+        _ = await producer._send_in(  # noqa: SLF001 - our own
+            convoy,
             topic,
             columns.values,
             keys=columns.keys,

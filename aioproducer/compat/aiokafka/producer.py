@@ -20,6 +20,7 @@ from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, 
 from aioproducer.compat.aiokafka.translation import relayed, translating
 from aioproducer.errors import ProducerClosed
 from aioproducer.errors.send_many import SendManyResult
+from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer, State
 from aioproducer.serializers import Serializer
 
@@ -120,6 +121,7 @@ class AIOKafkaProducer:
         self._max_batch_size = max_batch_size
         self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._batches: set[asyncio.Task[SendManyResult]] = set()
+        self._convoy = Convoy()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -208,8 +210,8 @@ class AIOKafkaProducer:
     ) -> asyncio.Future[RecordMetadata]:
         """Send what is in *batch*, which is closed; return the Future of where its first record is.
 
-        Waits for the batch before it, if there is one under way to this partition. Cancelled while it waits, the
-        batch is not sent.
+        Waits for the batch before it, if there is one under way to this partition, and for memory. Cancelled while
+        it waits for the former, the batch is not sent.
 
         Raises:
             KafkaTimeoutError: the one before was under way for `request_timeout_ms`.
@@ -226,7 +228,8 @@ class AIOKafkaProducer:
             raise errors.KafkaTimeoutError(f"{where}: the batch before is still under way") from error
         batch.close()
         sending = asyncio.create_task(
-            self._producer.send_many(
+            self._producer._send_in(  # noqa: SLF001 - our own
+                self._convoy,
                 topic,
                 batch.values,
                 keys=batch.keys,
@@ -239,7 +242,8 @@ class AIOKafkaProducer:
         sending.add_done_callback(self._batches.discard)
         sending.add_done_callback(lambda _: turn.release())
         future = relayed(sending, partial(_first, where))
-        await asyncio.sleep(0)  # it has its place before what is sent after this
+        await asyncio.sleep(0)
+        await self._convoy.passed(topic)  # it has its place before what is sent after this
         return future
 
     async def begin_transaction(self) -> None:

@@ -277,11 +277,12 @@ async def test_an_idle_topic_that_goes_away_takes_its_sequences_along() -> None:
 @in_virtual_time
 async def test_hastened_a_batch_expires_earlier_never_later() -> None:
     bench = Workbench(delivery_timeout_s=30.0)
-    batch = bench.fill()
+    future, batch = bench.append(), bench.queue().open
+    assert batch is not None
     wakes = bench.wakes
-    bench.accumulator.hasten(batch, 40.0)
+    bench.accumulator.hasten(batch, future, 40.0)
     assert (batch.deadline, bench.wakes) == (30.0, wakes)
-    bench.accumulator.hasten(batch, 20.0)
+    bench.accumulator.hasten(batch, future, 20.0)
     assert (batch.deadline, bench.wakes) == (20.0, wakes + 1)
     assert bench.accumulator.deadlines.take_due(20.0) == [batch]
     assert bench.accumulator.deadlines.next_due() is None
@@ -290,10 +291,28 @@ async def test_hastened_a_batch_expires_earlier_never_later() -> None:
 @in_virtual_time
 async def test_hastened_after_its_outcome_a_batch_does_not_come_back() -> None:
     bench = Workbench()
-    batch, _ = bench.sent()
+    batch, [future] = bench.sent()
     bench.settler.deliver(batch, 0)
-    bench.accumulator.hasten(batch, 1.0)
+    bench.accumulator.hasten(batch, future, 1.0)
     assert bench.accumulator.deadlines.next_due() is None
+
+
+@in_virtual_time
+async def test_hastened_after_a_split_it_is_the_part_with_the_record_that_expires_earlier() -> None:
+    bench = Workbench(delivery_timeout_s=30.0)
+    batch, futures = bench.sent(b"a", b"b", b"c", b"d")
+    bench.settler.split(batch)
+    [first, second] = bench.accumulator.unresolved
+    [drained] = bench.drain()
+    bench.settler.split(drained)  # the first half, once more
+    bench.accumulator.hasten(batch, futures[1], 20.0)
+    assert [(each.columns.values, each.deadline) for each in bench.accumulator.unresolved] == [
+        ([b"c", b"d"], 30.0),
+        ([b"a"], 30.0),
+        ([b"b"], 20.0),
+    ]
+    assert bench.accumulator.deadlines.take_due(20.0) == [first.successors[1]]
+    assert second.deadline == 30.0
 
 
 @in_virtual_time

@@ -163,6 +163,29 @@ async def test_nobody_waits_yet_for_one_that_was_not_awaited() -> None:
     coroutine.close()
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+@in_virtual_time
+async def test_one_that_nobody_ever_awaits_is_passed_over(position: int) -> None:
+    """Ctrl-C may come between the append and the await."""
+    office = Office()
+    tasks = await office.calls(2)
+    office.waiters.insert(position, acknowledgement_on(asyncio.get_running_loop())())
+    places = [FIRST, SECOND, THIRD]
+    deliver(office.waiters, places)
+    del places[position]
+    assert await asyncio.gather(*tasks) == places
+
+
+@in_virtual_time
+async def test_one_that_nobody_ever_awaits_does_not_hear_of_a_failure_either() -> None:
+    office = Office()
+    tasks = await office.calls(2)
+    office.waiters.insert(1, acknowledgement_on(asyncio.get_running_loop())())
+    fail(office.waiters, [DeliveryTimeout("first"), DeliveryTimeout("for nobody"), DeliveryTimeout("third")])
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [str(each) for each in outcomes] == ["first", "third"]
+
+
 @in_virtual_time
 async def test_asyncio_takes_it_for_a_future() -> None:
     office = Office()

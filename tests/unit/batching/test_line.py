@@ -18,7 +18,7 @@ def nothing() -> None:
 
 async def in_line(line: Line[str], *attempts: Callable[[], str | None]) -> list[asyncio.Task[str | None]]:
     """Return calls that wait, in this order."""
-    calls = [asyncio.create_task(line.enter(NEVER, attempt)) for attempt in attempts]
+    calls = [asyncio.create_task(line.enter(line.place(attempt), NEVER)) for attempt in attempts]
     await asyncio.sleep(0)
     return calls
 
@@ -26,7 +26,7 @@ async def in_line(line: Line[str], *attempts: Callable[[], str | None]) -> list[
 @in_virtual_time
 async def test_the_first_has_its_turn_at_once() -> None:
     line: Line[str] = Line()
-    assert await line.enter(NEVER, nothing) is None
+    assert await line.enter(line.place(nothing), NEVER) is None
     assert line.length == 1
     line.leave()
     assert line.length == 0
@@ -35,7 +35,7 @@ async def test_the_first_has_its_turn_at_once() -> None:
 @in_virtual_time
 async def test_who_leaves_serves_those_behind_it_in_order() -> None:
     line: Line[str] = Line()
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
     made: list[str] = []
 
     def attempt(name: str) -> str:
@@ -52,7 +52,7 @@ async def test_who_leaves_serves_those_behind_it_in_order() -> None:
 @in_virtual_time
 async def test_who_cannot_be_served_has_its_turn_and_the_rest_wait_for_it() -> None:
     line: Line[str] = Line()
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
     served, has_turn, behind = await in_line(line, lambda: "a", nothing, lambda: "c")
     line.leave()
     assert await served == "a"
@@ -66,7 +66,7 @@ async def test_who_cannot_be_served_has_its_turn_and_the_rest_wait_for_it() -> N
 @in_virtual_time
 async def test_an_attempt_that_fails_fails_its_own_call_alone() -> None:
     line: Line[str] = Line()
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
 
     def fail() -> str:
         raise ValueError("spoilt")
@@ -82,9 +82,9 @@ async def test_an_attempt_that_fails_fails_its_own_call_alone() -> None:
 @in_virtual_time
 async def test_late_it_is_in_line_no_more() -> None:
     line: Line[str] = Line()
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
     with pytest.raises(TimeoutError):
-        await line.enter(1.0, lambda: "a")
+        await line.enter(line.place(lambda: "a"), 1.0)
     assert asyncio.get_running_loop().time() == 1
     assert line.length == 1
     line.leave()
@@ -94,7 +94,7 @@ async def test_late_it_is_in_line_no_more() -> None:
 @in_virtual_time
 async def test_cancelled_it_is_in_line_no_more() -> None:
     line: Line[str] = Line()
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
     cancelled, behind = await in_line(line, lambda: "a", lambda: "b")
     cancelled.cancel()
     await asyncio.wait([cancelled])
@@ -107,7 +107,7 @@ async def test_cancelled_it_is_in_line_no_more() -> None:
 @in_virtual_time
 async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on() -> None:
     line: Line[str] = Line()
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
     cancelled, behind = await in_line(line, nothing, lambda: "b")
     line.leave()
     cancelled.cancel()
@@ -120,7 +120,7 @@ async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on() -> None:
 @in_virtual_time
 async def test_cancelled_in_the_moment_of_being_served_it_leaves_nothing_behind() -> None:
     line: Line[str] = Line()
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
     (cancelled,) = await in_line(line, lambda: "a")
     line.leave()
     cancelled.cancel()
@@ -136,7 +136,7 @@ async def test_a_cancelled_error_of_the_users_own_code_reaches_the_one_it_is_for
     def cancel() -> str:
         raise asyncio.CancelledError
 
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
     cancelled, behind = await in_line(line, cancel, lambda: "b")
     line.leave()
     assert await behind == "b"
@@ -149,7 +149,109 @@ async def test_a_cancelled_error_of_the_users_own_code_reaches_the_one_it_is_for
 async def test_one_that_is_served_at_its_deadline_is_not_late() -> None:
     line: Line[str] = Line()
     loop = asyncio.get_running_loop()
-    await line.enter(NEVER, nothing)
+    await line.enter(line.place(nothing), NEVER)
     loop.call_at(1.0, line.leave)  # before its timer, at the same time
-    assert await line.enter(1.0, lambda: "a") == "a"
+    assert await line.enter(line.place(lambda: "a"), 1.0) == "a"
+    assert line.length == 0
+
+
+@in_virtual_time
+async def test_who_steps_aside_is_let_in_in_front_of_those_who_came_later() -> None:
+    line: Line[str] = Line()
+    made: list[str] = []
+
+    def attempt(name: str) -> str:
+        made.append(name)
+        return name
+
+    first = line.place(nothing)
+    await line.enter(first, NEVER)
+    aside = [line.place(partial(attempt, name)) for name in "ab"]
+    calls = await in_line(line, *(partial(attempt, name) for name in "cd"))
+    line.let_in(reversed(aside))
+    assert line.length == 5
+    line.leave()
+    assert made == ["a", "b", "c", "d"]
+    assert line.length == 0
+    assert [await line.enter(place, NEVER) for place in aside] == ["a", "b"]
+    assert await asyncio.gather(*calls) == ["c", "d"]
+
+
+@in_virtual_time
+async def test_let_in_while_nobody_has_its_turn_they_are_served_at_once() -> None:
+    line: Line[str] = Line()
+    served, has_turn, behind = (line.place(attempt) for attempt in (lambda: "a", nothing, lambda: "c"))
+    line.let_in([served, has_turn, behind])
+    assert line.length == 2
+    assert await line.enter(served, NEVER) == "a"
+    assert await line.enter(has_turn, NEVER) is None
+    line.leave()
+    assert line.length == 0
+    assert await line.enter(behind, NEVER) == "c"
+
+
+@in_virtual_time
+async def test_let_in_it_may_be_late_as_well() -> None:
+    line: Line[str] = Line()
+    await line.enter(line.place(nothing), NEVER)
+    place = line.place(lambda: "a")
+    line.let_in([place])
+    with pytest.raises(TimeoutError):
+        await line.enter(place, 1.0)
+    assert line.length == 1
+
+
+@in_virtual_time
+async def test_a_place_may_be_used_again() -> None:
+    line: Line[str] = Line()
+    place = line.place(nothing)
+    for _ in range(2):
+        assert await line.enter(place, NEVER) is None
+        line.leave()
+    line.let_in([place])
+    assert await line.enter(place, NEVER) is None
+    assert line.length == 1
+
+
+@in_virtual_time
+async def test_withdrawn_beside_the_line_nobody_notices() -> None:
+    line: Line[str] = Line()
+    line.withdraw(line.place(nothing))
+    assert line.length == 0
+
+
+@in_virtual_time
+async def test_withdrawn_while_it_waits_it_is_in_line_no_more() -> None:
+    line: Line[str] = Line()
+    await line.enter(line.place(nothing), NEVER)
+    place = line.place(lambda: pytest.fail("nobody wants it"))
+    line.let_in([place])
+    line.withdraw(place)
+    assert line.length == 1
+    line.leave()
+    assert line.length == 0
+
+
+@in_virtual_time
+async def test_withdrawn_in_its_turn_it_passes_it_on() -> None:
+    line: Line[str] = Line()
+    place = line.place(nothing)
+    line.let_in([place])
+    [behind] = await in_line(line, lambda: "b")
+    line.withdraw(place)
+    assert await behind == "b"
+    assert line.length == 0
+
+
+@in_virtual_time
+async def test_withdrawn_after_it_was_served_it_leaves_nothing_behind() -> None:
+    line: Line[str] = Line()
+
+    def fail() -> str:
+        raise ValueError("spoilt")
+
+    places = [line.place(attempt) for attempt in (lambda: "a", fail)]
+    line.let_in(places)
+    for place in places:
+        line.withdraw(place)
     assert line.length == 0

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 
-from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch import Appended, Batch
 from aioproducer.batching.queues import TopicQueues
 from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
@@ -105,8 +107,7 @@ def test_a_retired_topic_leaves_an_identity_it_wrote_under(stamped: bool) -> Non
     assert identities.current == ProducerIdentity(7, int(stamped))
 
 
-@in_virtual_time
-async def test_a_topic_is_idle_without_batches_and_without_calls_in_line() -> None:
+def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> None:
     queues = topic(1)
     assert queues.idle
     batch = Batch(queues[0], (1,), created_at=0.0, deadline=1.0)
@@ -114,9 +115,9 @@ async def test_a_topic_is_idle_without_batches_and_without_calls_in_line() -> No
     assert not queues.idle
     queues[0].remove(batch)
     assert queues.idle
-    await queues.line.enter(1.0, lambda: None)
+    queues.callers += 1
     assert not queues.idle
-    queues.line.leave()
+    queues.callers -= 1
     assert queues.idle
 
 
@@ -130,3 +131,24 @@ def test_made_anew_a_topic_is_recognised_by_no_leader() -> None:
         assert queues.update([1], topic_id) == []
         assert queue.sequences.recognised == recognised
     assert queues.topic_id == b"b" * 16
+
+
+@in_virtual_time
+async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order_of_the_calls() -> None:
+    queues = topic(1)
+    made: list[int] = []
+
+    def attempt(number: int) -> Appended:
+        assert len(queues.leaders) == 3, "it is there by now"
+        made.append(number)
+        return Appended(asyncio.Future(), Batch(queues[1], (1,), created_at=0.0, deadline=1.0))
+
+    places = [queues.line.place(partial(attempt, number)) for number in range(4)]
+    for place, partition in zip(reversed(places), (1, 5, 2, 1), strict=True):
+        queues.aside[place] = partition
+    assert queues.update([1]) == []
+    assert made == []
+    queues.update([1, 1, 1])
+    assert made == [0, 1, 3]
+    assert list(queues.aside.values()) == [5]
+    assert queues.line.length == 0

@@ -31,6 +31,20 @@ async def test_who_waits_is_woken_when_the_topic_is_known() -> None:
     assert not room.topics
 
 
+async def test_who_waits_for_the_same_topic_is_woken_in_the_order_in_which_it_came() -> None:
+    room, woken = WaitingRoom(), list[int]()
+
+    async def wait(number: int) -> None:
+        await room.enter("orders")
+        woken.append(number)
+
+    waiting = [asyncio.create_task(wait(number)) for number in range(50)]
+    await asyncio.sleep(0)
+    room.serve(after(NOTHING, topic("orders", 1)), ["orders"])
+    await asyncio.gather(*waiting)
+    assert woken == list(range(50))
+
+
 async def test_who_waits_for_another_topic_is_not_woken() -> None:
     room = WaitingRoom()
     waiter = room.enter("audit")

@@ -7,6 +7,7 @@ from typing import Any
 
 from aioproducer.batching.batch import Batch
 from aioproducer.errors.send_many import SendManyResult
+from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.many import ManyIntake
 from tests.unit.intake.intake_bench import Bench as IntakeBench, checked
 from tests.unit.workbench import settle
@@ -21,7 +22,7 @@ class Bench(IntakeBench):
         self.offsets: dict[int, int] = {}
 
     def send(
-        self, values: Any, *, timeout_s: float | None = None, **columns: Any
+        self, values: Any, *, timeout_s: float | None = None, convoy: Convoy | None = None, **columns: Any
     ) -> asyncio.Task[SendManyResult]:
         settings = self.intake.settings
         rows = checked(
@@ -29,7 +30,7 @@ class Bench(IntakeBench):
             **columns,
             serialized_later=(settings.value_serializer is not None, settings.key_serializer is not None),
         )
-        return asyncio.create_task(self.many.send(rows, timeout_s))
+        return asyncio.create_task(self.many.send(rows, timeout_s, convoy))
 
     async def delivered(self, sending: asyncio.Task[SendManyResult]) -> SendManyResult:
         """Acknowledge batch after batch until *sending* is done; return its result."""

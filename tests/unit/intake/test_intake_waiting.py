@@ -160,7 +160,7 @@ class TestServedByAnother:
     async def served(bench: Bench, *, after_s: float = 0.0) -> asyncio.Task[RecordFuture]:
         """Return a call that waited for so long behind another, whose record is in a batch, and that has not run since."""
         pending = bench.intake.pend(TOPIC, b"v", None, None, (), None)
-        async with bench.intake.turn(bench.accumulator.topics[TOPIC], 1e9):
+        async with bench.intake.caller(bench.accumulator.topics[TOPIC], 0).turn(1e9):
             waiting = asyncio.create_task(bench.intake.wait(pending, bench.loop.time(), None))
             await asyncio.sleep(after_s)
             await settle()
@@ -195,6 +195,22 @@ class TestServedByAnother:
         bench.settler.deliver(batch, 0)
         assert (await waiting).result().offset == 0
         assert bench.accumulator.deadlines.next_due() is None
+
+    @in_virtual_time
+    async def test_if_its_batch_is_split_before_it_runs_the_half_with_the_record_expires_in_time(
+        self,
+    ) -> None:
+        bench = Bench(delivery_timeout_s=10.0)
+        waiting = await self.served(bench, after_s=4.0)
+        bench.put(b"later")
+        [batch] = bench.drain()
+        bench.settler.split(batch)
+        assert batch.deadline == 14
+        _ = await waiting
+        assert [(each.columns.values, each.deadline) for each in bench.accumulator.unresolved] == [
+            ([b"v"], 10.0),
+            ([b"later"], 14.0),
+        ]
 
     @in_virtual_time
     async def test_cancelled_before_it_runs_the_record_goes_on(self) -> None:

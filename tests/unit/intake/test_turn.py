@@ -1,64 +1,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from aioproducer.batching.batch import Appended
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import TopicQueues
 from aioproducer.errors import (
     BufferTimeout,
     MetadataTimeout,
     ProducerClosed,
     RecordTooLarge,
-    TopicAuthorizationFailed,
 )
-from aioproducer.intake.turn import Turn, has_partition, no_such_partition
+from aioproducer.intake.turn import no_such_partition
 from aioproducer.testing import in_virtual_time
-from tests.unit.workbench import TOPIC, Workbench, settle, topic_info
-
-FOREVER = 1e9
-CLOSED = Failure(ProducerClosed, "closed")
-
-
-class Bench(Workbench):
-    def __init__(self, *, partitions: int = 2, buffer_bytes: int = 1_000) -> None:
-        super().__init__(partitions=partitions, buffer_bytes=buffer_bytes)
-
-    @property
-    def queues(self) -> TopicQueues:
-        return self.accumulator.topic(TOPIC)
-
-    def turn(
-        self,
-        deadline: float = FOREVER,
-        *,
-        records: int = 1,
-        attempt: Callable[[], Appended | None] = lambda: None,
-    ) -> Turn:
-        return Turn(
-            self.queues,
-            deadline,
-            records=records,
-            attempt=attempt,
-            accumulator=self.accumulator,
-            refresher=self.refresher.real,
-        )
-
-    @contextmanager
-    def nothing_left_behind(self) -> Iterator[None]:
-        """Check that the turns in the body leave nobody waiting, and the memory as it was."""
-        free = self.accumulator.memory.free
-        yield
-        assert self.accumulator.callers == 0
-        assert self.accumulator.arriving == 0
-        assert self.accumulator.memory.free == free
-        assert not self.accumulator.memory.waiters
-        queues = self.accumulator.topics.get(TOPIC)
-        assert queues is None or queues.line.length == 0
+from tests.unit.intake.turn_bench import CLOSED, FOREVER, Bench
+from tests.unit.workbench import TOPIC, settle, topic_info
 
 
 class TestOrder:
@@ -95,10 +52,13 @@ class TestOrder:
     async def test_of_an_unknown_topic_it_was_metadata_that_did_not_come(self) -> None:
         bench = Bench(partitions=0)
         with bench.nothing_left_behind():
-            async with bench.turn():
-                with pytest.raises(MetadataTimeout):
-                    async with bench.turn(deadline=1.0):
-                        pytest.fail("it is not its turn")
+            waiting = asyncio.create_task(bench.call([], "it", deadline=2.0))
+            await settle()
+            with pytest.raises(MetadataTimeout):
+                async with bench.turn(deadline=1.0):
+                    pytest.fail("it is not its turn")
+            await asyncio.wait([waiting])
+            assert isinstance(waiting.exception(), TimeoutError)
 
     @in_virtual_time
     async def test_cancelled_in_line_it_leaves_no_hole(self) -> None:
@@ -128,41 +88,39 @@ class TestOrder:
     @in_virtual_time
     async def test_an_unknown_topic_leaves_no_trace(self) -> None:
         bench = Bench(partitions=0)
-        async with bench.turn():
+        with bench.caller():
             assert TOPIC in bench.accumulator.topics
         assert bench.accumulator.topics == {}
 
     @in_virtual_time
-    async def test_unless_others_wait_for_it(self) -> None:
+    async def test_unless_others_are_on_their_way_to_it(self) -> None:
         bench = Bench(partitions=0)
-        async with bench.turn():
-            pending = asyncio.create_task(bench.turn().__aenter__())
-            await settle()
-        await pending
-        assert TOPIC in bench.accumulator.topics
+        with bench.caller():
+            with bench.caller():
+                pass
+            assert TOPIC in bench.accumulator.topics
+        assert bench.accumulator.topics == {}
 
 
 class TestServed:
     """Who leaves appends for those behind it, as far as that needs no waiting."""
 
-    def append(self, bench: Bench) -> Appended:
-        future, batch = bench.append(), bench.queue().open
-        assert batch is not None
-        return Appended(future, batch)
-
     @in_virtual_time
     async def test_nothing_is_left_to_do_then(self) -> None:
-        bench = Bench()
+        bench, order = Bench(), list[str]()
         with bench.nothing_left_behind():
             free = bench.accumulator.memory.free
-            async with bench.turn():
-                entering = asyncio.create_task(bench.turn(attempt=lambda: self.append(bench)).__aenter__())
-                await settle()
-            assert bench.queues.line.length == 0
-            assert bench.accumulator.arriving == 0, "the record is in a batch, and to be counted there"
-            turn = await entering
-            assert turn.appended is not None
-            await turn.__aexit__(None, None, None)
+            with bench.caller(3) as caller:
+                async with bench.turn():
+                    turn = caller.turn(FOREVER, attempt=partial(bench.serve, order, "served"))
+                    entering = asyncio.create_task(turn.__aenter__())
+                    await settle()
+                assert order == ["served"]
+                assert bench.queues.line.length == 0
+                assert bench.accumulator.arriving == 0, "the records are in a batch, and to be counted there"
+                assert await entering is turn
+                assert turn.appended is not None
+                await turn.__aexit__(None, None, None)
             bench.accumulator.memory.free = free
 
     @in_virtual_time
@@ -173,7 +131,7 @@ class TestServed:
         bench = Bench()
         with bench.nothing_left_behind():
             async with bench.turn():
-                entering = asyncio.create_task(bench.turn(attempt=fail).__aenter__())
+                entering = asyncio.create_task(bench.call([], "it", attempt=fail))
                 await settle()
             with pytest.raises(RecordTooLarge):
                 await entering
@@ -183,9 +141,8 @@ class TestServed:
         bench = Bench()
         with bench.nothing_left_behind():
             async with bench.turn():
-                entering = asyncio.create_task(
-                    bench.turn(attempt=lambda: pytest.fail("it is closed")).__aenter__()
-                )
+                attempt = partial(pytest.fail, "it is closed")
+                entering = asyncio.create_task(bench.call([], "it", attempt=attempt))
                 await settle()
                 bench.accumulator.close(CLOSED)
             with pytest.raises(ProducerClosed):
@@ -196,73 +153,23 @@ class TestRecordsToCome:
     @in_virtual_time
     async def test_they_are_counted_until_they_are_settled(self) -> None:
         bench = Bench()
-        with bench.nothing_left_behind():
-            async with bench.turn(records=10) as turn:
-                assert bench.accumulator.arriving == 10
-                turn.settled(7)
-                assert bench.accumulator.arriving == 3
-                async with asyncio.TaskGroup() as group:
-                    waiting = group.create_task(bench.turn(records=5).__aenter__())
-                    await settle()
-                    assert bench.accumulator.arriving == 8
-                    waiting.cancel()
+        with bench.nothing_left_behind(), bench.caller(10) as caller:
+            assert bench.accumulator.arriving == 10
+            caller.settled(7)
+            assert bench.accumulator.arriving == 3
+            with bench.caller(5):
+                assert bench.accumulator.arriving == 8
+            assert bench.accumulator.arriving == 3
 
-
-class TestMetadata:
     @in_virtual_time
-    async def test_known_partitions_need_no_waiting(self) -> None:
+    async def test_a_call_is_on_its_way_between_two_turns_as_well(self) -> None:
         bench = Bench()
-        async with bench.turn() as turn:
-            await turn.metadata(None)
-            await turn.metadata(1)
-        assert bench.refresher.asked == []
-
-    @in_virtual_time
-    async def test_an_unknown_topic_is_waited_for(self) -> None:
-        bench = Bench(partitions=0)
-        async with bench.turn() as turn:
-            waiting = asyncio.create_task(turn.metadata(None))
-            await settle()
-            [(name, anew, answered)] = bench.refresher.asked
-            assert (name, anew) == (TOPIC, False)
-            answered.set_result(topic_info(TOPIC, 1, -1))
-            await waiting
-            assert list(bench.queues.leaders) == [1, -1]
-
-    @in_virtual_time
-    async def test_a_partition_that_may_be_new_is_asked_for_once(self) -> None:
-        bench = Bench(partitions=2)
-        async with bench.turn() as turn:
-            waiting = asyncio.create_task(turn.metadata(2))
-            await settle()
-            [(_, anew, answered)] = bench.refresher.asked
-            assert anew
-            bench.learn(TOPIC, 1, 1, 1)
-            answered.set_result(topic_info(TOPIC, 1, 1, 1))
-            await waiting
-        assert has_partition(bench.queues, 2)
-
-    @in_virtual_time
-    async def test_a_partition_that_does_not_exist_is_a_wrong_argument(self) -> None:
-        bench = Bench(partitions=2)
-        with bench.nothing_left_behind():
-            async with bench.turn() as turn:
-                waiting = asyncio.create_task(turn.metadata(2, "partitions"))
-                await settle()
-                bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
-                with pytest.raises(ValueError, match=r"^partitions=2: 'orders' has 2 partitions, 0 to 1$"):
-                    await waiting
-
-    @in_virtual_time
-    async def test_what_the_cluster_says_against_the_topic_is_raised(self) -> None:
-        bench = Bench(partitions=0)
-        with bench.nothing_left_behind():
-            async with bench.turn() as turn:
-                waiting = asyncio.create_task(turn.metadata(None))
-                await settle()
-                bench.refresher.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
-                with pytest.raises(TopicAuthorizationFailed):
-                    await waiting
+        with bench.nothing_left_behind(), bench.caller(2) as caller:
+            for _ in range(2):
+                async with caller.turn(FOREVER):
+                    pass
+                assert (bench.accumulator.callers, bench.queues.callers) == (1, 1)
+                assert bench.queues.line.length == 0, "others need not wait"
 
 
 class TestMemory:
@@ -323,7 +230,7 @@ class TestClosedMeanwhile:
         bench = Bench()
         with bench.nothing_left_behind():
             async with bench.turn():
-                pending = asyncio.create_task(bench.turn().__aenter__())
+                pending = asyncio.create_task(bench.call([], "it"))
                 await settle()
                 bench.accumulator.close(CLOSED)
             with pytest.raises(ProducerClosed):
@@ -333,13 +240,12 @@ class TestClosedMeanwhile:
     async def test_metadata_that_came_just_before_is_no_use(self) -> None:
         bench = Bench(partitions=0)
         with bench.nothing_left_behind():
-            async with bench.turn() as turn:
-                waiting = asyncio.create_task(turn.metadata(None))
-                await settle()
-                bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
-                bench.accumulator.close(CLOSED)
-                with pytest.raises(ProducerClosed):
-                    await waiting
+            waiting = asyncio.create_task(bench.call([], "it"))
+            await settle()
+            bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+            bench.accumulator.close(CLOSED)
+            with pytest.raises(ProducerClosed):
+                await waiting
 
     @in_virtual_time
     async def test_memory_that_came_just_before_is_given_back(self) -> None:
@@ -353,15 +259,6 @@ class TestClosedMeanwhile:
             with pytest.raises(ProducerClosed):
                 await waiting
         assert bench.accumulator.memory.free == 1_000
-
-    @in_virtual_time
-    async def test_a_pause_is_no_longer_than_that(self) -> None:
-        bench = Bench()
-        async with bench.turn() as turn:
-            await turn.pause()
-            bench.accumulator.close(CLOSED)
-            with pytest.raises(ProducerClosed):
-                await turn.pause()
 
 
 @pytest.mark.parametrize(

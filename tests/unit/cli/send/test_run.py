@@ -33,6 +33,15 @@ async def test_all_of_it_arrives_in_order_and_progress_is_told(input_file: Path)
 
 
 @in_virtual_time
+async def test_it_arrives_in_order_where_there_is_little_memory_too(input_file: Path) -> None:
+    async with orders() as cluster:
+        options = {"buffer_memory": 500, "batch_size": 200}
+        outcome = await send(plan_of(cluster, input_file, options=options))
+        assert values(cluster) == [LINES]
+    assert outcome.complete
+
+
+@in_virtual_time
 async def test_a_few_calls_are_under_way_and_no_more(input_file: Path) -> None:
     async with orders() as cluster:
         begun = asyncio.Event()

@@ -23,6 +23,7 @@ from aioproducer.compat.aiokafka.errors import (
     ProducerClosed,
     TopicAuthorizationFailedError,
 )
+from aioproducer.intake.many import CHUNK_RECORDS
 from aioproducer.testing import Cluster, in_virtual_time
 from tests.unit.producer_bench import SERVERS, TOPIC, cluster
 
@@ -159,6 +160,16 @@ class TestSendBatch:
             _ = await producer.send(TOPIC, b"4", partition=0)
             await producer.flush()
             assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"2", b"3", b"4"]
+
+    @in_virtual_time
+    async def test_what_is_sent_after_a_large_one_comes_behind_all_of_it(self) -> None:
+        async with started(max_batch_size=1_000_000) as (producer, broker):
+            await producer.partitions_for(TOPIC)
+            values = [b"%d" % number for number in range(CHUNK_RECORDS + 1)]
+            _ = await producer.send_batch(filled(producer, *values), TOPIC, partition=0)
+            await producer.send_and_wait(TOPIC, b"after", partition=0)
+            await producer.flush()
+            assert [each.value for each in broker.records(TOPIC, 0)] == [*values, b"after"]
 
     async def test_a_full_one_is_one_batch_in_the_log(self) -> None:
         async with started(max_batch_size=5_000) as (producer, broker):

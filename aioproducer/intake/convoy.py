@@ -1,0 +1,51 @@
+"""Calls of `send_many` that are appended one after the other, for who sends a long column in several calls."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aioproducer.batching.line import Line
+from aioproducer.errors import BufferTimeout
+
+
+class Convoy:
+    """Calls that keep their order: the records of each are appended when all of those before it are.
+
+    Chunks of other calls that are under way at the same time may come between theirs. Calls for different topics do
+    not wait for each other.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, Line[None]] = {}
+
+    @asynccontextmanager
+    async def turn(self, topic: str, deadline: float) -> AsyncIterator[None]:
+        """Wait for the calls before this one, until *deadline* in loop time at most. Raises: BufferTimeout."""
+        line = self._lines.setdefault(topic, Line())
+        began_at = asyncio.get_running_loop().time()
+        try:
+            await line.enter(line.place(_nothing), deadline)
+        except TimeoutError:
+            waited_s = asyncio.get_running_loop().time() - began_at
+            raise BufferTimeout(
+                f"waited {waited_s:.3f} s for the records of an earlier call for {topic!r} to be appended;"
+                " max_block_ms or the call's timeout_s ran out"
+            ) from None
+        try:
+            yield
+        finally:
+            line.leave()
+            if not line.length:
+                del self._lines[topic]
+
+    async def passed(self, topic: str) -> None:
+        """Wait until the calls for *topic* that are in it now have appended their records, or have failed."""
+        async with self.turn(topic, math.inf):
+            pass
+
+
+def _nothing() -> None:
+    """Append nothing for others."""

@@ -1,0 +1,260 @@
+"""What happens to the records of a `send_many` before they are appended, some at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count, repeat
+from typing import Any, Final
+
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.bulk import SendManyCall
+from aioproducer.batching.failure import Failure
+from aioproducer.batching.queues import PartitionQueue, TopicQueues
+from aioproducer.batching.rows import Rows
+from aioproducer.cluster.partitioner import chooses_columns
+from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
+from aioproducer.intake.intake import Intake
+from aioproducer.intake.pending import Pending
+from aioproducer.intake.serializing import Contents, InContext, serialized
+from aioproducer.intake.turn import no_such_partition
+from aioproducer.records.sizes import sizes
+from aioproducer.types import Headers
+
+Group = tuple[PartitionQueue | None, Rows]
+"""Rows and the queue they go to; None is the sticky one's."""
+
+STINT_S: Final = 0.004
+"""So long the user's code may be called for one record after the other before the event loop gets a turn."""
+LOOK_EVERY: Final = 8
+"""After so many records it is time to look at the clock."""
+
+
+class Preparing:
+    """Lets interceptors, serializers and partitioners see the rows of `send_many` calls; what fails, fails alone.
+
+    Where user code is called for each record, it takes as many as there is time for, and says how many those were.
+    """
+
+    def __init__(self, intake: Intake, *, accumulator: Accumulator) -> None:
+        self._intake = intake
+        self._accumulator = accumulator
+        self._interceptors = intake.settings.interceptors
+        self._partitioner = intake.settings.partitioner
+        self._chooses_columns = chooses_columns(self._partitioner)
+
+    def prepared(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
+        """Return the first of *rows* ready to be grouped: intercepted, serialized, measured; and how many it took."""
+        taken = len(rows)
+        if self._interceptors:
+            rows, taken = self._intercepted(rows, call)
+        elif self._intake.in_context is not None:
+            rows, taken = self._serialized_in_context(self._intake.in_context, rows, call)
+        elif self._intake.value_serializer is not None or self._intake.key_serializer is not None:
+            rows, taken = self._serialized(rows, call)
+        rows = replace(rows, sizes=sizes(rows.values, rows.keys, rows.headers))
+        if max(rows.sizes, default=0) > self._accumulator.largest_record:
+            rows = self._without_too_large(rows, call)
+        return rows, taken
+
+    def grouped(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> tuple[list[Group], int]:
+        """Return the first of *rows* by the queue they go to, in order within each, and how many it took."""
+        if not rows:  # all have failed
+            return [], 0
+        if rows.partitions is None and rows.keys is None and self._partitioner.keyless_is_sticky:
+            return [(None, rows)], len(rows)
+        if isinstance(rows.partitions, int):
+            return [(queues[rows.partitions], rows)], len(rows)
+        if self._chooses_columns and rows.partitions is None and rows.keys and None not in rows.keys:
+            return self._by_key(queues, rows, call), len(rows)
+        return self._one_by_one(queues, rows, call)
+
+    def fail(self, rows: Rows, error: ProducerError, call: SendManyCall) -> None:
+        """Let *rows*, which interceptors have seen, fail before they are appended."""
+        why = failure(error)
+        self.tell(rows, why.error)
+        call.failed(rows.positions, why)
+
+    def tell(self, rows: Rows, error: Callable[[], BaseException]) -> None:
+        """Let interceptors, and the counters, hear of an *error* for each of *rows*."""
+        for index in range(len(rows)):
+            self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), error())
+
+    def _in_time(self, records: int) -> Iterator[int]:
+        """Yield 0, 1, 2, … *records* - 1, but no more of them once time is up."""
+        now = self._intake.loop.time
+        until = now() + STINT_S
+        for start in range(0, records, LOOK_EVERY):
+            if start and now() >= until:
+                return
+            yield from range(start, min(start + LOOK_EVERY, records))
+
+    def _intercepted(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
+        taken = 0
+        kept: list[int] = []
+        pended: list[Pending] = []
+        for index in self._in_time(len(rows)):
+            taken = index + 1
+            try:
+                pending = self._pend(rows, index)
+            except ProducerError as error:  # the interceptors have heard of it
+                call.failed([rows.positions[index]], failure(error))
+                continue
+            kept.append(index)
+            pended.append(pending)
+        partitions = [each.partition for each in pended]
+        intercepted = replace(
+            _kept(rows, kept, taken),
+            values=[each.value for each in pended],
+            keys=[each.key for each in pended],
+            headers=[each.headers for each in pended],
+            timestamps_ms=[each.timestamp_ms for each in pended],
+            partitions=partitions if partitions.count(None) < len(partitions) else None,
+        )
+        return intercepted, taken
+
+    def _pend(self, rows: Rows, index: int) -> Pending:
+        """Return what interceptors and serializers make of a row. Raises: ProducerError, of which the former know."""
+        pending = self._intake.pend(
+            rows.topic,
+            rows.values[index],
+            None if rows.keys is None else rows.keys[index],
+            rows.partition(index),
+            _headers(rows, index),
+            rows.timestamps_ms if isinstance(rows.timestamps_ms, int) else rows.timestamps_ms[index],
+        )
+        try:
+            if pending.topic != rows.topic:
+                raise ProducerError(  # noqa: TRY301 - told like what serializers raise
+                    f"an interceptor moved a record from {rows.topic!r} to {pending.topic!r};"
+                    " send_many writes to one topic"
+                )
+            return self._with_contents(pending, rows.positions[index])
+        except ProducerError as error:
+            self._intake.tell(rows.topic, pending.partition, pending.headers, error)
+            raise
+
+    def _with_contents(self, pending: Pending, position: int) -> Pending:
+        intake, topic, key, value = self._intake, pending.topic, pending.key, pending.value
+        if intake.in_context is not None:
+            key, value, headers = intake.in_context(topic, pending.headers, key, value, position)
+            return pending._replace(key=key, value=value, headers=headers)
+        if intake.key_serializer is not None:
+            pending = pending._replace(key=serialized("key", intake.key_serializer, topic, key, position))
+        if intake.value_serializer is not None:
+            value = serialized("value", intake.value_serializer, topic, value, position)
+            pending = pending._replace(value=value)
+        return pending
+
+    def _serialized(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
+        of_key, of_value = self._intake.key_serializer, self._intake.value_serializer
+        taken, topic = 0, rows.topic
+        kept: list[int] = []
+        keys: list[bytes | None] = []
+        values: list[Any] = []
+        for index in self._in_time(len(rows)):
+            taken, value = index + 1, rows.values[index]
+            try:
+                if of_key is not None:
+                    key = None if rows.keys is None else rows.keys[index]
+                    keys.append(serialized("key", of_key, topic, key, rows.positions[index]))
+                if of_value is not None:
+                    value = serialized("value", of_value, topic, value, rows.positions[index])
+            except SerializationError as error:
+                del keys[len(kept) :]
+                self.fail(rows.take([index]), error, call)
+                continue
+            kept.append(index)
+            values.append(value)
+        rows = _kept(rows, kept, taken)
+        return replace(rows, values=values, keys=rows.keys if of_key is None else keys), taken
+
+    def _serialized_in_context(
+        self, serialize: InContext, rows: Rows, call: SendManyCall
+    ) -> tuple[Rows, int]:
+        taken = 0
+        kept: list[int] = []
+        contents: list[Contents] = []
+        for index in self._in_time(len(rows)):
+            taken = index + 1
+            key, headers = None if rows.keys is None else rows.keys[index], _headers(rows, index)
+            try:
+                made = serialize(rows.topic, headers, key, rows.values[index], rows.positions[index])
+            except SerializationError as error:
+                self.fail(rows.take([index]), error, call)
+                continue
+            kept.append(index)
+            contents.append(made)
+        serialized_rows = replace(
+            _kept(rows, kept, taken),
+            values=[each.value for each in contents],
+            keys=[each.key for each in contents],
+            headers=[each.headers for each in contents],
+        )
+        return serialized_rows, taken
+
+    def _without_too_large(self, rows: Rows, call: SendManyCall) -> Rows:
+        kept: list[int] = []
+        for index, size in enumerate(rows.sizes):
+            try:
+                self._accumulator.check_size(rows.topic, size)
+            except RecordTooLarge as error:
+                self.fail(rows.take([index]), error, call)
+                continue
+            kept.append(index)
+        return rows.take(kept)
+
+    def _one_by_one(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> tuple[list[Group], int]:
+        taken, existing = 0, len(queues.leaders)
+        indices: dict[PartitionQueue | None, list[int]] = {}
+        keys = rows.keys if rows.keys is not None else repeat(None)
+        partitions = rows.partitions if isinstance(rows.partitions, Sequence) else repeat(None)
+        asks = partitions is not rows.partitions or None in partitions
+        numbers = self._in_time(len(rows)) if asks else range(len(rows))
+        for index, key, partition in zip(numbers, keys, partitions):  # noqa: B905 - some are endless
+            taken = index + 1
+            try:
+                if partition is None:
+                    queue = self._intake.choose(queues, key)
+                elif partition < existing:
+                    queue = queues[partition]
+                else:  # an interceptor's choice; the caller's own were looked at before
+                    raise ProducerError(str(no_such_partition("partition", rows.topic, partition, existing)))  # noqa: TRY301
+            except ProducerError as error:
+                self.fail(rows.take([index]), error, call)
+                continue
+            try:
+                indices[queue].append(index)
+            except KeyError:
+                indices[queue] = [index]
+        if None in indices and len(indices) > 1:
+            # For some any partition will do, but not any order among them and the others there: they share one.
+            free = indices.pop(None)
+            queue = queues.switch()
+            indices[queue] = sorted(indices.get(queue, []) + free)
+        return [(queue, rows.take(of_queue)) for queue, of_queue in indices.items()], taken
+
+    def _by_key(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> list[Group]:
+        """Group records that all have a key, with one call of the partitioner."""
+        try:
+            chosen = self._intake.choose_column(queues, rows.keys or ())
+        except ProducerError as error:
+            self.fail(rows, error, call)
+            return []
+        indices: defaultdict[int, list[int]] = defaultdict(list)
+        deque(map(list.append, map(indices.__getitem__, chosen), count()), maxlen=0)  # a loop, at C speed
+        return [(queues[partition], rows.take(of_partition)) for partition, of_partition in indices.items()]
+
+
+def failure(error: ProducerError) -> Failure:
+    """Return *error* as what many records fail with."""
+    return Failure(type(error), str(error), cause=error.__cause__)
+
+
+def _kept(rows: Rows, kept: Sequence[int], taken: int) -> Rows:
+    return rows.slice(0, taken) if len(kept) == taken else rows.take(kept)
+
+
+def _headers(rows: Rows, index: int) -> Headers:
+    return () if rows.headers is None else rows.headers[index]

@@ -1,0 +1,229 @@
+"""What a large `send_many` leaves to those who send beside it: their turn after each chunk, and the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from aioproducer import Interceptor, Producer, ProducerClosed, ProducerRecord, SendManyError
+from aioproducer.testing.virtual_time import VirtualTimeLoop
+from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+
+SLOW_S = 27e-6
+"""What slow code of a user takes for a record."""
+
+
+def work(_: object) -> None:
+    """Let time pass while the event loop stands still."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.pass_time(SLOW_S)
+
+
+def slow_serializer(value: bytes) -> bytes:
+    work(value)
+    return value
+
+
+class SlowInContext:
+    def serialize(self, topic: str, headers: object, value: bytes) -> bytes:
+        return slow_serializer(value)
+
+
+class SlowInterceptor(Interceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        work(record)
+        return record
+
+
+def slow_partitioner(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
+    work(key)
+    return 0
+
+
+SLOW: dict[str, dict[str, Any]] = {
+    "serializer": {"value_serializer": slow_serializer},
+    "key serializer": {"key_serializer": slow_serializer},
+    "serializer that sees headers": {"value_serializer": SlowInContext()},
+    "interceptor": {"interceptors": [SlowInterceptor()]},
+    "partitioner": {"partitioner": slow_partitioner},
+    "all": {
+        "value_serializer": slow_serializer,
+        "interceptors": [SlowInterceptor()],
+        "partitioner": slow_partitioner,
+    },
+}
+
+
+async def longest_turn(until: asyncio.Future[Any]) -> float:
+    """Return for how long the event loop was not heard of at most, until something is done."""
+    longest = 0.0
+    while not until.done():
+        began_at = now()
+        await asyncio.sleep(0)
+        longest = max(longest, now() - began_at)
+    return longest
+
+
+async def latencies(producer: Producer, until: asyncio.Future[Any], **more: Any) -> list[float]:
+    """Send one record after the other until something is done; return how long each took."""
+    took = []
+    while not until.done():
+        began_at = now()
+        await producer.send(TOPIC, b"beside", **more)
+        took.append(now() - began_at)
+    return took
+
+
+class TestTheEventLoop:
+    @pytest.mark.parametrize("options", SLOW.values(), ids=list(SLOW))
+    @story
+    async def test_it_runs_again_after_ten_milliseconds_at_most(self, options: dict[str, Any]) -> None:
+        async with producing(buffer_memory=100_000_000, **options) as (producer, cluster):
+            sent = [b"%05d" % number for number in range(6_000)]
+            sending = asyncio.create_task(producer.send_many(TOPIC, sent, keys=sent))
+            await asyncio.sleep(0)
+            assert await longest_turn(sending) <= 0.01
+            assert sending.result().delivered == 6_000
+            assert values(cluster) == sent
+
+    @story
+    async def test_plain_values_need_no_more_turns_than_before(self) -> None:
+        async with producing(buffer_memory=100_000_000, batch_size=100_000_000) as (producer, cluster):
+            sending = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 40_960))
+            for _ in range(11):
+                await asyncio.sleep(0)
+            assert producer._engine is not None
+            assert producer._engine.accumulator.arriving == 0
+            assert (await sending).delivered == 40_960
+            assert len(values(cluster)) == 40_960
+
+
+class TestThoseBesideIt:
+    @story
+    async def test_who_may_not_wait_need_not_while_there_is_memory(self) -> None:
+        async with producing(buffer_memory=100_000_000) as (producer, cluster):
+            sending = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 20_000))
+            beside = []
+            while not sending.done():
+                await asyncio.sleep(0)
+                beside.append(producer.send_nowait(TOPIC, b"beside"))
+            await asyncio.gather(*beside)
+            between = values(cluster)[: 20_000 + 4].count(b"beside")
+            assert between >= 4
+
+    @pytest.mark.parametrize("timeout_s", [None, 5.0])
+    @story
+    async def test_who_waits_for_memory_behind_it_has_it_in_time(self, timeout_s: float | None) -> None:
+        """Although the bulk call waits for memory again and again, for far longer than `max_block_ms`."""
+        async with producing(buffer_memory=4_000, batch_size=1_000, max_block_ms=1_000, linger_ms=0) as (
+            producer,
+            cluster,
+        ):
+            cluster.on("produce", topic=TOPIC, times=None).delay(0.05)
+            sent = [b"%04d" % number * 25 for number in range(1_000)]
+            began_at = now()
+            sending = asyncio.create_task(producer.send_many(TOPIC, sent))
+            await settle()
+            took = await latencies(producer, sending, timeout_s=timeout_s)
+            assert now() - began_at > 2
+            assert max(took) < 0.5
+            assert (await sending).delivered == 1_000
+            log = values(cluster)
+            assert [value for value in log if value != b"beside"] == sent
+            assert log.count(b"beside") == len(took) > 10
+
+    @story
+    async def test_another_bulk_call_is_not_held_up_either(self) -> None:
+        async with producing(buffer_memory=4_000, batch_size=1_000, max_block_ms=1_000) as (
+            producer,
+            cluster,
+        ):
+            cluster.on("produce", topic=TOPIC, times=None).delay(0.05)
+            large = asyncio.create_task(producer.send_many(TOPIC, [b"large" * 20] * 1_000))
+            await settle()
+            began_at = now()
+            small = [b"%02d" % number for number in range(20)]
+            assert (await producer.send_many(TOPIC, small)).delivered == 20
+            assert now() - began_at < 0.5
+            assert not large.done()
+            assert (await large).delivered == 1_000
+            assert [value for value in values(cluster) if value in small] == small
+
+    @story
+    async def test_a_call_that_takes_little_memory_is_not_torn_apart(self) -> None:
+        async with producing(buffer_memory=4_000, batch_size=1_000) as (producer, cluster):
+            calls = [[b"%d-%d" % (call, number) for number in range(30)] for call in range(20)]
+            await asyncio.gather(
+                *(producer.send_many(TOPIC, call) for call in calls),
+                *(producer.send(TOPIC, b"beside" * 50) for _ in range(20)),
+            )
+            log = [value for value in values(cluster) if value is not None and b"beside" not in value]
+            assert log == [value for call in calls for value in call]
+
+
+class TestItsEnd:
+    @story
+    async def test_closing_waits_for_all_of_it(self) -> None:
+        async with producing(buffer_memory=4_000, batch_size=1_000, linger_ms=0) as (producer, cluster):
+            sent = [b"%04d" % number * 25 for number in range(200)]
+            sending = asyncio.create_task(producer.send_many(TOPIC, sent))
+            await settle()
+            assert await producer.close() == 0
+            assert (await sending).delivered == 200
+            assert values(cluster) == sent
+
+    @pytest.mark.parametrize(
+        "options", [{}, SLOW["all"], {"buffer_memory": 4_000}], ids=["", "slow", "memory"]
+    )
+    @pytest.mark.parametrize("turns", range(1, 8))
+    @story
+    async def test_closed_at_once_each_record_is_counted_and_told(
+        self, turns: int, options: dict[str, Any]
+    ) -> None:
+        async with producing(**{"linger_ms": 1_000, "buffer_memory": 10**8, **options}) as (
+            producer,
+            cluster,
+        ):
+            cluster.freeze_broker(1)
+            sending = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 30_000))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert await producer.close(0) == 30_000
+            with pytest.raises(SendManyError) as raised:
+                await sending
+            assert len(raised.value.result.failures) == 30_000
+            assert {type(each) for each in raised.value.result.failures.values()} == {ProducerClosed}
+
+    @pytest.mark.parametrize("turns", range(1, 6))
+    @story
+    async def test_cancelled_between_chunks_what_was_appended_goes_on(self, turns: int) -> None:
+        async with producing(linger_ms=60_000, buffer_memory=10**8) as (producer, cluster):
+            sending = asyncio.create_task(
+                producer.send_many(TOPIC, [b"%05d" % number for number in range(30_000)])
+            )
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert sending.cancelled()
+            assert producer.metrics()["producer"]["calls_waiting"] == 0
+            await producer.send(TOPIC, b"next")
+            *log, last = values(cluster)
+            assert last == b"next"
+            assert 0 < len(log) < 30_000
+            assert log == [b"%05d" % number for number in range(len(log))]
+
+    @story
+    async def test_when_time_is_up_nothing_more_is_appended(self) -> None:
+        async with producing(value_serializer=slow_serializer, buffer_memory=10**8) as (producer, cluster):
+            cluster.freeze_broker(1)
+            with pytest.raises(SendManyError) as raised:
+                await producer.send_many(TOPIC, [b"v"] * 30_000, timeout_s=0.1)
+            assert len(raised.value.result.failures) == 30_000
+            assert "not appended within the call's timeout_s" in str(raised.value.result.failures[29_999])
+            assert producer.metrics()["producer"]["calls_waiting"] == 0
+            cluster.thaw_broker(1)

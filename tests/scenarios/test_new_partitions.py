@@ -1,0 +1,211 @@
+"""Records for a partition that is not there, or not yet: who sends to others does not notice, and the order is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from aioproducer import MetadataTimeout, Producer, ProducerClosed
+from aioproducer.testing import Cluster
+from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+
+KEY = b"3"
+"""Goes to partition 1 of two."""
+
+MISSING = 99
+WRONG: dict[str, Callable[[Producer], Awaitable[object]]] = {
+    "send": lambda producer: producer.send(TOPIC, b"wrong", partition=MISSING),
+    "with a timeout": lambda producer: producer.send(TOPIC, b"wrong", partition=MISSING, timeout_s=60),
+    "enqueue": lambda producer: producer.enqueue(TOPIC, b"wrong", partition=MISSING),
+    "send_many": lambda producer: producer.send_many(TOPIC, [b"wrong"] * 10, partition=MISSING),
+    "a column": lambda producer: producer.send_many(TOPIC, [b"wrong"] * 2, partitions=[0, MISSING]),
+}
+wrong_calls = pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
+
+
+class Nuisance:
+    """Makes a hundred wrong calls a second, and checks that all of them are told so."""
+
+    def __init__(self, wrong: Callable[[Producer], Awaitable[object]]) -> None:
+        self._wrong = wrong
+        self._calls: list[asyncio.Task[None]] = []
+
+    async def go_on(self, producer: Producer) -> None:
+        while True:
+            self._calls.append(asyncio.create_task(self._call(producer)))
+            await asyncio.sleep(0.01)
+
+    async def end(self) -> None:
+        assert len(self._calls) > 50
+        await asyncio.gather(*self._calls)
+
+    async def _call(self, producer: Producer) -> None:
+        with pytest.raises(ValueError, match=rf"={MISSING}: 'orders' has 1 partition, 0$"):
+            await self._wrong(producer)
+
+
+class TestOneThatDoesNotExist:
+    @wrong_calls
+    @story
+    async def test_others_go_on_at_their_pace(self, wrong: Callable[[Producer], Awaitable[object]]) -> None:
+        async with producing(linger_ms=0) as (producer, cluster):
+            nuisance = Nuisance(wrong)
+            bothering = asyncio.create_task(nuisance.go_on(producer))
+            sent, until = 0, now() + 1.5
+            while now() < until:
+                await producer.send(TOPIC, b"right")
+                await producer.send_many(TOPIC, [b"right"])
+                sent += 2
+                await asyncio.sleep(1 / 600)
+            bothering.cancel()
+            await nuisance.end()
+            assert sent >= 0.8 * 1_200 * 1.5
+            assert values(cluster) == [b"right"] * sent
+
+    @wrong_calls
+    @story
+    async def test_who_may_not_wait_need_not(self, wrong: Callable[[Producer], Awaitable[object]]) -> None:
+        async with producing() as (producer, cluster):
+            nuisance = Nuisance(wrong)
+            bothering = asyncio.create_task(nuisance.go_on(producer))
+            for number in range(150):
+                _ = producer.send_nowait(TOPIC, b"%d" % number)
+                await asyncio.sleep(0.01)
+            bothering.cancel()
+            await nuisance.end()
+            await producer.flush()
+            assert values(cluster) == [b"%d" % number for number in range(150)]
+
+    @story
+    async def test_those_that_are_there_when_the_topic_becomes_known_do_not_hold_it_up(self) -> None:
+        async with producing(acquainted=False) as (producer, cluster):
+            sending = [
+                asyncio.create_task(producer.send(TOPIC, b"wrong", partition=MISSING)) for _ in range(50)
+            ]
+            sending.append(asyncio.create_task(producer.send(TOPIC, b"right")))
+            cluster.on("metadata", topic=TOPIC, after=1, times=None).delay(1.0)
+            await sending.pop()
+            assert now() < 0.5
+            outcomes = await asyncio.gather(*sending, return_exceptions=True)
+            assert {type(each) for each in outcomes} == {ValueError}
+            assert values(cluster) == [b"right"]
+
+
+async def unknown_to(producer: Producer, cluster: Cluster) -> None:
+    """Let the topic have a second partition that *producer* has not heard of."""
+    assert await producer.partitions_for(TOPIC) == {0}
+    cluster.add_partitions(TOPIC, 2)
+
+
+class TestOneThatIsNew:
+    @story
+    async def test_it_is_found(self) -> None:
+        async with producing() as (producer, cluster):
+            await unknown_to(producer, cluster)
+            assert (await producer.send(TOPIC, b"v", partition=1)).partition == 1
+
+    @pytest.mark.parametrize("memory", [100_000, 800])
+    @story
+    async def test_those_who_wait_for_it_keep_the_order_of_their_calls(self, memory: int) -> None:
+        async with producing(buffer_memory=memory, batch_size=300) as (producer, cluster):
+            await unknown_to(producer, cluster)
+            calls: list[Awaitable[Any]] = []
+            expected: list[bytes] = []
+            for number in range(0, 60, 6):
+                names = [b"%02d" % each for each in range(number, number + 6)]
+                calls += [
+                    producer.send(TOPIC, names[0], partition=1),
+                    producer.send_many(TOPIC, names[1:3], partition=1),
+                    producer.send(TOPIC, names[3], partition=1, timeout_s=60),
+                    producer.send_many(TOPIC, [b"another", names[4]], partitions=[0, 1]),
+                    producer.enqueue(TOPIC, names[5], partition=1),
+                ]
+                expected += names
+            await asyncio.gather(*calls)
+            await producer.flush()
+            assert values(cluster, 1) == expected
+
+    @pytest.mark.parametrize("with_code", [False, True])
+    @story
+    async def test_nobody_overtakes_them_once_it_is_known(self, with_code: bool) -> None:
+        """Whoever is the first to hear of it: by its number, by a key or by chance."""
+        options: dict[str, Any] = {"value_serializer": lambda value: value} if with_code else {}
+        async with producing(linger_ms=0, **options) as (producer, cluster):
+            await unknown_to(producer, cluster)
+            waiting = [asyncio.create_task(producer.send(TOPIC, b"%d" % n, partition=1)) for n in range(10)]
+            await cluster.on("metadata", topic=TOPIC).happened()
+            later: list[asyncio.Future[Any]] = []
+            while not all(each.done() for each in waiting):
+                later.append(producer.send_nowait(TOPIC, b"by key", key=KEY))
+                later.append(asyncio.create_task(producer.send_many(TOPIC, [b"keys"], keys=[KEY])))
+                later.append(asyncio.create_task(producer.send(TOPIC, b"by number", partition=1)))
+                later.append(producer.send_nowait(TOPIC, b"by chance"))
+                await asyncio.sleep(0)
+            await asyncio.gather(*later)
+            log = values(cluster, 1)
+            assert [each for each in log if each is not None and each.isdigit()] == [
+                b"%d" % n for n in range(10)
+            ]
+            assert log[:10] == [b"%d" % n for n in range(10)]
+            assert {b"by key", b"keys", b"by number", b"by chance"} <= set(log[10:])
+
+
+class TestWaitingForOne:
+    """In vain: nobody tells of it."""
+
+    @story
+    async def test_max_block_and_timeouts_end_it(self) -> None:
+        async with producing(max_block_ms=2_000) as (producer, cluster):
+            cluster.on("metadata", topic=TOPIC, times=None).drop()
+            began_at = now()
+            for timeout_s, ends_at in ((0.5, 0.5), (None, 2.5)):
+                with pytest.raises(MetadataTimeout):
+                    await producer.send(TOPIC, b"v", partition=1, timeout_s=timeout_s)
+                assert now() - began_at == pytest.approx(ends_at)
+            result = await asyncio.gather(
+                producer.send_many(TOPIC, [b"v"], partition=1), return_exceptions=True
+            )
+            assert "MetadataTimeout" in str(result)
+            assert now() - began_at == pytest.approx(4.5)
+
+    @story
+    async def test_cancelled_it_leaves_nothing_behind(self) -> None:
+        async with producing() as (producer, cluster):
+            cluster.on("metadata", topic=TOPIC, times=None).drop()
+            waiting = [
+                asyncio.create_task(producer.send(TOPIC, b"v", partition=1)),
+                asyncio.create_task(producer.send_many(TOPIC, [b"v"], partition=1)),
+            ]
+            await settle()
+            assert producer.metrics()["producer"]["calls_waiting"] == 2
+            for each in waiting:
+                each.cancel()
+            await asyncio.wait(waiting)
+            assert producer.metrics()["producer"]["calls_waiting"] == 0
+            await producer.send(TOPIC, b"next")
+            assert values(cluster) == [b"next"]
+
+    @story
+    async def test_closing_waits_for_it(self) -> None:
+        async with producing() as (producer, cluster):
+            await unknown_to(producer, cluster)
+            cluster.on("metadata", topic=TOPIC).delay(1.0)
+            waiting = asyncio.create_task(producer.send(TOPIC, b"v", partition=1))
+            await settle()
+            assert await producer.close() == 0
+            assert (await waiting).partition == 1
+
+    @story
+    async def test_closed_at_once_it_fails_and_is_counted(self) -> None:
+        async with producing() as (producer, cluster):
+            cluster.on("metadata", topic=TOPIC, times=None).drop()
+            waiting = asyncio.create_task(producer.send(TOPIC, b"v", partition=1))
+            many = asyncio.create_task(producer.send_many(TOPIC, [b"v"] * 5, partition=1))
+            await settle()
+            assert await producer.close(0) == 6
+            with pytest.raises(ProducerClosed):
+                await waiting
+            assert "5 of 5 records" in str((await asyncio.gather(many, return_exceptions=True))[0])
