@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test check lint mypy types architecture unit property conformance scenarios services soak docs docs-serve kafka spark packaging release-check test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test check lint mypy types architecture unit property conformance scenarios services soak differential docs docs-serve kafka spark packaging release-check test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apac
 	@$(BIN)/python -m examples.spark.demo $(CLICKS)
 
 test: FIRST = 1
-test: lint types architecture unit property conformance scenarios services soak docs packaging kafka spark  ## every check, cheap ones first
+test: lint types architecture unit property conformance scenarios services soak differential docs packaging kafka spark  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
 check: export HYPOTHESIS_PROFILE = dev
@@ -100,6 +100,10 @@ release-check: $(VENV)/.dev  ## wheel and sdist, into .cache/dist, and what stan
 soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
 	$(SAY) "soak"
 	@$(BIN)/python -m tests.scenarios.faults.soak --minutes $(or $(MINUTES),1) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED))
+
+differential: $(VENV)/.dev  ## random calls and outages, against a simple model, for MINUTES (1), or those of one SEED again
+	$(SAY) "differential"
+	@$(BIN)/python -m tests.scenarios.faults.differential --minutes $(or $(MINUTES),1) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED))
 
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"

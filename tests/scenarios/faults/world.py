@@ -164,9 +164,10 @@ async def play(scenario: Scenario, mode: Mode, *, seed: int = 0, course: Course 
                 load = Load(producer, PARTITIONS, scenario.burst, scenario.pause_s, scenario.value_bytes)
                 world = World(cluster, producer, load, wire, began_at)
                 verdict = await (course or under_load)(world, scenario, mode)
-                _check_leftovers(world, scenario, verdict)
-            await _check_connections(cluster, verdict)
-    _check_tasks(verdict)
+                check_leftovers(producer, verdict)
+                _check_costs(world, scenario, verdict)
+            await check_connections(cluster, verdict)
+    check_tasks(verdict)
     return verdict
 
 
@@ -229,22 +230,22 @@ def _check_first_ack(world: World, scenario: Scenario, verdict: Verdict) -> None
     if first_at > world.began_at + scenario.first_ack_s:
         verdict.hold_against("the first record is soon delivered", f"after {first_at - world.began_at:.3f} s")
 
-
-def _check_leftovers(world: World, scenario: Scenario, verdict: Verdict) -> None:
-    report = world.producer.metrics()["producer"]
-    report["buffer_used_bytes"] = report["buffer_total_bytes"] - report["buffer_available_bytes"]
-    for gauge in ("buffer_used_bytes", "calls_waiting", "batches_unfinished"):
-        if report[gauge]:
-            verdict.hold_against("nothing is left in the producer", f"{gauge}={report[gauge]}")
-    for counter in ("record_retry_total", "connection_close_total") if scenario.harmless else ():
-        if report[counter]:
-            verdict.hold_against("what is harmless costs nothing", f"{counter}={report[counter]}")
     asked = world.cluster.request_count("metadata")
     if asked > scenario.most_metadata_requests:
         verdict.hold_against("metadata requests are bounded", asked)
 
 
-async def _check_connections(cluster: Cluster, verdict: Verdict) -> None:
+def check_leftovers(producer: Producer, verdict: Verdict) -> None:
+    """Hold against *producer* what it still has when every record has its outcome."""
+    report = producer.metrics()["producer"]
+    report["buffer_used_bytes"] = report["buffer_total_bytes"] - report["buffer_available_bytes"]
+    for gauge in ("buffer_used_bytes", "calls_waiting", "batches_unfinished"):
+        if report[gauge]:
+            verdict.hold_against("nothing is left in the producer", f"{gauge}={report[gauge]}")
+
+
+async def check_connections(cluster: Cluster, verdict: Verdict) -> None:
+    """Hold it against the producer, which is closed, if brokers have connections."""
     await asyncio.sleep(LONGEST_DELAY_S)  # until the brokers have noticed
     for broker in cluster._brokers.values():
         if broker._connections:
@@ -253,6 +254,7 @@ async def _check_connections(cluster: Cluster, verdict: Verdict) -> None:
             )
 
 
-def _check_tasks(verdict: Verdict) -> None:
+def check_tasks(verdict: Verdict) -> None:
+    """Hold against the producer, which is closed, the tasks that are left."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         verdict.hold_against("no task is leaked", task.get_name())
