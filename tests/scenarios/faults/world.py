@@ -230,6 +230,12 @@ def _check_first_ack(world: World, scenario: Scenario, verdict: Verdict) -> None
     if first_at > world.began_at + scenario.first_ack_s:
         verdict.hold_against("the first record is soon delivered", f"after {first_at - world.began_at:.3f} s")
 
+
+def _check_costs(world: World, scenario: Scenario, verdict: Verdict) -> None:
+    report = world.producer.metrics()["producer"]
+    for counter in ("record_retry_total", "connection_close_total") if scenario.harmless else ():
+        if report[counter]:
+            verdict.hold_against("what is harmless costs nothing", f"{counter}={report[counter]}")
     asked = world.cluster.request_count("metadata")
     if asked > scenario.most_metadata_requests:
         verdict.hold_against("metadata requests are bounded", asked)
