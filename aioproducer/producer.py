@@ -242,13 +242,13 @@ class Producer:
         return await self._started().many.send_columns(
             topic,
             values,
-            timeout_s,
             keys=keys,
             headers=headers,
             common_headers=common_headers,
             timestamps_ms=timestamps_ms,
             partition=partition,
             partitions=partitions,
+            timeout_s=timeout_s,
         )
 
     async def flush(self, timeout_s: float | None = None) -> None:
@@ -347,15 +347,10 @@ class Producer:
         return failed
 
     async def _send_in(
-        self,
-        convoy: Convoy,
-        topic: str,
-        values: Iterable[Any],
-        timeout_s: float | None = None,
-        **columns: Any,
+        self, convoy: Convoy, topic: str, values: Iterable[Any], **more: Any
     ) -> SendManyResult:
         """Do as `send_many`, after the calls that are in *convoy* have appended their records."""
-        return await self._started().many.send_columns(topic, values, timeout_s, convoy, **columns)
+        return await self._started().many.send_columns(topic, values, convoy=convoy, **more)
 
     async def _limited(
         self,

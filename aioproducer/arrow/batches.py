@@ -154,11 +154,11 @@ async def _send_rows(
             convoy,
             topic,
             rows.values,
-            timeout_s,
             keys=rows.keys,
             headers=rows.headers,
             partitions=rows.partitions,
             timestamps_ms=rows.timestamps_ms,
+            timeout_s=timeout_s,
         )
     except SendManyError as error:
         result = error.result

@@ -306,8 +306,11 @@ class TopicQueues:
                 changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()
-        if self.aside:
-            self._let_in()
+        there = [place for place, partition in self.aside.items() if partition < len(leaders)]
+        if there:
+            for place in there:
+                del self.aside[place]
+            self.line.let_in(there)
         return changed
 
     def retire(self) -> None:
@@ -335,12 +338,6 @@ class TopicQueues:
             partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
         self.sticky = self[partition]
         return self.sticky
-
-    def _let_in(self) -> None:
-        there = [place for place, partition in self.aside.items() if partition < len(self.leaders)]
-        for place in there:
-            del self.aside[place]
-        self.line.let_in(there)
 
     def _leader(self, partition: int) -> int:
         # A topic made anew may have fewer partitions: what is queued for the others expires.

@@ -25,6 +25,23 @@ class Convoy:
     async def turn(self, topic: str, deadline: float) -> AsyncIterator[None]:
         """Wait for the calls before this one, until *deadline* in loop time at most. Raises: BufferTimeout."""
         line = self._lines.setdefault(topic, Line())
+        try:
+            await self._enter(line, topic, deadline)
+            try:
+                yield
+            finally:
+                line.leave()
+        finally:
+            if not line.length:
+                self._lines.pop(topic, None)
+
+    async def passed(self, topic: str) -> None:
+        """Wait until the calls for *topic* that are in it now have appended their records, or have failed."""
+        async with self.turn(topic, math.inf):
+            pass
+
+    @staticmethod
+    async def _enter(line: Line[None], topic: str, deadline: float) -> None:
         began_at = asyncio.get_running_loop().time()
         try:
             await line.enter(line.place(_nothing), deadline)
@@ -34,17 +51,6 @@ class Convoy:
                 f"waited {waited_s:.3f} s for the records of an earlier call for {topic!r} to be appended;"
                 " max_block_ms or the call's timeout_s ran out"
             ) from None
-        try:
-            yield
-        finally:
-            line.leave()
-            if not line.length:
-                del self._lines[topic]
-
-    async def passed(self, topic: str) -> None:
-        """Wait until the calls for *topic* that are in it now have appended their records, or have failed."""
-        async with self.turn(topic, math.inf):
-            pass
 
 
 def _nothing() -> None:

@@ -40,7 +40,8 @@ class ManyIntake:
         self,
         topic: str,
         values: Iterable[Any],
-        timeout_s: float | None,
+        *,
+        timeout_s: float | None = None,
         convoy: Convoy | None = None,
         **columns: Any,
     ) -> SendManyResult:
@@ -69,97 +70,95 @@ class ManyIntake:
             deadline = loop.time() + timeout_s
             timer = loop.call_at(deadline, self._expire, call, timeout_s)
         try:
-            await self._append(rows, call, deadline, convoy)
+            await self._append(_Sending(rows, call, self._accumulator.topic(rows.topic), deadline), convoy)
             await call.wait()
         finally:
             if timer is not None:
                 timer.cancel()
         return call.result
 
-    async def _append(
-        self, rows: Rows, call: SendManyCall, deadline: float | None, convoy: Convoy | None
-    ) -> None:
-        queues = self._accumulator.topic(rows.topic)
-        left = _Left(rows)
+    async def _append(self, sending: _Sending, convoy: Convoy | None) -> None:
+        rows, call, queues = sending.rows, sending.call, sending.queues
         try:
             with self._intake.caller(queues, len(rows)) as caller:
-                until = self._block_deadline(deadline)
+                until = self._block_deadline(sending)
                 async with nullcontext() if convoy is None else convoy.turn(rows.topic, until):
-                    await self._append_chunks(left, call, deadline, queues, caller)
+                    await self._append_chunks(sending, caller)
         except ProducerError as error:
-            for rest in left.begun():
+            for rest in sending.begun():
                 self._preparing.fail(rest, error, call)
-            call.failed(left.untouched(), failure(error))  # interceptors have not seen these
-            self._settings.on_refused(len(left.untouched()), error)
+            untouched = rows.positions[sending.taken :]
+            call.failed(untouched, failure(error))  # interceptors have not seen these
+            self._settings.on_refused(len(untouched), error)
         except asyncio.CancelledError:
-            for rest in left.begun():
+            for rest in sending.begun():
                 self._preparing.tell(rest, asyncio.CancelledError)
             raise
         finally:
             self._seal(queues, call)
 
-    async def _append_chunks(
-        self, left: _Left, call: SendManyCall, deadline: float | None, queues: TopicQueues, caller: Caller
-    ) -> None:
+    async def _append_chunks(self, sending: _Sending, caller: Caller) -> None:
         """Append all there is, with a turn for each chunk: other calls wait for one chunk at most."""
-        partition, argument = _highest_partition(left.rows, queues)
-        while left:
-            until = self._block_deadline(deadline)
+        queues = sending.queues
+        partition, argument = _highest_partition(sending.rows, queues)
+        while sending.has_more():
+            until = self._block_deadline(sending)
             async with caller.turn(until, partition=partition, argument=argument) as turn:
                 partition = None  # that one is there
-                if not left.groups:
-                    self._prepare_chunk(left, call, queues, caller)
-                self._extend(left, call, queues, caller)
+                if not sending.groups:
+                    self._prepare_chunk(sending, caller)
+                self._extend(sending, caller)
                 patience = self._patience(queues)
-                while left.groups and patience > 0:
-                    turn.deadline = self._block_deadline(deadline)  # a wait of its own, as each `send` has
-                    reserved = self._accumulator.room_for(left.groups[0][1].sizes[0])
+                while sending.groups and patience > 0:
+                    turn.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
+                    reserved = self._accumulator.room_for(sending.groups[0][1].sizes[0])
                     await turn.memory(reserved)
-                    patience -= self._extend(left, call, queues, caller, reserved)
-            if left and not left.groups:
+                    patience -= self._extend(sending, caller, reserved)
+            if sending.has_more() and not sending.groups:
                 await asyncio.sleep(0)
-                self._check_time(left.rows.topic, deadline)
+                self._check_time(sending)
 
-    def _prepare_chunk(self, left: _Left, call: SendManyCall, queues: TopicQueues, caller: Caller) -> None:
-        before = len(left)
-        if not left.prepared:
-            left.prepared, taken = self._preparing.prepared(left.chunk(), call)
-            left.taken += taken
-        groups, taken = self._preparing.grouped(queues, left.prepared, call)
-        left.prepared = left.prepared.slice(taken, len(left.prepared))
-        left.groups.extend(groups)
-        caller.settled(before - len(left))  # those that have failed
+    def _prepare_chunk(self, sending: _Sending, caller: Caller) -> None:
+        """Let the next rows be seen by user code, if they were not, and go into groups; some may fail."""
+        rows, failed = sending.prepared, 0
+        if not rows:
+            chunk = sending.rows.slice(sending.taken, sending.taken + CHUNK_RECORDS)
+            rows, taken = self._preparing.prepared(chunk, sending.call)
+            sending.taken += taken
+            failed = taken - len(rows)
+        groups, taken = self._preparing.grouped(sending.queues, rows, sending.call)
+        sending.prepared = rows.slice(taken, len(rows))
+        sending.groups.extend(groups)
+        caller.settled(failed + taken - sum(len(group) for _, group in groups))
 
-    def _extend(
-        self, left: _Left, call: SendManyCall, queues: TopicQueues, caller: Caller, reserved: int = 0
-    ) -> int:
+    def _extend(self, sending: _Sending, caller: Caller, reserved: int = 0) -> int:
         """Append as many groups, from the first one on, as memory allows; return the size of what had to wait for it."""
         size, measured = 0, bool(reserved)
-        while left.groups:
-            queue, rows = left.groups[0]
-            done = self._accumulator.extend(queues, queue, rows, call, reserved)
+        while sending.groups:
+            queue, rows = sending.groups[0]
+            done = self._accumulator.extend(sending.queues, queue, rows, sending.call, reserved)
             reserved = 0
             caller.settled(done)
             if measured:
                 size += sum(rows.sizes[:done])
             if done < len(rows):
-                left.groups[0] = queue, rows.slice(done, len(rows))
+                sending.groups[0] = queue, rows.slice(done, len(rows))
                 break
-            left.groups.popleft()
+            sending.groups.popleft()
         return size
 
     def _patience(self, queues: TopicQueues) -> int:
         """Return for how many bytes to wait in a turn: small calls are not torn apart, and others not held up for long."""
         return max(1, min(queues.batch_bytes, self._accumulator.memory.limit // 4))
 
-    def _check_time(self, topic: str, deadline: float | None) -> None:
-        if deadline is not None and self._intake.loop.time() >= deadline:
-            raise DeliveryTimeout(f"{topic!r}: not appended within the call's timeout_s")
+    def _check_time(self, sending: _Sending) -> None:
+        if sending.deadline is not None and self._intake.loop.time() >= sending.deadline:
+            raise DeliveryTimeout(f"{sending.rows.topic!r}: not appended within the call's timeout_s")
 
-    def _block_deadline(self, deadline: float | None) -> float:
+    def _block_deadline(self, sending: _Sending) -> float:
         block_s = min(self._settings.max_block_s, self._accumulator.settings.delivery_timeout_s)
         until = self._intake.loop.time() + block_s
-        return until if deadline is None else min(until, deadline)
+        return until if sending.deadline is None else min(until, sending.deadline)
 
     def _seal(self, queues: TopicQueues, call: SendManyCall) -> None:
         """Let the call's last batches go: it never lingers."""
@@ -175,34 +174,30 @@ class ManyIntake:
                 self._settler.expire_waiter(batch, call, self._intake.expired(batch, timeout_s))
 
 
-class _Left:
-    """What is left of a call: rows that were not looked at, and those that are on their way."""
+class _Sending:
+    """One call, and how far it has come."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, call: SendManyCall, queues: TopicQueues, deadline: float | None) -> None:
         self.rows = rows
+        self.call = call
+        self.queues = queues
+        self.deadline = deadline
         self.taken = 0
-        """How many of `rows` were looked at."""
+        """How many of `rows` have been looked at."""
         self.prepared: Rows = rows.slice(0, 0)
-        """Of those, what has no partition yet."""
+        """Those of them that have no partition yet."""
         self.groups: deque[Group] = deque()
-        """What only needs memory."""
+        """Those that only need memory."""
 
-    def __len__(self) -> int:
-        return len(self.rows) - self.taken + sum(map(len, self.begun()))
-
-    def chunk(self) -> Rows:
-        """Return those to look at next."""
-        return self.rows.slice(self.taken, self.taken + CHUNK_RECORDS)
+    def has_more(self) -> bool:
+        """Whether there is anything left to append."""
+        return bool(self.groups or self.prepared or self.taken < len(self.rows))
 
     def begun(self) -> Iterator[Rows]:
-        """Return all that interceptors have seen."""
+        """Return all that interceptors have seen, and that is not appended."""
         for _, rows in self.groups:
             yield rows
         yield self.prepared
-
-    def untouched(self) -> Sequence[int]:
-        """Return the positions of all others."""
-        return self.rows.positions[self.taken :]
 
 
 def _highest_partition(rows: Rows, queues: TopicQueues) -> tuple[int | None, str]:
