@@ -309,7 +309,7 @@ class Accumulator:
         """
         if deadline < batch.deadline and batch in self.unresolved:
             self.deadlines.discard(batch, batch.deadline)
-            batch.deadline = deadline
+            batch.expire_by(deadline)
             self.deadlines.add(batch, deadline)
             self.wake()  # to look at the deadlines again
 
