@@ -173,6 +173,10 @@ class Batch:
         """Note that a bug of ours kept us from taking its answer."""
         self.persistence.answer_not_understood()
 
+    def rule_out(self) -> None:
+        """Note that it is surely not in the log: one before it is not."""
+        self.persistence.ruled_out()
+
     def acknowledge(self) -> None:
         """Be delivered: the broker has it."""
         self._happened(BatchEvent.ACKNOWLEDGE)
@@ -185,7 +189,6 @@ class Batch:
     def renumber(self) -> None:
         """Wait to be sent again under another sequence: it is surely not in the log."""
         self._happened(BatchEvent.RENUMBER)
-        self.persistence.ruled_out()
         self.stamp = None
 
     def pause(self, at: float) -> None:

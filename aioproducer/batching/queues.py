@@ -203,6 +203,7 @@ class PartitionQueue:
                 self.retrying.append(batch)
                 continue
             self.sequences.break_off(batch.order, absent=True)
+            batch.rule_out()
             batch.renumber()
             self.put_back(batch)
 
