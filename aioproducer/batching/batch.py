@@ -124,7 +124,7 @@ class Batch:
 
     def seal(self) -> None:
         """Take no more records, and wait for none."""
-        if self.state is BatchState.OPEN:
+        if self.state is not BatchState.SEALED:
             self._happened(BatchEvent.SEAL)
         self.due = True
 
@@ -214,8 +214,8 @@ class Batch:
 
     def split(self, parts: Sequence[Batch]) -> None:
         """Let *parts* take over."""
-        self.successors = parts
         self._happened(BatchEvent.SPLIT)
+        self.successors = parts
 
     def part(
         self, indices: Sequence[int], number: int, state: BatchState, *, stamp: Stamp | None = None
