@@ -2,7 +2,7 @@
 
 librdkafka calls the three answers NOT_PERSISTED, POSSIBLY_PERSISTED and PERSISTED. A batch is made of attempts; an
 attempt that may have reached the log leaves a doubt that a later refusal of another attempt does not remove. What
-removes it is in `denied`.
+removes it is in `_denied` and `ruled_out`.
 """
 
 from __future__ import annotations
