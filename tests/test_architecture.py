@@ -1,10 +1,15 @@
-"""What import-linter cannot see: files stay readable, and inner packages have no second door."""
+"""What import-linter cannot see: files stay readable, inner packages have no second door, a batch has one owner."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from aioproducer.batching.batch import Batch
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aioproducer"
@@ -21,6 +26,14 @@ PUBLIC_PACKAGES = {
 SOURCES = sorted(
     path for folder in ("aioproducer", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
 )
+BATCH = PACKAGE / "batching/batch.py"
+BATCHES = {
+    *("batch", "half", "open", "oldest_unsettled", "other", "parent", "part", "rest", "successor"),
+    *("batches", "in_flight", "parts", "retrying", "successors"),
+}
+"""What a batch, or a line of them, is called."""
+APPEND_PATH = {("aioproducer/batching/accumulator.py", each, "size") for each in ("join", "append", "extend")}
+"""These add records to an open batch without a call for each: what every record passes is spared one."""
 INNER_DOORS = sorted(path for path in PACKAGE.rglob("__init__.py") if path.parent not in PUBLIC_PACKAGES)
 
 
@@ -48,3 +61,92 @@ def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
 def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
     """An inner `__init__` that re-exports would be a second way to the same name, and a source of cycles."""
     assert path.read_text(encoding="utf-8").strip() == ""
+
+
+def test_nobody_but_a_batch_writes_its_fields() -> None:
+    """What happened to it is what was called on it: each field has one place to look for whoever sets it wrongly."""
+    found = {
+        (name(path), function, field)
+        for path in SOURCES
+        if PACKAGE in path.parents and path != BATCH
+        for function, field in written_to_batches(parsed(path))
+    }
+    assert found == APPEND_PATH
+
+
+@pytest.mark.parametrize(
+    ("statement", "field"),
+    [
+        ("batch.state = to", "state"),
+        ("part.size -= 1", "size"),
+        ("queue.open.due = True", "due"),
+        ("self.in_flight[0].deadline: float = 1.0", "deadline"),
+        ("a, (self.retrying[0].stamp, b) = c", "stamp"),
+        ("for batch.order in orders: pass", "order"),
+        ("del rest.queue", "queue"),
+        ("whatever.encoded_stamp = None", "encoded_stamp"),
+        ("one.persistence = other.persistence = None", "persistence"),
+    ],
+)
+def test_who_does_would_be_found(statement: str, field: str) -> None:
+    source = f"class Somebody:\n    async def act(self):\n        {statement}\n"
+    assert ("act", field) in written_to_batches(ast.parse(source))
+
+
+@pytest.mark.parametrize(
+    "statement", ["queue.open = batch", "self.size = 1", "node.deadline = batch.deadline"]
+)
+def test_who_writes_something_else_is_not(statement: str) -> None:
+    assert list(written_to_batches(ast.parse(statement))) == []
+
+
+def written_to_batches(tree: ast.AST, function: str = "") -> Iterator[tuple[str, str]]:
+    """Yield which fields of batches are assigned, augmented or deleted, after the function that does."""
+    for node in ast.iter_child_nodes(tree):
+        inside = node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            of_batches_alone = node.attr in fields_of_batches_alone()
+            if of_batches_alone or (node.attr in Batch.__slots__ and called(node.value) in BATCHES):
+                yield inside, node.attr
+        yield from written_to_batches(node, inside)
+
+
+def called(expression: ast.expr) -> str:
+    """Return the last name in *expression*, which is what it is called."""
+    match expression:
+        case ast.Name(id=last) | ast.Attribute(attr=last):
+            return last
+        case ast.Subscript(value=inner) | ast.Call(func=inner):
+            return called(inner)
+        case _:
+            return ""
+
+
+@cache
+def fields_of_batches_alone() -> frozenset[str]:
+    """Return the fields of a batch that no other class of the package has one of the same name as."""
+    others = {
+        field
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef) and (path, node.name) != (BATCH, Batch.__name__)
+        for field in fields_of(node)
+    }
+    return frozenset(Batch.__slots__) - others
+
+
+def fields_of(of: ast.ClassDef) -> Iterator[str]:
+    """Yield what the class *of* declares in its body, or assigns to itself."""
+    for declared in of.body:
+        match declared:
+            case ast.AnnAssign(target=ast.Name(id=field)) | ast.FunctionDef(name=field):
+                yield field
+    for node in ast.walk(of):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=field, ctx=ast.Store()):
+                yield field
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))

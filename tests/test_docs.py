@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer import errors
-from aioproducer.batching.state import LEGAL
+from aioproducer.batching.state import TRANSITIONS
 from aioproducer.cli import commands
 from aioproducer.cli.send.command import send
 from aioproducer.contrib.metric_table import METRICS
@@ -43,8 +43,9 @@ LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 def test_the_diagram_of_batch_states_is_the_table() -> None:
     diagram = DESIGN.split("<!-- states: begin -->")[1].split("<!-- states: end -->")[0]
-    drawn = set(re.findall(r"(\w+) --> (\w+)", diagram))
-    assert drawn == {(state.name, to.name) for state, legal in LEGAL.items() for to in legal}
+    drawn = re.findall(r"(\w+) --> (\w+): (\w+)", diagram)
+    assert diagram.count("-->") == len(drawn) == len(set(drawn))
+    assert set(drawn) == {(state.name, to.name, event.name) for (state, event), to in TRANSITIONS.items()}
 
 
 def test_the_file_map_names_what_is_there() -> None:
@@ -223,8 +224,8 @@ def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[Bro
         records=2,
         idempotent=True,
         oldest=True,
-        uncertain=False,
-        torn=False,
+        in_doubt=False,
+        half_of_possibly_persisted=False,
         last_attempt=False,
     )
     retried, persisted, _, _ = ERRORS[kind]

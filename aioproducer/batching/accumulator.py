@@ -314,7 +314,7 @@ class Accumulator:
                     self.hasten(successor, waiter, deadline)
         elif deadline < batch.deadline:
             self.deadlines.discard(batch, batch.deadline)
-            batch.deadline = deadline
+            batch.expire_by(deadline)
             self.deadlines.add(batch, deadline)
             self.wake()  # to look at the deadlines again
 

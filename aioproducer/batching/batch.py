@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.failure import Failure
+from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.runs import AwaitedRun, Delivered, FutureRun, Run, Waiter
-from aioproducer.batching.state import LEGAL, RESOLVED, BatchState
-from aioproducer.errors import ProducerError
+from aioproducer.batching.state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
+from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import Stamp
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
@@ -27,7 +28,11 @@ RecordFuture = asyncio.Future[RecordMetadata]
 
 
 class Batch:
-    """Records as columns, the runs of who waits for them, and where the batch is in its life."""
+    """Records as columns, the runs of who waits for them, and where the batch is in its life.
+
+    Its fields are for everybody to read. Only its own methods write them, one for each thing that can happen to a
+    batch; but for the append path, which fills an open batch without a call for each record.
+    """
 
     __slots__ = (
         "_resolved",
@@ -38,9 +43,9 @@ class Batch:
         "due",
         "encoded",
         "encoded_stamp",
-        "gaps_told",
         "last_error",
         "order",
+        "persistence",
         "queue",
         "retries",
         "retry_at",
@@ -50,9 +55,6 @@ class Batch:
         "stamped_before",
         "state",
         "successors",
-        "torn",
-        "unanswered",
-        "uncertain",
         "waiters",
         "waits",
     )
@@ -96,14 +98,8 @@ class Batch:
         """What is written; kept for resending, made at the first drain."""
         self.encoded_stamp: Stamp | None = None
         """The sequence in `encoded`."""
-        self.unanswered: bool = False
-        """Whether it was handed to a socket and its answer is still to come."""
-        self.uncertain: bool = False
-        """Whether an attempt may have reached the log. Sticky: a later refusal says nothing of an earlier attempt."""
-        self.torn: bool = False
-        """Whether it is a part of a batch that may be in the log whole: there the leader does not recognise it."""
-        self.gaps_told: int = 0
-        """How often in a row the broker has missed one before it, which may indeed not be in the log."""
+        self.persistence: Persistence = Persistence()
+        """Whether it may be in the log."""
         self.last_error: ProducerError | None = None
         self.successors: Sequence[Batch] = ()
         """The batches that took over its records."""
@@ -115,19 +111,150 @@ class Batch:
     def __repr__(self) -> str:
         return f"<Batch {self.queue} {self.order} {self.state.name} records={len(self)} stamp={self.stamp}>"
 
-    def move(self, to: BatchState) -> None:
-        """Enter *to*, or raise AssertionError: an illegal move is our bug, never the user's."""
-        if to not in LEGAL[self.state]:
+    @property
+    def possibly_persisted(self) -> bool:
+        """Whether it may be in the log."""
+        return self.persistence.possible
+
+    # --- what happens to it -------------------------------------------------------------------------------------
+
+    def mark_due(self) -> None:
+        """Note that it need not wait for more records."""
+        self.due = True
+
+    def seal(self) -> None:
+        """Take no more records, and wait for none."""
+        if self.state is not BatchState.SEALED:
+            self._happened(BatchEvent.SEAL)
+        self.due = True
+
+    def assign_sequence(self, stamp: Stamp, stamped_before: int) -> None:
+        """Hold *stamp* from now on; so many of the partition's batches got theirs before."""
+        self.stamp = stamp
+        self.stamped_before = stamped_before
+
+    def drain(self) -> None:
+        """Be in flight: the sender takes it."""
+        self._happened(BatchEvent.DRAIN)
+        self.attempts += 1
+
+    def keep_encoded(self, encoded: bytearray) -> None:
+        """Keep what is written, with the sequence that it has now."""
+        self.encoded = encoded
+        self.encoded_stamp = self.stamp
+
+    def drop_encoded(self) -> None:
+        """Forget what was written: it is not sent again."""
+        self.encoded = None
+
+    def written(self) -> None:
+        """Note that it is handed to a socket."""
+        self.persistence.written()
+
+    def not_written(self) -> None:
+        """Note that it was not after all: the request could not be made."""
+        self.persistence.not_written()
+
+    def answered(self) -> None:
+        """Note that its answer has come; what that says comes next."""
+        self.persistence.answered()
+
+    def refused(self, error: BrokerError, *, oldest: bool) -> None:
+        """Note that the broker has answered *error*. *oldest*: nothing before it in its partition is open."""
+        self.persistence.refused(type(error), oldest=oldest)
+        self.last_error = error
+
+    def connection_lost(self, error: ProducerError, *, reached_socket: bool) -> None:
+        """Note that there will be no answer. *reached_socket*: bytes of the request may have left."""
+        self.persistence.connection_lost(reached_socket=reached_socket)
+        self.last_error = error
+
+    def answer_not_understood(self) -> None:
+        """Note that a bug of ours kept us from taking its answer."""
+        self.persistence.answer_not_understood()
+
+    def rule_out(self) -> None:
+        """Note that it is surely not in the log: one before it is not."""
+        self.persistence.ruled_out()
+
+    def acknowledge(self) -> None:
+        """Be delivered: the broker has it."""
+        self._happened(BatchEvent.ACKNOWLEDGE)
+
+    def retry(self, at: float) -> None:
+        """Wait to be sent again at *at*, under the sequence it has."""
+        self._happened(BatchEvent.RETRY)
+        self.pause(at)
+
+    def renumber(self) -> None:
+        """Wait to be sent again under another sequence: it is surely not in the log."""
+        self._happened(BatchEvent.RENUMBER)
+        self.stamp = None
+
+    def pause(self, at: float) -> None:
+        """Count a retry, which is not to begin before *at*."""
+        self.retries += 1
+        self.retry_at = at
+
+    def retry_by(self, at: float) -> None:
+        """End its pause at *at*, if that is earlier."""
+        self.retry_at = min(self.retry_at, at)
+
+    def expire_by(self, deadline: float) -> None:
+        """Expire at *deadline*, if that is earlier."""
+        self.deadline = min(self.deadline, deadline)
+
+    def expire(self) -> None:
+        """Be abandoned: its records have failed while its request is out."""
+        self._happened(BatchEvent.EXPIRE)
+
+    def fail(self) -> None:
+        """Have failed for good."""
+        self._happened(BatchEvent.FAIL)
+
+    def split(self, parts: Sequence[Batch]) -> None:
+        """Let *parts* take over."""
+        self._happened(BatchEvent.SPLIT)
+        self.successors = parts
+
+    def part(
+        self, indices: Sequence[int], number: int, state: BatchState, *, stamp: Stamp | None = None
+    ) -> Batch:
+        """Return a batch of the records at *indices* (ascending), which stands in *state* where this one stood.
+
+        It is part *number*. *stamp* is its share of this batch's sequences, if it is to have one.
+        """
+        columns = self.columns.take(indices)
+        part = Batch(
+            self.queue,
+            (*self.order, number),
+            created_at=self.created_at,
+            deadline=self.deadline,
+            columns=columns,
+            runs=self.take_runs(indices),
+            state=state,
+        )
+        part.due = True
+        part.size += sum(sizes(columns.values, columns.keys, columns.headers))
+        part.attempts = self.attempts
+        part.retries = self.retries
+        part.stamp = stamp
+        part.stamped_before = self.stamped_before
+        part.persistence = self.persistence.of_part(keeps_sequence=stamp is not None)
+        part.last_error = self.last_error
+        return part
+
+    def _happened(self, event: BatchEvent) -> None:
+        """Make the move for *event*, or raise AssertionError: an illegal one is our bug, never the user's."""
+        to = TRANSITIONS.get((self.state, event))
+        if to is None:
             # not an assert statement: it has to survive python -O
-            raise AssertionError(f"batch may not go {self.state.name} -> {to.name}")
+            raise AssertionError(f"a batch that is {self.state.name} cannot {event.name}")
         self.state = to
         if self._resolved is not None and to in RESOLVED and not self._resolved.done():
             self._resolved.set_result(None)
 
-    @property
-    def possibly_persisted(self) -> bool:
-        """Whether it may be in the log."""
-        return self.uncertain or self.unanswered
+    # --- its records, and who waits for them ---------------------------------------------------------------------
 
     def add_waiter(self, waiter: RecordFuture | Acknowledgement) -> None:
         """Let *waiter* wait for the record just appended; begins a run of its kind if need be."""

@@ -151,19 +151,16 @@ class PartitionQueue:
             self.batches.popleft()
             self.seal(batch)
             if self._settings.idempotent:
-                batch.stamp = self.sequences.stamp(len(batch))
-                batch.stamped_before = self.stamped
+                batch.assign_sequence(self.sequences.stamp(len(batch)), self.stamped)
                 self.stamped += 1
-        batch.move(BatchState.IN_FLIGHT)
-        batch.attempts += 1
+        batch.drain()
         insort(self.in_flight, batch, key=_by_order)
 
     def seal(self, batch: Batch) -> None:
         """Let *batch* take no more records and wait for none."""
-        if batch.state is BatchState.OPEN:
-            batch.move(BatchState.SEALED)
+        if self.open is batch:
             self.open = None
-        batch.due = True
+        batch.seal()
 
     def may_go_at(self, batch: Batch, now: float) -> float:
         """Return when *batch* may be sent again, as its leader is not the node that it failed at (KIP-951)."""
@@ -173,7 +170,7 @@ class PartitionQueue:
         """Let what is in a pause go to the new leader; return when the first of it may."""
         paused = [*self.retrying, *takewhile(lambda batch: batch.retry_at > now, self.batches)]
         for batch in paused:
-            batch.retry_at = min(batch.retry_at, self.may_go_at(batch, now))
+            batch.retry_by(self.may_go_at(batch, now))
         return min((batch.retry_at for batch in paused), default=now)
 
     def retry_by(self, at: float) -> bool:
@@ -181,7 +178,7 @@ class PartitionQueue:
         paused = [batch for batch in self.retrying if not isinstance(batch.last_error, BrokerError)]
         earlier = any(batch.retry_at > at for batch in paused)
         for batch in paused:
-            batch.retry_at = min(batch.retry_at, at)
+            batch.retry_by(at)
         return earlier
 
     def put_back(self, batch: Batch) -> None:
@@ -208,13 +205,12 @@ class PartitionQueue:
         """
         retrying, self.retrying = self.retrying, []
         for batch in retrying:
-            if batch.uncertain and not self.sequences.behind_hole(batch.order):
+            if batch.persistence.in_doubt and not self.sequences.behind_hole(batch.order):
                 self.retrying.append(batch)
                 continue
             self.sequences.break_off(batch.order, absent=True)
-            batch.move(BatchState.SEALED)
-            batch.stamp = None
-            batch.uncertain = batch.torn = False
+            batch.rule_out()
+            batch.renumber()
             self.put_back(batch)
 
     def remove(self, batch: Batch) -> None:

@@ -113,7 +113,7 @@ class Schedule:
         while lingering and (hurry or next(iter(lingering.values())) <= now):
             batch, _ = lingering.popitem(last=False)
             if batch.state is BatchState.OPEN:
-                batch.due = True
+                batch.mark_due()
                 self.offer(batch.queue, now)
         while self._backing_off and self._backing_off[0][0] <= now:
             self.offer(heapq.heappop(self._backing_off)[2], now)

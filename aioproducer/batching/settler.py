@@ -52,7 +52,7 @@ class Settler:
         """The broker has *batch*: resolve its records and go on with its partition."""
         abandoned = batch.state is BatchState.ABANDONED
         batch.queue.remove(batch)
-        batch.move(BatchState.DELIVERED)
+        batch.acknowledge()
         if batch.stamp is not None:
             batch.queue.sequences.acknowledge(batch.stamp)
         if not abandoned:
@@ -66,7 +66,7 @@ class Settler:
         """*batch* has failed for good: tell its waiters, and let its sequence, if any, be left behind."""
         abandoned = batch.state is BatchState.ABANDONED
         batch.queue.remove(batch)
-        batch.move(BatchState.FAILED)
+        batch.fail()
         self._end(batch)
         if batch.stamp is not None:
             batch.queue.break_off(batch)
@@ -76,7 +76,7 @@ class Settler:
 
     def abandon(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
-        batch.move(BatchState.ABANDONED)
+        batch.expire()
         self._accumulator.unresolved.pop(batch, None)
         self._accumulator.deadlines.discard(batch, batch.deadline)
         self._reject(batch, failure)
@@ -86,10 +86,8 @@ class Settler:
         """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
         queue = batch.queue
         queue.remove(batch)
-        batch.move(BatchState.BACKOFF)
+        batch.retry(at)
         self._observer.retried(batch)
-        batch.retries += 1
-        batch.retry_at = at
         queue.retry(batch)
         if queue.sequences.broken:
             queue.void_sequences()
@@ -104,11 +102,9 @@ class Settler:
         """
         queue = batch.queue
         queue.remove(batch)
-        batch.move(BatchState.SEALED)
+        batch.renumber()
+        batch.pause(at)
         self._observer.retried(batch)
-        batch.retries += 1
-        batch.retry_at = at
-        batch.stamp = None
         queue.put_back(batch)
         queue.break_off(batch)
         self._schedule.back_off(queue, at)
@@ -122,22 +118,19 @@ class Settler:
         batch may be in the log: only under the same sequences does a leader that has it refuse the halves.
         """
         queue, stamp, half = batch.queue, batch.stamp, self._halfway(batch)
-        surely_absent = not batch.uncertain
+        surely_absent = not batch.persistence.in_doubt
         if stamp is not None and surely_absent and not queue.sequences.recognised and queue.is_alone(batch):
             queue.sequences.take_back(stamp)
             stamp, state, put = None, BatchState.SEALED, queue.put_back
         else:
             state, put = BatchState.BACKOFF, queue.retry
         parts = (
-            self._part(batch, range(half), 0, state),
-            self._part(batch, range(half, len(batch)), 1, state),
+            batch.part(range(half), 0, state, stamp=stamp),
+            batch.part(range(half, len(batch)), 1, state, stamp=None if stamp is None else stamp.after(half)),
         )
         self._observer.split(batch)
         self._replace(batch, parts)
-        for part, offset in zip(parts, (0, half), strict=True):
-            part.stamp = stamp.after(offset) if stamp is not None else None
-            part.stamped_before = batch.stamped_before
-            part.torn = batch.uncertain and stamp is not None
+        for part in parts:
             put(part)
         if queue.sequences.broken:
             queue.void_sequences()
@@ -155,7 +148,7 @@ class Settler:
             self._observer.failed(batch, batch.columns.take([index]), failure)
             for run in batch.take_runs([index]):
                 run.fail(failure)
-        rest = self._part(batch, kept, 0, BatchState.BACKOFF if batch.stamp is None else BatchState.SEALED)
+        rest = batch.part(kept, 0, BatchState.BACKOFF if batch.stamp is None else BatchState.SEALED)
         self._replace(batch, (rest,))
         self._observer.retried(rest)
         if batch.stamp is None:
@@ -172,7 +165,7 @@ class Settler:
 
     def give_up(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, wherever it is."""
-        if batch.unanswered:
+        if batch.persistence.attempt_is_out:
             self.abandon(batch, failure)
         else:
             self.fail(batch, failure)
@@ -215,31 +208,11 @@ class Settler:
         ends = list(accumulate(sizes(columns.values, columns.keys, columns.headers)))
         return min(max(bisect_right(ends, ends[-1] // 2), 1), len(batch) - 1)
 
-    def _part(self, batch: Batch, indices: Sequence[int], number: int, state: BatchState) -> Batch:
-        columns = batch.columns.take(indices)
-        part = Batch(
-            batch.queue,
-            (*batch.order, number),
-            created_at=batch.created_at,
-            deadline=batch.deadline,
-            columns=columns,
-            runs=batch.take_runs(indices),
-            state=state,
-        )
-        part.due = True
-        part.size += sum(sizes(columns.values, columns.keys, columns.headers))
-        part.attempts = batch.attempts
-        part.retries = batch.retries
-        part.uncertain = batch.uncertain
-        part.last_error = batch.last_error
-        return part
-
     def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
         """Let *parts* take over from *batch*. They may need a few bytes more than it had: headers of their own."""
         accumulator = self._accumulator
         batch.queue.remove(batch)
-        batch.successors = parts
-        batch.move(BatchState.SPLIT)
+        batch.split(parts)
         for part in parts:
             accumulator.unresolved[part] = None
             accumulator.unfinished += 1
@@ -254,7 +227,7 @@ class Settler:
         accumulator.deadlines.discard(batch, batch.deadline)
         self._schedule.forget(batch)
         accumulator.memory.give_back(batch.size)
-        batch.encoded = None
+        batch.drop_encoded()
 
     def _reject(self, batch: Batch, failure: Failure) -> None:
         if not len(batch):

@@ -1,6 +1,6 @@
-"""The life of a batch, as a table of legal moves.
+"""The life of a batch: its states, the events that move it, and the table of both.
 
-`docs/design.md` draws its diagram from `LEGAL`; a test keeps the two together.
+`docs/design.md` draws its diagram from `TRANSITIONS`; a test keeps the two together.
 """
 
 from __future__ import annotations
@@ -28,22 +28,50 @@ class BatchState(IntEnum):
     DELIVERED = auto()
     """Acknowledged."""
     SPLIT = auto()
-    """Too large for the broker; its children have taken over."""
+    """Its parts have taken over: it was too large for the broker, or some of its records were refused."""
     FAILED = auto()
     """Failed for good."""
 
 
-_S = BatchState
+class BatchEvent(IntEnum):
+    """What can happen to a batch."""
 
-LEGAL: Mapping[BatchState, frozenset[BatchState]] = {
-    _S.OPEN: frozenset({_S.SEALED, _S.FAILED}),
-    _S.SEALED: frozenset({_S.IN_FLIGHT, _S.FAILED}),
-    _S.IN_FLIGHT: frozenset({_S.DELIVERED, _S.BACKOFF, _S.SEALED, _S.SPLIT, _S.ABANDONED, _S.FAILED}),
-    _S.BACKOFF: frozenset({_S.IN_FLIGHT, _S.SEALED, _S.FAILED}),
-    _S.ABANDONED: frozenset({_S.DELIVERED, _S.FAILED}),
-    _S.DELIVERED: frozenset(),
-    _S.SPLIT: frozenset(),
-    _S.FAILED: frozenset(),
+    SEAL = auto()
+    """It is full, has lingered long enough, or somebody is in a hurry."""
+    DRAIN = auto()
+    """The sender takes it, to write it."""
+    ACKNOWLEDGE = auto()
+    """The broker has it."""
+    RETRY = auto()
+    """There was no answer, or one that passes: it is sent again under the sequence it has."""
+    RENUMBER = auto()
+    """It is surely not in the log, and its sequence leads nowhere: it is sent again under another."""
+    SPLIT = auto()
+    """Its parts take over."""
+    EXPIRE = auto()
+    """Its deadline has passed while its request is out."""
+    FAIL = auto()
+    """It was refused for good, or its deadline has passed while nothing of it is out."""
+
+
+_S, _E = BatchState, BatchEvent
+
+TRANSITIONS: Mapping[tuple[BatchState, BatchEvent], BatchState] = {
+    (_S.OPEN, _E.SEAL): _S.SEALED,
+    (_S.OPEN, _E.FAIL): _S.FAILED,
+    (_S.SEALED, _E.DRAIN): _S.IN_FLIGHT,
+    (_S.SEALED, _E.FAIL): _S.FAILED,
+    (_S.IN_FLIGHT, _E.ACKNOWLEDGE): _S.DELIVERED,
+    (_S.IN_FLIGHT, _E.RETRY): _S.BACKOFF,
+    (_S.IN_FLIGHT, _E.RENUMBER): _S.SEALED,
+    (_S.IN_FLIGHT, _E.SPLIT): _S.SPLIT,
+    (_S.IN_FLIGHT, _E.EXPIRE): _S.ABANDONED,
+    (_S.IN_FLIGHT, _E.FAIL): _S.FAILED,
+    (_S.BACKOFF, _E.DRAIN): _S.IN_FLIGHT,
+    (_S.BACKOFF, _E.RENUMBER): _S.SEALED,
+    (_S.BACKOFF, _E.FAIL): _S.FAILED,
+    (_S.ABANDONED, _E.ACKNOWLEDGE): _S.DELIVERED,
+    (_S.ABANDONED, _E.FAIL): _S.FAILED,
 }
 
 RESOLVED = frozenset({_S.DELIVERED, _S.SPLIT, _S.FAILED, _S.ABANDONED})

@@ -14,13 +14,9 @@ from aioproducer.batching.state import BatchState
 from aioproducer.cluster.refresher import Refresher
 from aioproducer.cluster.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.errors import (
-    BrokerError,
     ConnectionFailed,
-    InvalidProducerEpoch,
-    OutOfOrderSequenceNumber,
     ProducerError,
     ProtocolError,
-    UnknownProducerId,
     broker_error,
 )
 from aioproducer.net.connection import Connection
@@ -29,10 +25,6 @@ from aioproducer.sender import describe, outcomes
 from aioproducer.sender.settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)
-
-GAPS_BELIEVED: Final = 3
-"""So many refusals of a sequence in a row are believed."""
-SEQUENCE_REFUSALS: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, UnknownProducerId)
 
 
 class AnswerHandler:
@@ -64,7 +56,7 @@ class AnswerHandler:
             if of_batch is None:
                 missing.append(batch)
             else:
-                batch.unanswered = False
+                batch.answered()
                 self._settle(connection, batch, of_batch)
         if missing or answers:
             unasked = ", ".join(f"{topic}-{index}" for topic, index in answers)
@@ -107,18 +99,16 @@ class AnswerHandler:
             return
         kind = broker_error(answer.error_code)
         error = kind(answer.error_message or kind.__doc__ or kind.__name__)
-        self._believe_in_gap(batch, kind)
+        oldest = batch.queue.oldest_unsettled is batch
+        batch.refused(error, oldest=oldest)
         standing = outcomes.Standing(
             records=len(batch),
             idempotent=batch.stamp is not None,
-            oldest=batch.queue.oldest_unsettled is batch,
-            uncertain=batch.uncertain,
-            torn=batch.torn,
+            oldest=oldest,
+            in_doubt=batch.persistence.in_doubt,
+            half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
             last_attempt=self._may_not_retry(batch),
         )
-        if not kind.definitely_refused:
-            batch.uncertain = True
-        batch.last_error = error
         record_errors = {
             each.batch_index: each.batch_index_error_message or error.args[0]
             for each in answer.record_errors
@@ -128,22 +118,6 @@ class AnswerHandler:
         if batch.state is BatchState.ABANDONED and not isinstance(verdict, outcomes.Deliver):
             verdict = outcomes.Fail(error)
         self._apply(connection, batch, verdict)
-
-    def _believe_in_gap(self, batch: Batch, kind: type[BrokerError]) -> None:
-        """Take a batch for absent whose sequence the leader keeps refusing, if it is the oldest without an outcome.
-
-        The leader looks for duplicates before it looks at the sequence. It remembers the last five batches, and no
-        more than five follow the oldest that is not settled (PartitionQueue.next_batch): it would recognise this
-        one. What should have come before may have failed, or have been lost with the end of a log, or with a topic
-        that was made anew. The JVM client believes the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID
-        for the batch that is next, and takes the next epoch (TransactionManager.canRetry; KIP-360); the first
-        INVALID_PRODUCER_EPOCH fails the batch there. We want to be told several times, since a batch that is in the
-        log after all would be there twice.
-        """
-        missing = kind in SEQUENCE_REFUSALS and batch.queue.oldest_unsettled is batch
-        batch.gaps_told = batch.gaps_told + 1 if missing else 0
-        if batch.gaps_told >= GAPS_BELIEVED:
-            batch.uncertain = False
 
     def _apply(self, connection: Connection, batch: Batch, verdict: outcomes.Verdict) -> None:
         settler = self._settler
@@ -181,10 +155,7 @@ class AnswerHandler:
         self._refresher.request_refresh({batch.queue.topic for batch in batches})
         for batch in batches:
             reached_socket = not isinstance(error, ConnectionFailed) or error.written
-            batch.uncertain |= batch.unanswered and reached_socket
-            batch.unanswered = False
-            batch.gaps_told = 0
-            batch.last_error = error
+            batch.connection_lost(error, reached_socket=reached_socket)
             if self._may_not_retry(batch):
                 self._settler.fail(batch, describe.failed(batch, connection, error))
             else:
@@ -194,7 +165,8 @@ class AnswerHandler:
         """Return when to send *batch* again, which has failed over *connection*."""
         now, queue = self._loop.time(), batch.queue
         # Refused for its sequence, it has pauses of their own: what was wrong before has passed.
-        attempt = min(batch.retries, batch.gaps_told - 1) if batch.gaps_told else batch.retries
+        denials = batch.persistence.denials
+        attempt = min(batch.retries, denials - 1) if denials else batch.retries
         retry_at = now + self._settings.retry_backoff.delay_s(attempt)
         if queue.leader not in {connection.node_id, NO_LEADER}:  # somebody else may take it
             return min(retry_at, queue.may_go_at(batch, now))

@@ -29,7 +29,7 @@ def expired(
     text = f"{batch.queue}: not acknowledged {limit}, {_effort(batch)}"
     if batch.last_error is not None:
         text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
-    elif batch.unanswered:
+    elif batch.persistence.attempt_is_out:
         text += "; the broker has not answered yet"
     elif batch.successors:
         text += "; the broker refused it as it was, and its parts are under way"

@@ -222,7 +222,7 @@ class Sender:
             batches, acks=self._settings.acks, timeout_ms=int(self._settings.request_timeout_s * 1000)
         )
         for batch in batches:
-            batch.unanswered = True
+            batch.written()
         now = self._loop.time()
         try:
             if self._settings.acks == 0:
@@ -232,7 +232,7 @@ class Sender:
                 self._in_flight[connection] += 1
         except UnsupportedVersion as error:
             for batch in batches:
-                batch.unanswered = False
+                batch.not_written()
                 self._settler.fail(batch, describe.failed(batch, connection, error))
         except ProducerError as error:
             self._answers.lost(connection, batches, error)
@@ -271,7 +271,7 @@ class Sender:
             self._answers.take(connection, batches, answer)
         except Exception as bug:
             for batch in batches:
-                batch.uncertain = True  # the answer may have said that it is in the log
+                batch.answer_not_understood()
             self._bug = self._bug or bug
             raise
         finally:

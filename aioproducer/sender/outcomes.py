@@ -70,9 +70,9 @@ class Standing(NamedTuple):
     idempotent: bool
     oldest: bool
     """Nothing before it in its partition waits for an answer or a retry."""
-    uncertain: bool
-    """An earlier attempt may be in the log."""
-    torn: bool
+    in_doubt: bool
+    """An attempt may be in the log."""
+    half_of_possibly_persisted: bool
     """A part of a batch that may be in the log whole."""
     last_attempt: bool
     """`retries` is used up."""
@@ -85,13 +85,13 @@ def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, st
     that it has (KIP-98). So none of its records is taken out. It may be split, since a broker that has it
     appends neither half: their turn is over, it says. But it cannot say any more where they are.
     """
-    keeps_sequences = standing.uncertain and standing.idempotent
+    keeps_sequences = standing.in_doubt and standing.idempotent
     match error:
         case DuplicateSequenceNumber():
             return Deliver(base_offset=-1, log_append_time_ms=-1)
         case MessageTooLarge() if standing.records > 1:
             return Split(error)
-        case OutOfOrderSequenceNumber() if standing.torn and standing.oldest:
+        case OutOfOrderSequenceNumber() if standing.half_of_possibly_persisted and standing.oldest:
             return Fail(OutOfOrderSequenceNumber(f"{error} ({PROBABLY_IN_THE_LOG})"))
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
             verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Restamp(error)
@@ -108,4 +108,4 @@ def _may_fit_later(error: BrokerError, standing: Standing) -> bool:
     So it is if it may be in the log itself, which only the same sequence can show; and if its
     sequence is out of order only because one before it is still to be sent again.
     """
-    return standing.uncertain or (isinstance(error, OutOfOrderSequenceNumber) and not standing.oldest)
+    return standing.in_doubt or (isinstance(error, OutOfOrderSequenceNumber) and not standing.oldest)

@@ -70,7 +70,7 @@ class Encoder:
         producer_id, epoch = stamp.identity if stamp is not None else (-1, -1)
         base_sequence = stamp.base_sequence if stamp is not None else -1
         if batch.encoded is None:
-            batch.encoded = encode_batch(
+            encoded = encode_batch(
                 batch.columns,
                 codec=self._codec,
                 compress=self._compress,
@@ -78,9 +78,10 @@ class Encoder:
                 producer_epoch=epoch,
                 base_sequence=base_sequence,
             )
+            batch.keep_encoded(encoded)
         elif stamp != batch.encoded_stamp:
             restamp(batch.encoded, producer_id, epoch, base_sequence)
-        batch.encoded_stamp = stamp
+            batch.keep_encoded(batch.encoded)
 
 
 def produce_request(batches: Sequence[Batch], *, acks: int, timeout_ms: int) -> ProduceRequest:

@@ -18,6 +18,7 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.bulk import SendManyCall
 from aioproducer.batching.failure import Failure
+from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.rows import Rows
 from aioproducer.batching.settings import BatchingSettings
@@ -38,7 +39,7 @@ from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender import describe
-from aioproducer.sender.answers import GAPS_BELIEVED, SEQUENCE_REFUSALS, AnswerHandler
+from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.settings import SenderSettings
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 
@@ -174,8 +175,10 @@ class World:
     def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
         self.told["failed"] += len(records)
         if failure.possibly_persisted:
-            assert batch.unanswered or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
-        if self.heals and not (batch.torn and failure.kind is OutOfOrderSequenceNumber):
+            out = batch.persistence.attempt_is_out
+            assert out or self.unsure.intersection(values_of(batch)), f"{failure} of {batch}"
+        half = batch.persistence.half_of_possibly_persisted
+        if self.heals and not (half and failure.kind is OutOfOrderSequenceNumber):
             assert not issubclass(failure.kind, FATAL_ONLY_BY_MISTAKE), f"{failure} of {batch}"
 
     def retried(self, batch: Batch) -> None:
@@ -207,7 +210,9 @@ class World:
         answers: list[PartitionProduceResponse] = []
         for index, (batch, written) in enumerate(zip(batches, contents, strict=True)):
             fault = faults[index % len(faults)]
-            if fault.code in SEQUENCE_CODES and batch.uncertain and batch.gaps_told == GAPS_BELIEVED - 1:
+            persistence = batch.persistence
+            is_denied = fault.code in SEQUENCE_CODES and persistence.in_doubt
+            if is_denied and persistence._denials == DENIALS_BELIEVED - 1:
                 fault = HONEST  # no leader that has the batch, or is about to get it, denies that for ever
             answer = self.cluster.process(node_id, written, fault)
             if answer.error_code == 6 or fault.unsure or index == omits:
@@ -300,7 +305,7 @@ class World:
             alive = Request([batch for batch, _ in pairs], [written for _, written in pairs])
             self.connections[node_id].outstanding.append(alive)
             for batch in alive.batches:
-                batch.unanswered = True
+                batch.written()
 
     # The users.
 

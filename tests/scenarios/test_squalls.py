@@ -8,6 +8,7 @@ import random
 import pytest
 
 from aioproducer import Producer, RecordMetadata
+from aioproducer.batching.persistence import SEQUENCE_REFUSALS
 from aioproducer.errors import (
     BrokerError,
     CorruptMessage,
@@ -18,7 +19,6 @@ from aioproducer.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
-from aioproducer.sender.answers import SEQUENCE_REFUSALS
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import Rule
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, story, values

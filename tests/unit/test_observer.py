@@ -29,7 +29,7 @@ class Fixture:
         self.metrics, self.spy = Metrics(asyncio.get_running_loop().time), Spy()
         self.observer = OutcomeObserver(self.metrics, InterceptorChain([self.spy] if intercepted else []))
         self.batch, _ = Workbench().sent(b"a", b"b")
-        self.batch.encoded = bytearray(b"12345")
+        self.batch.keep_encoded(bytearray(b"12345"))
 
     def counted(self) -> dict[str, float]:
         """Return what was counted of the topic."""
@@ -53,7 +53,7 @@ async def test_what_was_delivered_is_counted_per_topic() -> None:
 @in_virtual_time
 async def test_a_batch_without_bytes_of_its_own_counts_none() -> None:
     fixture = Fixture(intercepted=False)
-    fixture.batch.encoded = None
+    fixture.batch.drop_encoded()
     fixture.observer.delivered(fixture.batch, 0, -1)
     assert "delivered_bytes" not in fixture.counted()
 

@@ -300,7 +300,7 @@ class Workbench:
         """Append *values* and return their batch, which is with the broker, and their Futures."""
         futures = [self.append(value, partition=partition) for value in values or (b"value",)]
         [batch] = self.drain()
-        batch.unanswered = True
+        batch.written()
         return batch, futures
 
     def _wake(self) -> None:
@@ -315,3 +315,23 @@ async def settle() -> None:
 
 def lost(*, written: bool = True) -> ConnectionFailed:
     return ConnectionFailed("b1:9092 (node 1): lost", written=written)
+
+
+def lose(*batches: Batch) -> None:
+    """Let the connection be lost that *batches* were written to: each may be in the log."""
+    for batch in batches:
+        batch.connection_lost(lost(), reached_socket=True)
+
+
+def doubt(*batches: Batch) -> None:
+    """Let *batches*, which are out, be out for the second time: the first answer was lost."""
+    lose(*batches)
+    for batch in batches:
+        batch.written()
+
+
+def back_off(batch: Batch, at: float) -> None:
+    """Let *batch*, which is in flight, wait to be sent again at *at*."""
+    batch.queue.remove(batch)
+    batch.retry(at)
+    batch.queue.retry(batch)

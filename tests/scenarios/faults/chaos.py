@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
+from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import (
     DeliveryTimeout,
     InvalidRecord,
@@ -16,7 +17,6 @@ from aioproducer.errors import (
     ProducerError,
     broker_error,
 )
-from aioproducer.sender.answers import GAPS_BELIEVED
 from aioproducer.testing import Rule
 from tests.scenarios.faults import hostile
 from tests.scenarios.faults.faults import move, topic_recreated
@@ -142,7 +142,7 @@ class Chaos:
 
     async def refused_for_its_sequence(self) -> None:
         """Refuse the sequence of a batch, which the broker may have: never so often that it would be believed."""
-        if self.denials < GAPS_BELIEVED - 1:
+        if self.denials < DENIALS_BELIEVED - 1:
             self.denials += 1
             self._rule(times=1).answer(self.chance.choice(ABOUT_THE_SEQUENCE))
 

@@ -1,76 +1,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from itertools import product
+from typing import Any
 
 import pytest
 
-from aioproducer.batching.batch import Batch, RecordFuture
-from aioproducer.batching.bulk import ColumnRun, SendManyCall
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import PartitionQueue
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.persistence import DENIALS_BELIEVED, Persistence
 from aioproducer.batching.runs import FutureRun, Run
-from aioproducer.batching.state import LEGAL, BatchState
-from aioproducer.errors import DeliveryTimeout
-from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.batching.state import TRANSITIONS, BatchEvent, BatchState
+from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
+from aioproducer.idempotence.sequences import Stamp
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
-from aioproducer.types import RecordMetadata
-from tests.unit.workbench import TOPIC, batching_settings
+from tests.unit.batching.batch_bench import HAPPEN, batch_in, mixed, send
+from tests.unit.workbench import FIRST, lose, lost
 
-LATE = Failure(DeliveryTimeout, "late")
-HEADERS = (("trace", b"1"),)
-TO: dict[BatchState, list[BatchState]] = {
-    BatchState.OPEN: [],
-    BatchState.SEALED: [BatchState.SEALED],
-    BatchState.IN_FLIGHT: [BatchState.SEALED, BatchState.IN_FLIGHT],
-    BatchState.BACKOFF: [BatchState.SEALED, BatchState.IN_FLIGHT, BatchState.BACKOFF],
-    BatchState.ABANDONED: [BatchState.SEALED, BatchState.IN_FLIGHT, BatchState.ABANDONED],
-    BatchState.DELIVERED: [BatchState.SEALED, BatchState.IN_FLIGHT, BatchState.DELIVERED],
-    BatchState.SPLIT: [BatchState.SEALED, BatchState.IN_FLIGHT, BatchState.SPLIT],
-    BatchState.FAILED: [BatchState.FAILED],
-}
-"""The shortest way to each state."""
-
-
-def batch_in(state: BatchState = BatchState.OPEN) -> Batch:
-    queue = PartitionQueue(TOPIC, 3, batching_settings(), IdentityKeeper())
-    batch = Batch(queue, (5,), created_at=1.0, deadline=121.0)
-    for step in TO[state]:
-        batch.move(step)
-    return batch
-
-
-def send(
-    batch: Batch, value: bytes = b"v", key: bytes | None = None, *, timestamp_ms: int = 1
-) -> RecordFuture:
-    """Append one record, as `send` does."""
-    batch.columns.append(value, key, (), timestamp_ms)
-    batch.size += record_size_bound(value, key, ())
-    future: RecordFuture = asyncio.get_running_loop().create_future()
-    batch.add_waiter(future)
-    return future
-
-
-def send_many(batch: Batch, call: SendManyCall, *positions: int, timestamp_ms: int = 1) -> None:
-    """Append a record per position, as `send_many` does."""
-    for _ in positions:
-        batch.columns.append(b"many", None, HEADERS, timestamp_ms)
-        batch.size += record_size_bound(b"many", None, HEADERS)
-    batch.add_run(ColumnRun(call, positions))
-
-
-def call_of(total: int) -> SendManyCall:
-    return SendManyCall(TOPIC, total, asyncio.get_running_loop())
-
-
-def mixed() -> tuple[Batch, list[RecordFuture], SendManyCall]:
-    """Return a batch of six records in three runs (single 0, 1; bulk 2, 3, 4; single 5) and who waits."""
-    batch, call = batch_in(), call_of(3)
-    futures = [send(batch, b"zero", timestamp_ms=10), send(batch, b"one", b"key", timestamp_ms=11)]
-    send_many(batch, call, 0, 1, 2, timestamp_ms=12)
-    futures.append(send(batch, b"five", timestamp_ms=15))
-    return batch, futures, call
+STAMP = Stamp(FIRST, 4)
+SEALED_AGAIN = (BatchState.SEALED, BatchEvent.SEAL)
+"""The one thing that may happen to a batch twice: it is sealed when it is full, and again when it is taken."""
+REFUSED = NotEnoughReplicas("before the append")
+LEFT_OPEN = RequestTimedOut("after the append, maybe")
+LOST = lost()
+Note = Callable[[Batch], None]
 
 
 def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
@@ -100,186 +55,182 @@ async def test_it_is_shown_by_partition_place_state_and_length() -> None:
     assert repr(batch) == "<Batch orders-3 (5,) OPEN records=1 stamp=None>"
 
 
-@pytest.mark.parametrize("to", BatchState)
-@pytest.mark.parametrize("state", BatchState)
-def test_it_makes_legal_moves_only(state: BatchState, to: BatchState) -> None:
-    batch = batch_in(state)
-    if to in LEGAL[state]:
-        batch.move(to)
-        assert batch.state is to
-    else:
-        with pytest.raises(AssertionError, match=f"{state.name} -> {to.name}"):
-            batch.move(to)
-        assert batch.state is state
+def seen(batch: Batch) -> dict[str, Any]:
+    """Return all there is to *batch*, and to what it knows of its attempts."""
+    fields = {name: getattr(batch, name) for name in Batch.__slots__}
+    return fields | {name: getattr(batch.persistence, name) for name in Persistence.__slots__}
 
 
-@pytest.mark.parametrize(
-    ("uncertain", "written", "possibly"),
-    [(False, False, False), (True, False, True), (False, True, True), (True, True, True)],
-)
-def test_what_is_written_or_was_uncertain_once_may_be_in_the_log(
-    uncertain: bool, written: bool, possibly: bool
-) -> None:
-    batch = batch_in()
-    batch.uncertain, batch.unanswered = uncertain, written
-    assert batch.possibly_persisted is possibly
-
-
-class TestRuns:
-    @in_virtual_time
-    async def test_consecutive_single_records_share_a_run(self) -> None:
-        batch = batch_in()
-        futures = [send(batch), send(batch)]
-        [run] = batch.runs
-        assert isinstance(run, FutureRun)
-        assert run.waiters == futures
-
-    @in_virtual_time
-    async def test_bulk_records_end_a_run_of_single_ones(self) -> None:
-        batch, futures, _ = mixed()
-        assert [len(run) for run in batch.runs] == [2, 3, 1]
-        assert batch.waiters == futures[2:]
-        send_many(batch, call_of(1), 0)
-        assert batch.waits is None
-
-    @in_virtual_time
-    async def test_runs_of_chosen_records_keep_order_and_kind(self) -> None:
-        batch, futures, call = mixed()
-        single, bulk, last = batch.take_runs([1, 2, 4, 5])
-        assert isinstance(single, FutureRun)
-        assert single.waiters == [futures[1]]
-        assert isinstance(bulk, ColumnRun)
-        assert (bulk.call, bulk.positions) == (call, [0, 2])
-        assert isinstance(last, FutureRun)
-        assert last.waiters == [futures[2]]
-
-    @in_virtual_time
-    async def test_a_run_without_chosen_records_is_left_out(self) -> None:
-        batch, futures, _ = mixed()
-        [run] = batch.take_runs([5])
-        assert isinstance(run, FutureRun)
-        assert run.waiters == [futures[2]]
-        assert batch.take_runs([]) == []
-
-
-class TestResolving:
-    @in_virtual_time
-    async def test_a_single_run_gets_the_whole_answer(self) -> None:
-        batch = batch_in()
-        futures = [send(batch, timestamp_ms=10), send(batch, timestamp_ms=11)]
-        batch.resolve(40, -1)
-        assert [future.result() for future in futures] == [
-            RecordMetadata(TOPIC, 3, 40, 10, log_append_time=False),
-            RecordMetadata(TOPIC, 3, 41, 11, log_append_time=False),
-        ]
-
-    @in_virtual_time
-    async def test_each_run_gets_its_own_stretch_of_the_answer(self) -> None:
-        batch, futures, call = mixed()
-        batch.resolve(40, -1)
-        assert [(each.offset, each.timestamp_ms) for each in (f.result() for f in futures)] == [
-            (40, 10),
-            (41, 11),
-            (45, 15),
-        ]
-        assert [call.result.offset(position) for position in range(3)] == [42, 43, 44]
-
-    @pytest.mark.parametrize("log_append_time_ms", [0, 99])
-    @in_virtual_time
-    async def test_the_time_of_the_log_takes_the_place_of_the_records_own(
-        self, log_append_time_ms: int
+class TestEvents:
+    @pytest.mark.parametrize(("state", "event"), TRANSITIONS)
+    def test_one_that_may_happen_moves_it_as_the_table_says(
+        self, state: BatchState, event: BatchEvent
     ) -> None:
-        batch, futures, call = mixed()
-        batch.resolve(40, log_append_time_ms)
-        bulk = [each for each in call.result if isinstance(each, RecordMetadata)]
-        results = [future.result() for future in futures] + bulk
-        assert len(results) == 6
-        assert {(each.timestamp_ms, each.log_append_time) for each in results} == {(log_append_time_ms, True)}
+        batch = batch_in(state)
+        HAPPEN[event](batch)
+        assert batch.state is TRANSITIONS[state, event]
 
-    @in_virtual_time
-    async def test_an_unknown_offset_is_unknown_for_every_record(self) -> None:
-        batch, futures, call = mixed()
-        batch.resolve(-1, -1)
-        assert {future.result().offset for future in futures} == {-1}
-        assert {call.result.offset(position) for position in range(3)} == {-1}
+    @pytest.mark.parametrize(
+        ("state", "event"),
+        [pair for pair in product(BatchState, BatchEvent) if pair not in {*TRANSITIONS, SEALED_AGAIN}],
+    )
+    def test_any_other_is_a_bug_and_changes_nothing(self, state: BatchState, event: BatchEvent) -> None:
+        batch = batch_in(state)
+        batch.assign_sequence(STAMP, 7)
+        before = seen(batch)
+        with pytest.raises(AssertionError, match=f"is {state.name} cannot {event.name}"):
+            HAPPEN[event](batch)
+        assert seen(batch) == before
 
-
-class TestWaiters:
-    @in_virtual_time
-    async def test_it_knows_which_records_a_waiter_waits_for(self) -> None:
-        batch, futures, call = mixed()
-        assert [batch.indices_of(future) for future in futures] == [[0], [1], [5]]
-        assert batch.indices_of(call) == [2, 3, 4]
-        assert batch.holds(futures[2])
-        assert batch.holds(call)
-
-    @in_virtual_time
-    async def test_it_holds_nothing_for_a_stranger(self) -> None:
-        batch, _, _ = mixed()
-        assert batch.indices_of(call_of(3)) == []
-        assert not batch.holds(call_of(3))
-        assert not batch_in().holds(call_of(3))
-
-    @in_virtual_time
-    async def test_a_detached_waiter_fails_alone_and_its_records_stay(self) -> None:
-        batch, futures, call = mixed()
-        size = batch.size
-        batch.detach(call, LATE)
-        batch.detach(futures[0], LATE)
-        assert list(call.result.failures) == [0, 1, 2]
-        assert isinstance(futures[0].exception(), DeliveryTimeout)
-        assert (len(batch), batch.size) == (6, size)
-        batch.resolve(40, -1)
-        assert call.result.delivered == 0
-        assert [future.result().offset for future in futures[1:]] == [41, 45]
-
-
-class TestDropping:
-    @in_virtual_time
-    async def test_dropped_records_are_gone_with_their_runs_and_their_size(self) -> None:
-        batch, futures, call = mixed()
-        first, bulk = batch.drop([1, 3])
-        assert isinstance(first, FutureRun)
-        assert first.waiters == [futures[1]]
-        assert isinstance(bulk, ColumnRun)
-        assert bulk.positions == [1]
-        assert batch.columns.values == [b"zero", b"many", b"many", b"five"]
-        assert batch.columns.timestamps == [10, 12, 12, 15]
-        batch.resolve(40, -1)
-        assert [futures[0].result().offset, futures[2].result().offset] == [40, 43]
-        assert not futures[1].done()
-        bulk.fail(LATE)
-        assert [call.result.offset(position) for position in (0, 2)] == [41, 42]
-
-    @pytest.mark.parametrize("indices", [[0], [1], [2, 3, 4], [0, 1, 5], [0, 1, 2, 3, 4, 5]])
-    @in_virtual_time
-    async def test_its_size_is_that_of_a_batch_that_never_had_them(self, indices: list[int]) -> None:
-        batch, _, _ = mixed()
-        bulk = record_size_bound(b"many", None, HEADERS)
-        single = [record_size_bound(value, None, ()) for value in (b"zero", b"five")]
-        taken = [single[0], record_size_bound(b"one", b"key", ()), bulk, bulk, bulk, single[1]]
-        assert batch.size == BATCH_OVERHEAD + sum(taken)
-        batch.drop(indices)
-        assert batch.size == BATCH_OVERHEAD + sum(
-            size for index, size in enumerate(taken) if index not in indices
-        )
-
-    @in_virtual_time
-    async def test_all_records_may_be_dropped(self) -> None:
-        batch, _, _ = mixed()
-        assert sum(map(len, batch.drop(range(6)))) == 6
-        assert len(batch) == 0
-        assert batch.runs == []
-
-    @in_virtual_time
-    async def test_what_is_appended_afterwards_finds_its_place(self) -> None:
+    def test_it_may_be_sealed_again_and_is_due_from_then_on(self) -> None:
         batch = batch_in()
-        dropped, kept = send(batch), send(batch)
-        batch.drop([0])
-        appended = send(batch)
-        batch.resolve(40, -1)
-        assert not dropped.done()
-        assert [kept.result().offset, appended.result().offset] == [40, 41]
+        batch.seal()
+        assert batch.due
+        before = seen(batch)
+        batch.seal()
+        assert seen(batch) == before
+
+    def test_each_drain_is_an_attempt(self) -> None:
+        batch = batch_in(BatchState.BACKOFF)
+        assert batch.attempts == 1
+        batch.drain()
+        assert batch.attempts == 2
+
+    def test_a_retry_is_counted_and_has_its_time_and_its_sequence(self) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        batch.assign_sequence(STAMP, 7)
+        batch.retry(5.0)
+        assert (batch.retries, batch.retry_at, batch.stamp, batch.stamped_before) == (1, 5.0, STAMP, 7)
+
+    @pytest.mark.parametrize("state", [BatchState.IN_FLIGHT, BatchState.BACKOFF])
+    def test_renumbered_it_waits_for_another_sequence(self, state: BatchState) -> None:
+        batch = batch_in(state)
+        batch.assign_sequence(STAMP, 7)
+        batch.renumber()
+        assert batch.stamp is None
+
+    def test_split_it_knows_who_took_over(self) -> None:
+        batch, parts = batch_in(BatchState.IN_FLIGHT), (batch_in(), batch_in())
+        batch.split(parts)
+        assert batch.successors == parts
+
+
+class TestWhatIsNotedOfIt:
+    @pytest.mark.parametrize(
+        ("notes", "possibly", "last_error"),
+        [
+            ([], False, None),
+            ([Batch.written], True, None),
+            ([Batch.written, Batch.not_written], False, None),
+            ([Batch.written, Batch.answered], False, None),
+            ([Batch.written, lambda batch: batch.refused(REFUSED, oldest=True)], False, REFUSED),
+            ([Batch.written, lambda batch: batch.refused(LEFT_OPEN, oldest=True)], True, LEFT_OPEN),
+            ([Batch.written, lambda batch: batch.connection_lost(LOST, reached_socket=True)], True, LOST),
+            ([Batch.written, lambda batch: batch.connection_lost(LOST, reached_socket=False)], False, LOST),
+            ([Batch.written, Batch.answered, Batch.answer_not_understood], True, None),
+            ([Batch.written, Batch.answered, Batch.answer_not_understood, Batch.rule_out], False, None),
+        ],
+    )
+    def test_an_attempt_may_leave_it_in_the_log_and_an_error(
+        self, notes: list[Note], possibly: bool, last_error: ProducerError | None
+    ) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        for note in notes:
+            note(batch)
+        assert batch.possibly_persisted is possibly
+        assert batch.last_error is last_error
+
+    @pytest.mark.parametrize(("oldest", "possibly"), [(True, False), (False, True)])
+    def test_a_leader_that_denies_it_is_believed_if_it_is_the_oldest(
+        self, oldest: bool, possibly: bool
+    ) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        batch.written()
+        lose(batch)
+        for _ in range(DENIALS_BELIEVED):
+            batch.refused(OutOfOrderSequenceNumber("no"), oldest=oldest)
+        assert batch.possibly_persisted is possibly
+
+    def test_due_it_waits_for_no_more_records_but_takes_them(self) -> None:
+        batch = batch_in()
+        assert not batch.due
+        batch.mark_due()
+        assert batch.due
+        assert batch.state is BatchState.OPEN
+
+    def test_its_bytes_are_kept_with_the_sequence_in_them_until_it_is_sent_no_more(self) -> None:
+        batch, encoded = batch_in(BatchState.IN_FLIGHT), bytearray(b"bytes")
+        batch.assign_sequence(STAMP, 0)
+        batch.keep_encoded(encoded)
+        batch.renumber()
+        assert (batch.encoded, batch.encoded_stamp) == (encoded, STAMP)
+        batch.drop_encoded()
+        assert batch.encoded is None
+
+    def test_a_pause_is_counted_and_may_become_shorter_only(self) -> None:
+        batch = batch_in(BatchState.SEALED)
+        batch.pause(5.0)
+        batch.pause(6.0)
+        assert (batch.retries, batch.retry_at) == (2, 6.0)
+        batch.retry_by(7.0)
+        assert batch.retry_at == 6.0
+        batch.retry_by(4.0)
+        assert (batch.retries, batch.retry_at) == (2, 4.0)
+
+    def test_its_deadline_may_become_earlier_only(self) -> None:
+        batch = batch_in()
+        batch.expire_by(130.0)
+        assert batch.deadline == 121.0
+        batch.expire_by(60.0)
+        assert batch.deadline == 60.0
+
+
+class TestParts:
+    @in_virtual_time
+    async def test_one_has_its_records_and_stands_where_the_batch_stood(self) -> None:
+        batch, futures, _ = mixed()
+        part = batch.part([0, 5], 1, BatchState.SEALED)
+        assert (part.order, part.state, part.due) == ((5, 1), BatchState.SEALED, True)
+        assert (part.queue, part.created_at, part.deadline) == (batch.queue, 1.0, 121.0)
+        assert part.columns.values == [b"zero", b"five"]
+        assert part.size == BATCH_OVERHEAD + sum(
+            record_size_bound(value, None, ()) for value in (b"zero", b"five")
+        )
+        part.resolve(40, -1)
+        assert [futures[0].result().offset, futures[2].result().offset] == [40, 41]
+        assert not futures[1].done()
+
+    def test_what_the_batch_went_through_it_went_through(self) -> None:
+        batch = batch_in(BatchState.BACKOFF)
+        batch.assign_sequence(STAMP, 7)
+        batch.drain()
+        batch.refused(REFUSED, oldest=True)
+        part = batch.part([], 0, BatchState.BACKOFF, stamp=STAMP)
+        assert (part.attempts, part.retries, part.last_error) == (2, 1, REFUSED)
+        assert (part.stamp, part.stamped_before) == (STAMP, 7)
+        assert part.retry_at == 0.0
+        assert (part.encoded, part.encoded_stamp) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("stamp", "doubted", "possibly", "half"),
+        [
+            (None, False, False, False),
+            (None, True, True, False),
+            (STAMP, False, False, False),
+            (STAMP, True, True, True),
+        ],
+    )
+    def test_it_may_be_in_the_log_with_the_batch_and_is_half_of_it_under_the_same_sequences(
+        self, stamp: Stamp | None, doubted: bool, possibly: bool, half: bool
+    ) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        batch.written()
+        if doubted:
+            lose(batch)
+        batch.answered()
+        part = batch.part([], 0, BatchState.BACKOFF, stamp=stamp)
+        assert part.possibly_persisted is possibly
+        assert part.persistence.half_of_possibly_persisted is half
 
 
 class TestWaitingForTheOutcome:
@@ -288,17 +239,17 @@ class TestWaitingForTheOutcome:
     async def test_what_has_its_outcome_is_not_waited_for(self, state: BatchState) -> None:
         await batch_in(state).wait_resolved()  # waiting for ever would be a Deadlock in virtual time
 
-    @pytest.mark.parametrize("to", [BatchState.DELIVERED, BatchState.FAILED, BatchState.ABANDONED])
+    @pytest.mark.parametrize("outcome", [BatchEvent.ACKNOWLEDGE, BatchEvent.FAIL, BatchEvent.EXPIRE])
     @in_virtual_time
-    async def test_all_who_wait_go_on_with_the_outcome_and_not_before(self, to: BatchState) -> None:
+    async def test_all_who_wait_go_on_with_the_outcome_and_not_before(self, outcome: BatchEvent) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
         waiting = [asyncio.create_task(batch.wait_resolved()) for _ in range(2)]
         await asyncio.sleep(0)
-        batch.move(BatchState.BACKOFF)
-        batch.move(BatchState.IN_FLIGHT)
+        batch.retry(5.0)
+        batch.drain()
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
-        batch.move(to)
+        HAPPEN[outcome](batch)
         await asyncio.gather(*waiting)
 
     @in_virtual_time
@@ -306,8 +257,8 @@ class TestWaitingForTheOutcome:
         batch = batch_in(BatchState.IN_FLIGHT)
         waiting = asyncio.create_task(batch.wait_resolved())
         await asyncio.sleep(0)
-        batch.move(BatchState.ABANDONED)
-        batch.move(BatchState.DELIVERED)
+        batch.expire()
+        batch.acknowledge()
         await waiting
 
     @in_virtual_time
@@ -316,12 +267,11 @@ class TestWaitingForTheOutcome:
         first, second = batch_in(BatchState.IN_FLIGHT), batch_in(BatchState.IN_FLIGHT)
         waiting = asyncio.create_task(batch.wait_resolved())
         await asyncio.sleep(0)
-        batch.successors = (first, second)
-        batch.move(BatchState.SPLIT)
-        second.move(BatchState.FAILED)
+        batch.split((first, second))
+        second.fail()
         done, _ = await asyncio.wait([waiting], timeout=1)
         assert not done
-        first.move(BatchState.DELIVERED)
+        first.acknowledge()
         await waiting
 
     @in_virtual_time
@@ -332,5 +282,5 @@ class TestWaitingForTheOutcome:
         impatient.cancel()
         await asyncio.wait([impatient])
         assert impatient.cancelled()
-        batch.move(BatchState.DELIVERED)
+        batch.acknowledge()
         await patient

@@ -5,10 +5,10 @@ from typing import Any
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
 from aioproducer.batching.state import BatchState
-from aioproducer.errors import NotEnoughReplicas, ProducerError
+from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import Stamp
-from tests.unit.workbench import FIRST, batching_settings, lost
+from tests.unit.workbench import FIRST, back_off, batching_settings, lost
 
 
 class Bench:
@@ -30,7 +30,8 @@ class Bench:
         batch = Batch(self.queue, self.queue.next_order(), created_at=0.0, deadline=120.0)
         for _ in range(records):
             batch.columns.append(b"value", None, (), 0)
-        batch.due = due
+        if due:
+            batch.mark_due()
         self.queue.open = batch
         self.queue.batches.append(batch)
         return batch
@@ -42,15 +43,9 @@ class Bench:
         self.queue.take(batch)
         return batch
 
-    def back_off(self, batch: Batch, at: float) -> None:
-        self.queue.remove(batch)
-        batch.move(BatchState.BACKOFF)
-        batch.retry_at = at
-        self.queue.retry(batch)
-
     def answered(self, batch: Batch) -> None:
         self.queue.remove(batch)
-        batch.move(BatchState.DELIVERED)
+        batch.acknowledge()
 
 
 def test_a_queue_is_written_as_kafka_writes_partitions() -> None:
@@ -69,7 +64,7 @@ def test_it_is_idle_while_nothing_of_it_is_anywhere() -> None:
     assert not bench.queue.idle
     bench.take()
     assert not bench.queue.idle
-    bench.back_off(batch, 1.0)
+    back_off(batch, 1.0)
     assert not bench.queue.idle
     bench.take(1.0)
     bench.answered(batch)
@@ -81,7 +76,7 @@ def test_a_batch_is_sent_only_when_due() -> None:
     assert bench.queue.next_batch(0.0) is None
     batch = bench.add(due=False)
     assert bench.queue.next_batch(0.0) is None
-    batch.due = True
+    batch.mark_due()
     assert bench.queue.next_batch(0.0) is batch
 
 
@@ -114,7 +109,7 @@ def test_sent_again_it_keeps_its_stamp() -> None:
     bench = Bench()
     batch = bench.add()
     bench.take()
-    bench.back_off(batch, 1.0)
+    back_off(batch, 1.0)
     assert bench.queue.next_batch(0.9) is None
     assert bench.take(1.0) is batch
     assert batch.stamp == Stamp(FIRST, 0)
@@ -134,11 +129,11 @@ def test_an_identity_is_needed_only_for_a_due_batch_that_has_no_sequence() -> No
     assert not bench.queue.needs_identity
     batch = bench.add(due=False)
     assert not bench.queue.needs_identity
-    batch.due = True
+    batch.mark_due()
     assert bench.queue.needs_identity
     bench.take()
     bench.add()
-    bench.back_off(batch, 1.0)
+    back_off(batch, 1.0)
     assert not bench.queue.needs_identity
 
 
@@ -158,7 +153,7 @@ def test_no_more_than_max_in_flight_follow_one_that_may_have_to_be_sent_again() 
     first, second, third, fourth = [bench.add() for _ in range(4)]
     for _ in range(3):
         bench.take()
-    bench.back_off(first, 0.0)
+    back_off(first, 0.0)
     assert bench.take() is first
     bench.answered(second)
     bench.answered(third)
@@ -191,7 +186,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
 def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
     bench = Bench()
     batch = bench.add()
-    batch.retry_at = 2.0
+    batch.pause(2.0)
     assert bench.queue.next_batch(1.9) is None
     assert bench.queue.next_batch(2.0) is batch
 
@@ -200,7 +195,7 @@ def test_what_is_sent_again_goes_before_anything_new() -> None:
     bench = Bench()
     old, new = bench.add(), bench.add()
     bench.take()
-    bench.back_off(old, 1.0)
+    back_off(old, 1.0)
     assert bench.queue.next_batch(0.0) is None
     assert bench.take(1.0) is old
     assert bench.take(1.0) is new
@@ -211,9 +206,9 @@ def test_what_is_sent_again_goes_oldest_first_and_waits_for_what_is_older() -> N
     first, second = bench.add(), bench.add()
     bench.take()
     bench.take()
-    bench.back_off(second, 0.0)
+    back_off(second, 0.0)
     assert bench.queue.next_batch(0.0) is None  # `first` may still fail
-    bench.back_off(first, 0.0)
+    back_off(first, 0.0)
     assert bench.queue.retrying == [first, second]
     assert bench.take() is first
     assert bench.queue.next_batch(0.0) is None
@@ -226,7 +221,7 @@ def test_an_older_one_is_sent_again_while_newer_ones_are_in_flight() -> None:
     first, second = bench.add(), bench.add()
     bench.take()
     bench.take()
-    bench.back_off(first, 0.0)
+    back_off(first, 0.0)
     assert bench.take() is first
     assert bench.queue.in_flight == [first, second]
 
@@ -246,10 +241,10 @@ def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
     bench = Bench(identified=False, recognised=False, idempotent=False)
     first, second = bench.add(), bench.add()
     bench.take()
-    bench.back_off(first, 0.0)
-    second.move(BatchState.SEALED)
+    back_off(first, 0.0)
     bench.queue.batches.clear()
-    second.move(BatchState.IN_FLIGHT)
+    second.seal()
+    second.drain()
     bench.queue.in_flight.append(second)
     assert bench.queue.next_batch(0.0) is None
     bench.answered(second)
@@ -262,7 +257,7 @@ def test_what_is_put_back_stands_where_it_stood() -> None:
     for batch in (first, second):
         bench.take()
         bench.queue.remove(batch)
-        batch.move(BatchState.SEALED)
+        batch.renumber()
     bench.queue.put_back(second)
     bench.queue.put_back(first)
     assert list(bench.queue.batches) == [first, second, third]
@@ -273,7 +268,7 @@ def test_what_is_put_back_behind_all_others_goes_to_the_end() -> None:
     batch = bench.add()
     bench.take()
     bench.queue.remove(batch)
-    batch.move(BatchState.SEALED)
+    batch.renumber()
     bench.queue.put_back(batch)
     assert list(bench.queue.batches) == [batch]
 
@@ -292,7 +287,7 @@ def test_a_batch_in_backoff_can_be_removed() -> None:
     bench = Bench()
     batch = bench.add()
     bench.take()
-    bench.back_off(batch, 1.0)
+    back_off(batch, 1.0)
     bench.queue.remove(batch)
     assert bench.queue.idle
 
@@ -305,7 +300,7 @@ def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
     bench.take()
     bench.take()
     assert bench.queue.oldest_unsettled is first
-    bench.back_off(first, 1.0)
+    back_off(first, 1.0)
     assert bench.queue.oldest_unsettled is first
     bench.answered(second)
     assert bench.queue.oldest_unsettled is first
@@ -318,8 +313,11 @@ class TestPauses:
         for _ in batches:
             _ = bench.take()
         for batch, retry_at in zip(batches, at, strict=True):
-            batch.last_error = error
-            bench.back_off(batch, retry_at)
+            if isinstance(error, BrokerError):
+                batch.refused(error, oldest=True)
+            elif error is not None:
+                batch.connection_lost(error, reached_socket=True)
+            back_off(batch, retry_at)
         return batches
 
     def test_a_new_leader_ends_them(self) -> None:
@@ -331,14 +329,15 @@ class TestPauses:
     def test_after_some_retries_it_shortens_them(self) -> None:
         bench = Bench()
         [batch] = self.paused(bench, 5.0)
-        batch.retries = PROMPT_RETRIES
+        for _ in range(PROMPT_RETRIES):
+            batch.pause(5.0)
         assert bench.queue.follow_leader(1.0) == batch.retry_at == 1.0 + MOVED_PAUSE_S
 
     def test_it_ends_that_of_a_batch_refused_for_its_sequence(self) -> None:
         bench = Bench()
         batch = bench.add()
         bench.queue.seal(batch)
-        batch.retry_at = 5.0
+        batch.pause(5.0)
         _ = bench.add()
         assert bench.queue.next_batch(1.0) is None
         assert bench.queue.follow_leader(1.0) == 1.0

@@ -8,12 +8,11 @@ import pytest
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, TopicQueues
 from aioproducer.batching.schedule import Schedule
-from aioproducer.batching.state import BatchState
 from aioproducer.cluster.snapshot import NO_LEADER
-from aioproducer.errors import NotEnoughReplicas, NotLeaderOrFollower, ProducerError
+from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollower
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import BATCH_OVERHEAD
-from tests.unit.workbench import TOPIC, batching_settings, lost
+from tests.unit.workbench import TOPIC, back_off, batching_settings, lose
 
 NOW = 100.0
 ALL = 2**31
@@ -55,7 +54,7 @@ class Floor:
 
 def settle(batch: Batch) -> None:
     batch.queue.remove(batch)
-    batch.move(BatchState.DELIVERED)
+    batch.acknowledge()
     assert batch.stamp is not None
     batch.queue.sequences.acknowledge(batch.stamp)
 
@@ -198,10 +197,7 @@ def test_what_backs_off_is_ready_when_its_time_has_come() -> None:
     batches = [floor.batch(partition) for partition in range(3)]
     assert floor.drain() == batches
     for batch, until in zip(batches, (NOW + 3, NOW + 1, NOW + 1), strict=True):
-        batch.queue.remove(batch)
-        batch.move(BatchState.BACKOFF)
-        batch.retry_at = until
-        batch.queue.retry(batch)
+        back_off(batch, until)
         floor.schedule.back_off(batch.queue, until)
     assert floor.schedule.next_due() == NOW + 1
     floor.schedule.collect(NOW + 1, hurry=True)
@@ -288,10 +284,8 @@ def backing_off(floor: Floor, partition: int, until: float) -> Batch:
     batch = floor.batch(partition)
     queue = batch.queue
     queue.take(batch)
-    queue.remove(batch)
-    batch.move(BatchState.BACKOFF)
-    batch.retry_at, batch.last_error = until, lost()
-    queue.retry(batch)
+    lose(batch)
+    back_off(batch, until)
     floor.schedule.back_off(queue, until)
     floor.schedule.offer(queue, NOW)
     return batch
@@ -309,11 +303,12 @@ def test_a_connection_shortens_the_pauses_of_what_its_node_leads() -> None:
     assert floor.schedule.nodes() == [1, 2]
 
 
-@pytest.mark.parametrize(("retries", "pause_s"), [(0, 0.0), (PROMPT_RETRIES, MOVED_PAUSE_S)])
+@pytest.mark.parametrize(("retries", "pause_s"), [(1, 0.0), (PROMPT_RETRIES, MOVED_PAUSE_S)])
 def test_a_new_leader_ends_the_pause(retries: int, pause_s: float) -> None:
     floor = Floor(1)
     batch = backing_off(floor, 0, NOW + 5)
-    batch.retries = retries
+    while batch.retries < retries:
+        batch.pause(NOW + 5)
     floor.update(2)
     floor.schedule.collect(NOW + pause_s, hurry=False)
     assert floor.schedule.drain(2, NOW + pause_s, ALL) == [batch]
@@ -321,14 +316,15 @@ def test_a_new_leader_ends_the_pause(retries: int, pause_s: float) -> None:
 
 @pytest.mark.parametrize(
     ("error", "doubtful"),
-    [(NotLeaderOrFollower("no"), {TOPIC}), (NotEnoughReplicas("no"), set()), (lost(), set())],
+    [(NotLeaderOrFollower("no"), {TOPIC}), (NotEnoughReplicas("no"), set()), (None, set())],
 )
 def test_a_topic_is_doubtful_while_a_batch_waits_that_its_leader_did_not_want(
-    error: ProducerError, doubtful: set[str]
+    error: BrokerError | None, doubtful: set[str]
 ) -> None:
     floor = Floor(1)
     batch = backing_off(floor, 0, NOW + 5)
-    batch.last_error = error
+    if error is not None:
+        batch.refused(error, oldest=True)
     assert floor.schedule.doubtful_topics() == doubtful
     floor.schedule.collect(NOW + 5, hurry=False)
     assert floor.schedule.doubtful_topics() == set()

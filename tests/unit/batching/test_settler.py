@@ -18,7 +18,7 @@ from tests.unit.batching.settler_bench import (
     nothing_is_left,
     offsets,
 )
-from tests.unit.workbench import FIRST, Workbench
+from tests.unit.workbench import FIRST, Workbench, doubt, lose
 
 
 @in_virtual_time
@@ -171,9 +171,10 @@ async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_it
     uncertain, _ = bench.sent(b"uncertain")
     absent, _ = bench.sent(b"absent")
     late, _ = bench.sent(b"late")
-    batch.uncertain = uncertain.uncertain = True
-    for each in (absent, uncertain, late):
-        each.unanswered = False
+    doubt(batch)
+    lose(uncertain)
+    for each in (absent, late):
+        each.answered()
     for each in (absent, uncertain):
         bench.settler.retry(each, 0.1)
     bench.settler.fail(batch, SPOILT)
@@ -192,9 +193,9 @@ async def test_a_sequence_that_is_given_up_shows_that_nothing_behind_it_is_in_th
     given_up, _ = bench.sent(b"given up")
     uncertain, _ = bench.sent(b"uncertain")
     refused, _ = bench.sent(b"refused")
-    uncertain.uncertain = True
-    for each in (given_up, uncertain, refused):
-        each.unanswered = False
+    lose(uncertain)
+    for each in (given_up, refused):
+        each.answered()
     for each in (given_up, uncertain):
         bench.settler.retry(each, 0.1)
     bench.settler.restamp(refused, 0.1)
@@ -210,10 +211,10 @@ async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
     before, _ = bench.sent(b"before")
     hole, _ = bench.sent(b"hole")
     behind, _ = bench.sent(b"behind")
+    lose(before, behind)
     for each in (before, behind):
-        each.uncertain, each.unanswered = True, False
         bench.settler.retry(each, 0.1)
-    hole.unanswered = False
+    hole.answered()
     bench.settler.restamp(hole, 0.1)
     assert before.stamp == Stamp(FIRST, 0)
     assert (behind.state, behind.stamp, behind.possibly_persisted) == (BatchState.SEALED, None, False)

@@ -52,7 +52,7 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
 async def test_a_batch_that_expires_before_it_is_written_leaves_its_sequence_behind() -> None:
     bench = Workbench()
     batch, _ = bench.sent()
-    batch.unanswered = False
+    batch.not_written()
     bench.settler.give_up(batch, LATE)
     assert batch.state is BatchState.FAILED
     assert nothing_is_left(bench)

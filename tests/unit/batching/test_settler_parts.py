@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.batching.state import BatchState
-from aioproducer.errors import DeliveryTimeout, InvalidRecord
+from aioproducer.errors import DeliveryTimeout, InvalidRecord, MessageTooLarge
 from aioproducer.idempotence.sequences import Stamp
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.settler_bench import (
@@ -15,7 +15,7 @@ from tests.unit.batching.settler_bench import (
     nothing_is_left,
     offsets,
 )
-from tests.unit.workbench import FIRST, NODE, TOPIC, Workbench
+from tests.unit.workbench import FIRST, NODE, TOPIC, Workbench, doubt
 
 
 @in_virtual_time
@@ -37,8 +37,8 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     bench = Workbench()
     bench.recognise(1)
     batch, futures = bench.sent(b"a", b"b", b"c", b"d")
-    batch.uncertain = True
-    batch.last_error = SPOILT.error()
+    doubt(batch)
+    batch.refused(MessageTooLarge("too large"), oldest=True)
     bench.settler.split(batch)
     assert (bench.witness.split_batches, bench.witness.retried_batches) == ([batch], [])
     assert batch.state is BatchState.SPLIT
@@ -49,7 +49,8 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     assert {part.stamped_before for part in (left, right)} == {batch.stamped_before}
     for part in (left, right):
         assert part.deadline == batch.deadline
-        assert (part.attempts, part.uncertain, part.last_error) == (1, True, batch.last_error)
+        assert (part.attempts, part.last_error) == (1, batch.last_error)
+        assert part.persistence.in_doubt
     assert list(bench.accumulator.unresolved) == [left, right]
     assert bench.accumulator.memory.used == left.size + right.size == batch.size + 61
     assert bench.accumulator.topics[TOPIC].batch_bytes == left.size
@@ -93,10 +94,10 @@ async def test_halves_of_what_may_be_in_the_log_keep_its_sequences_whatever_the_
     """Under other ones a leader that has the batch would take them."""
     bench = Workbench()
     batch, _ = bench.sent(b"a", b"b")
-    batch.uncertain = True
+    doubt(batch)
     bench.settler.split(batch)
     left, right = batch.successors
-    assert [(part.stamp, part.torn) for part in (left, right)] == [
+    assert [(part.stamp, part.persistence.half_of_possibly_persisted) for part in (left, right)] == [
         (Stamp(FIRST, 0), True),
         (Stamp(FIRST, 1), True),
     ]
@@ -110,7 +111,7 @@ async def test_halves_of_what_is_surely_not_in_the_log_are_as_any_batch() -> Non
     bench.recognise(1)
     batch, _ = bench.sent(b"a", b"b")
     bench.settler.split(batch)
-    assert [part.torn for part in batch.successors] == [False, False]
+    assert not any(part.persistence.half_of_possibly_persisted for part in batch.successors)
 
 
 @in_virtual_time
@@ -119,13 +120,14 @@ async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -
     bench.recognise(1)
     missing, _ = bench.sent(b"missing")
     batch, _ = bench.sent(b"a", b"b")
-    batch.uncertain = True
+    doubt(batch)
     bench.settler.split(batch)
-    missing.unanswered = False
+    missing.answered()
     bench.settler.fail(missing, SPOILT)
-    assert [(part.stamp, part.torn, part.uncertain) for part in batch.successors] == [
-        (None, False, False)
-    ] * 2
+    for part in batch.successors:
+        assert part.stamp is None
+        assert not part.possibly_persisted
+        assert not part.persistence.half_of_possibly_persisted
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Bench(Workbench):
         """Drain the one batch that may be sent now, as if its backoff were over."""
         self.accumulator.schedule.collect(self.loop.time() + 1_000, hurry=True)
         [batch] = self.accumulator.schedule.drain(1, self.loop.time() + 1_000, 2**31)
-        batch.unanswered = True
+        batch.written()
         return batch
 
 

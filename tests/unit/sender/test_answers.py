@@ -108,8 +108,8 @@ class TestLost:
         batch, [future] = bench.sent()
         bench.handler.take(bench.connection.real, [batch], lost())
         assert batch.state is BatchState.BACKOFF
-        assert batch.uncertain
-        assert not batch.unanswered
+        assert batch.persistence.in_doubt
+        assert not batch.persistence.attempt_is_out
         assert isinstance(batch.last_error, ConnectionFailed)
         assert not future.done()
         assert bench.refresher.refreshes == [frozenset({TOPIC})]
@@ -146,11 +146,11 @@ class TestNonsense:
         batches = [bench.fill(partition=0), bench.fill(partition=1)]
         bench.drain()
         for batch in batches:
-            batch.unanswered = True
+            batch.written()
         bench.take(batches, accepted(0, 0))
         assert batches[0].state is BatchState.DELIVERED
         assert batches[1].state is BatchState.BACKOFF
-        assert batches[1].uncertain
+        assert batches[1].persistence.in_doubt
         assert isinstance(bench.connection.closed_for, ProtocolError)
         assert str(bench.connection.closed_for) == (
             "the answer to Produce lacks orders-1 and has nothing that was not asked for"

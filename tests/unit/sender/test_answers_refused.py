@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
 
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import (
     BrokerError,
@@ -18,10 +20,9 @@ from aioproducer.errors import (
     RequestTimedOut,
     TopicAuthorizationFailed,
 )
-from aioproducer.sender.answers import GAPS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.testing import in_virtual_time
 from tests.unit.sender.answers_bench import Bench, accepted, refused
-from tests.unit.workbench import NODE, TOPIC, lost
+from tests.unit.workbench import NODE, TOPIC, doubt, lost
 
 
 class TestRetried:
@@ -210,7 +211,7 @@ class TestSequenceRefusedAgainAndAgain:
         bench.recognise(1)
         doubtful, _ = bench.sent(b"doubtful")
         behind, [future] = bench.sent(b"behind")
-        doubtful.uncertain = True
+        doubt(doubtful)
         bench.handler.take(bench.connection.real, [behind], lost())
         bench.refuse(doubtful, TopicAuthorizationFailed)
         return bench.resend(), future
@@ -220,7 +221,7 @@ class TestSequenceRefusedAgainAndAgain:
         bench = Bench()
         behind, future = self.lost_behind_a_failure(bench)
         stamp = behind.stamp
-        for _ in range(GAPS_BELIEVED - 1):
+        for _ in range(DENIALS_BELIEVED - 1):
             bench.refuse(behind, OutOfOrderSequenceNumber)
             assert bench.resend() is behind
             assert (behind.stamp, behind.possibly_persisted) == (stamp, True)
@@ -234,7 +235,11 @@ class TestSequenceRefusedAgainAndAgain:
     async def test_any_other_answer_in_between_begins_the_count_again(self) -> None:
         bench = Bench()
         behind, _ = self.lost_behind_a_failure(bench)
-        for kind in [OutOfOrderSequenceNumber, OutOfOrderSequenceNumber, NotEnoughReplicas] * GAPS_BELIEVED:
+        for kind in [
+            OutOfOrderSequenceNumber,
+            OutOfOrderSequenceNumber,
+            NotEnoughReplicas,
+        ] * DENIALS_BELIEVED:
             bench.refuse(behind, kind)
             assert bench.resend() is behind
             assert behind.possibly_persisted
@@ -246,7 +251,7 @@ class TestSequenceRefusedAgainAndAgain:
         bench.recognise(1)
         batch, [future] = bench.sent()
         bench.handler.take(bench.connection.real, [batch], lost())
-        for _ in range(GAPS_BELIEVED):
+        for _ in range(DENIALS_BELIEVED):
             assert batch.possibly_persisted
             assert bench.resend() is batch
             bench.refuse(batch, kind)
@@ -262,7 +267,16 @@ class TestSequenceRefusedAgainAndAgain:
         bench.recognise(1)
         oldest, _ = bench.sent(b"oldest")
         behind, _ = bench.sent(b"behind")
-        behind.uncertain = True
+        doubt(behind)
         bench.handler.take(bench.connection.real, [oldest], lost())
         bench.refuse(behind, OutOfOrderSequenceNumber)
-        assert (behind.gaps_told, behind.possibly_persisted) == (0, True)
+        assert bench.resend() is oldest
+        await asyncio.sleep(1.0)
+        bench.take([oldest], accepted(0))
+        for _ in range(DENIALS_BELIEVED - 1):
+            assert bench.resend() is behind
+            bench.refuse(behind, OutOfOrderSequenceNumber)
+            assert behind.possibly_persisted
+        assert bench.resend() is behind
+        bench.refuse(behind, OutOfOrderSequenceNumber)
+        assert not behind.possibly_persisted

@@ -5,7 +5,7 @@ import asyncio
 from aioproducer.errors import DeliveryTimeout, NotLeaderOrFollower, ProducerError, TopicAuthorizationFailed
 from aioproducer.sender import describe
 from aioproducer.testing import in_virtual_time
-from tests.unit.workbench import FakeConnection, Workbench, lost
+from tests.unit.workbench import FakeConnection, Workbench, lose, lost
 
 
 @in_virtual_time
@@ -22,7 +22,9 @@ async def test_a_failure_tells_where_how_often_and_how_long() -> None:
 @in_virtual_time
 async def test_the_cause_is_what_was_last_heard() -> None:
     batch, _ = Workbench().sent()
-    batch.attempts, batch.last_error = 2, NotLeaderOrFollower("moved")
+    batch.refused(NotLeaderOrFollower("moved"), oldest=True)
+    batch.retry(1.0)
+    batch.drain()
     failure = describe.failed(batch, FakeConnection().real, TopicAuthorizationFailed("not for you"))
     assert failure.cause is batch.last_error
     assert "2 attempts" in failure.message
@@ -33,9 +35,10 @@ async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
     batch, _ = Workbench().sent()
     error, connection = TopicAuthorizationFailed(), FakeConnection().real
     assert describe.failed(batch, connection, error).possibly_persisted
-    batch.unanswered = False
+    batch.answered()
     assert not describe.failed(batch, connection, error).possibly_persisted
-    batch.uncertain = True
+    batch.written()
+    lose(batch)
     assert describe.failed(batch, connection, error).possibly_persisted
 
 
@@ -53,11 +56,12 @@ class TestExpired:
     @in_virtual_time
     async def test_in_parts_that_are_under_way(self) -> None:
         bench = Workbench()
-        batch = bench.fill()
-        batch.successors = (bench.fill(),)
+        batch, _ = bench.sent()
+        batch.answered()
+        batch.split((bench.fill(),))
         failure = describe.expired(batch, timeout_s=2.5)
         assert failure.kind is DeliveryTimeout
-        assert "not acknowledged within the call's timeout_s=2.5, 0 attempts" in failure.message
+        assert "not acknowledged within the call's timeout_s=2.5, 1 attempt in" in failure.message
         assert failure.message.endswith("the broker refused it as it was, and its parts are under way")
 
     @in_virtual_time
@@ -85,7 +89,7 @@ class TestExpired:
     @in_virtual_time
     async def test_after_an_error(self) -> None:
         batch, _ = Workbench().sent()
-        batch.last_error = lost()
+        lose(batch)
         failure = describe.expired(batch)
         assert failure.cause is batch.last_error
         assert failure.message.endswith("last error: ConnectionFailed: b1:9092 (node 1): lost")

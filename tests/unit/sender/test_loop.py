@@ -317,7 +317,7 @@ class TestBugs:
         async with Bench() as bench:
             batch = bench.fill()
             await pass_time(LINGER_S)
-            batch.unanswered = False  # as the handler notes first
+            batch.answered()  # as the handler notes first
             with pytest.raises(LookupError):  # the connection wants to hear of it, too
                 bench.accept()
             await settle()

@@ -54,16 +54,16 @@ def standing(
     records: int = 3,
     idempotent: bool = True,
     oldest: bool = True,
-    uncertain: bool = False,
-    torn: bool = False,
+    in_doubt: bool = False,
+    half_of_possibly_persisted: bool = False,
     last_attempt: bool = False,
 ) -> Standing:
     return Standing(
         records=records,
         idempotent=idempotent,
         oldest=oldest,
-        uncertain=uncertain,
-        torn=torn,
+        in_doubt=in_doubt,
+        half_of_possibly_persisted=half_of_possibly_persisted,
         last_attempt=last_attempt,
     )
 
@@ -77,10 +77,10 @@ def verdict(
     return type(outcome)
 
 
-@pytest.mark.parametrize("uncertain", [False, True])
+@pytest.mark.parametrize("in_doubt", [False, True])
 @pytest.mark.parametrize("code", RESENT)
-def test_what_may_succeed_later_is_sent_again(code: int, uncertain: bool) -> None:
-    assert verdict(broker_error(code), standing(uncertain=uncertain)) is Retry
+def test_what_may_succeed_later_is_sent_again(code: int, in_doubt: bool) -> None:
+    assert verdict(broker_error(code), standing(in_doubt=in_doubt)) is Retry
 
 
 @pytest.mark.parametrize("code", RESENT)
@@ -88,24 +88,24 @@ def test_what_may_succeed_later_fails_once_the_retries_are_used_up(code: int) ->
     assert verdict(broker_error(code), standing(last_attempt=True)) is Fail
 
 
-@pytest.mark.parametrize("uncertain", [False, True])
+@pytest.mark.parametrize("in_doubt", [False, True])
 @pytest.mark.parametrize("code", [*FINAL, UNHEARD_OF])
-def test_everything_else_fails_the_batch(code: int, uncertain: bool) -> None:
-    assert verdict(broker_error(code), standing(uncertain=uncertain)) is Fail
+def test_everything_else_fails_the_batch(code: int, in_doubt: bool) -> None:
+    assert verdict(broker_error(code), standing(in_doubt=in_doubt)) is Fail
 
 
 @pytest.mark.parametrize("last_attempt", [False, True])
-@pytest.mark.parametrize("uncertain", [False, True])
-def test_a_duplicate_is_delivered_at_an_unknown_offset(uncertain: bool, last_attempt: bool) -> None:
-    stands = standing(uncertain=uncertain, last_attempt=last_attempt)
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_a_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attempt: bool) -> None:
+    stands = standing(in_doubt=in_doubt, last_attempt=last_attempt)
     assert judge(DuplicateSequenceNumber(), stands, {}) == Deliver(base_offset=-1, log_append_time_ms=-1)
 
 
 class TestTooLarge:
-    @pytest.mark.parametrize("uncertain", [False, True])
+    @pytest.mark.parametrize("in_doubt", [False, True])
     @pytest.mark.parametrize("idempotent", [False, True])
-    def test_several_records_are_split(self, idempotent: bool, uncertain: bool) -> None:
-        stands = standing(records=2, idempotent=idempotent, uncertain=uncertain)
+    def test_several_records_are_split(self, idempotent: bool, in_doubt: bool) -> None:
+        stands = standing(records=2, idempotent=idempotent, in_doubt=in_doubt)
         assert verdict(MessageTooLarge, stands) is Split
 
     def test_splitting_needs_no_retry(self) -> None:
@@ -119,7 +119,9 @@ class TestTooLarge:
         self, oldest: bool, expected: type[Verdict]
     ) -> None:
         outcome = judge(
-            OutOfOrderSequenceNumber("no"), standing(oldest=oldest, uncertain=True, torn=True), {}
+            OutOfOrderSequenceNumber("no"),
+            standing(oldest=oldest, in_doubt=True, half_of_possibly_persisted=True),
+            {},
         )
         assert isinstance(outcome, expected)
         assert ("in parts" in str(outcome)) is oldest
@@ -132,7 +134,7 @@ class TestRefusedForItsSequence:
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing(uncertain=True)) is Retry
+        assert verdict(kind, standing(in_doubt=True)) is Retry
 
     @pytest.mark.parametrize(
         ("kind", "expected"),
@@ -175,7 +177,7 @@ class TestRefusedForSomeRecords:
     def test_a_batch_that_may_be_in_the_log_is_taken_apart_if_no_broker_could_recognise_it_anyway(
         self, kind: type[BrokerError], idempotent: bool, expected: type[Verdict]
     ) -> None:
-        assert verdict(kind, standing(uncertain=True, idempotent=idempotent), {0: "bad"}) is expected
+        assert verdict(kind, standing(in_doubt=True, idempotent=idempotent), {0: "bad"}) is expected
 
 
 @pytest.mark.parametrize(

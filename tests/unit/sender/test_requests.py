@@ -57,7 +57,8 @@ class TestEncode:
         encoder = Encoder(sender_settings(codec=Codec.ZSTD))
         encoder.encode(batch)
         first = batch.encoded
-        batch.stamp = Stamp(ProducerIdentity(8, 3), 0)
+        batch.renumber()
+        batch.assign_sequence(Stamp(ProducerIdentity(8, 3), 0), 1)
         encoder.encode(batch)
         assert batch.encoded is first
         read = decoded(batch)

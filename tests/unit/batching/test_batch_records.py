@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.batching.bulk import ColumnRun
+from aioproducer.batching.failure import Failure
+from aioproducer.batching.runs import FutureRun
+from aioproducer.errors import DeliveryTimeout
+from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer.testing.virtual_time import in_virtual_time
+from aioproducer.types import RecordMetadata
+from tests.unit.batching.batch_bench import HEADERS, batch_in, call_of, mixed, send, send_many
+from tests.unit.workbench import TOPIC
+
+LATE = Failure(DeliveryTimeout, "late")
+
+
+class TestRuns:
+    @in_virtual_time
+    async def test_consecutive_single_records_share_a_run(self) -> None:
+        batch = batch_in()
+        futures = [send(batch), send(batch)]
+        [run] = batch.runs
+        assert isinstance(run, FutureRun)
+        assert run.waiters == futures
+
+    @in_virtual_time
+    async def test_bulk_records_end_a_run_of_single_ones(self) -> None:
+        batch, futures, _ = mixed()
+        assert [len(run) for run in batch.runs] == [2, 3, 1]
+        assert batch.waiters == futures[2:]
+        send_many(batch, call_of(1), 0)
+        assert batch.waits is None
+
+    @in_virtual_time
+    async def test_runs_of_chosen_records_keep_order_and_kind(self) -> None:
+        batch, futures, call = mixed()
+        single, bulk, last = batch.take_runs([1, 2, 4, 5])
+        assert isinstance(single, FutureRun)
+        assert single.waiters == [futures[1]]
+        assert isinstance(bulk, ColumnRun)
+        assert (bulk.call, bulk.positions) == (call, [0, 2])
+        assert isinstance(last, FutureRun)
+        assert last.waiters == [futures[2]]
+
+    @in_virtual_time
+    async def test_a_run_without_chosen_records_is_left_out(self) -> None:
+        batch, futures, _ = mixed()
+        [run] = batch.take_runs([5])
+        assert isinstance(run, FutureRun)
+        assert run.waiters == [futures[2]]
+        assert batch.take_runs([]) == []
+
+
+class TestResolving:
+    @in_virtual_time
+    async def test_a_single_run_gets_the_whole_answer(self) -> None:
+        batch = batch_in()
+        futures = [send(batch, timestamp_ms=10), send(batch, timestamp_ms=11)]
+        batch.resolve(40, -1)
+        assert [future.result() for future in futures] == [
+            RecordMetadata(TOPIC, 3, 40, 10, log_append_time=False),
+            RecordMetadata(TOPIC, 3, 41, 11, log_append_time=False),
+        ]
+
+    @in_virtual_time
+    async def test_each_run_gets_its_own_stretch_of_the_answer(self) -> None:
+        batch, futures, call = mixed()
+        batch.resolve(40, -1)
+        assert [(each.offset, each.timestamp_ms) for each in (f.result() for f in futures)] == [
+            (40, 10),
+            (41, 11),
+            (45, 15),
+        ]
+        assert [call.result.offset(position) for position in range(3)] == [42, 43, 44]
+
+    @pytest.mark.parametrize("log_append_time_ms", [0, 99])
+    @in_virtual_time
+    async def test_the_time_of_the_log_takes_the_place_of_the_records_own(
+        self, log_append_time_ms: int
+    ) -> None:
+        batch, futures, call = mixed()
+        batch.resolve(40, log_append_time_ms)
+        bulk = [each for each in call.result if isinstance(each, RecordMetadata)]
+        results = [future.result() for future in futures] + bulk
+        assert len(results) == 6
+        assert {(each.timestamp_ms, each.log_append_time) for each in results} == {(log_append_time_ms, True)}
+
+    @in_virtual_time
+    async def test_an_unknown_offset_is_unknown_for_every_record(self) -> None:
+        batch, futures, call = mixed()
+        batch.resolve(-1, -1)
+        assert {future.result().offset for future in futures} == {-1}
+        assert {call.result.offset(position) for position in range(3)} == {-1}
+
+
+class TestWaiters:
+    @in_virtual_time
+    async def test_it_knows_which_records_a_waiter_waits_for(self) -> None:
+        batch, futures, call = mixed()
+        assert [batch.indices_of(future) for future in futures] == [[0], [1], [5]]
+        assert batch.indices_of(call) == [2, 3, 4]
+        assert batch.holds(futures[2])
+        assert batch.holds(call)
+
+    @in_virtual_time
+    async def test_it_holds_nothing_for_a_stranger(self) -> None:
+        batch, _, _ = mixed()
+        assert batch.indices_of(call_of(3)) == []
+        assert not batch.holds(call_of(3))
+        assert not batch_in().holds(call_of(3))
+
+    @in_virtual_time
+    async def test_a_detached_waiter_fails_alone_and_its_records_stay(self) -> None:
+        batch, futures, call = mixed()
+        size = batch.size
+        batch.detach(call, LATE)
+        batch.detach(futures[0], LATE)
+        assert list(call.result.failures) == [0, 1, 2]
+        assert isinstance(futures[0].exception(), DeliveryTimeout)
+        assert (len(batch), batch.size) == (6, size)
+        batch.resolve(40, -1)
+        assert call.result.delivered == 0
+        assert [future.result().offset for future in futures[1:]] == [41, 45]
+
+
+class TestDropping:
+    @in_virtual_time
+    async def test_dropped_records_are_gone_with_their_runs_and_their_size(self) -> None:
+        batch, futures, call = mixed()
+        first, bulk = batch.drop([1, 3])
+        assert isinstance(first, FutureRun)
+        assert first.waiters == [futures[1]]
+        assert isinstance(bulk, ColumnRun)
+        assert bulk.positions == [1]
+        assert batch.columns.values == [b"zero", b"many", b"many", b"five"]
+        assert batch.columns.timestamps == [10, 12, 12, 15]
+        batch.resolve(40, -1)
+        assert [futures[0].result().offset, futures[2].result().offset] == [40, 43]
+        assert not futures[1].done()
+        bulk.fail(LATE)
+        assert [call.result.offset(position) for position in (0, 2)] == [41, 42]
+
+    @pytest.mark.parametrize("indices", [[0], [1], [2, 3, 4], [0, 1, 5], [0, 1, 2, 3, 4, 5]])
+    @in_virtual_time
+    async def test_its_size_is_that_of_a_batch_that_never_had_them(self, indices: list[int]) -> None:
+        batch, _, _ = mixed()
+        bulk = record_size_bound(b"many", None, HEADERS)
+        single = [record_size_bound(value, None, ()) for value in (b"zero", b"five")]
+        taken = [single[0], record_size_bound(b"one", b"key", ()), bulk, bulk, bulk, single[1]]
+        assert batch.size == BATCH_OVERHEAD + sum(taken)
+        batch.drop(indices)
+        assert batch.size == BATCH_OVERHEAD + sum(
+            size for index, size in enumerate(taken) if index not in indices
+        )
+
+    @in_virtual_time
+    async def test_all_records_may_be_dropped(self) -> None:
+        batch, _, _ = mixed()
+        assert sum(map(len, batch.drop(range(6)))) == 6
+        assert len(batch) == 0
+        assert batch.runs == []
+
+    @in_virtual_time
+    async def test_what_is_appended_afterwards_finds_its_place(self) -> None:
+        batch = batch_in()
+        dropped, kept = send(batch), send(batch)
+        batch.drop([0])
+        appended = send(batch)
+        batch.resolve(40, -1)
+        assert not dropped.done()
+        assert [kept.result().offset, appended.result().offset] == [40, 41]
