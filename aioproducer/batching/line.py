@@ -20,7 +20,7 @@ class Place(Generic[T]):
 
     def __init__(self, number: int, attempt: Callable[[], T | None]) -> None:
         self.number: int = number
-        self.attempt = attempt
+        self.attempt: Callable[[], T | None] = attempt
         self.served: asyncio.Future[T | None] | None = None
         """Done once it need not wait any more; None while it does not wait in line."""
 
