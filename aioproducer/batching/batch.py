@@ -114,7 +114,7 @@ class Batch:
     @property
     def possibly_persisted(self) -> bool:
         """Whether it may be in the log."""
-        return self.persistence.possible
+        return self.persistence.possibly_persisted
 
     # --- what happens to it -------------------------------------------------------------------------------------
 

@@ -87,6 +87,11 @@ class Line(Generic[T]):
             self._held = True
             self._serve()
 
+    def comes_first(self, place: Place[T]) -> bool:
+        """Whether nobody waits who came before *place*: one that stepped aside may have been let in since."""
+        waiting = (each for each in self._waiters if each.served is not None and not each.served.done())
+        return all(each.number > place.number for each in waiting)
+
     def withdraw(self, place: Place[T]) -> None:
         """Forget *place*, whose call has ended; if it is its turn by now, that ends, too."""
         served = place.served

@@ -20,19 +20,31 @@ DENIALS_BELIEVED: Final = 3
 class Persistence:
     """What the attempts to append one batch leave open."""
 
-    __slots__ = ("_attempt_is_out", "_denials", "_in_doubt", "half_of_possibly_persisted")
+    __slots__ = (
+        "_attempt_is_out",
+        "_denials",
+        "_in_doubt",
+        "_ruled_out_by_denials",
+        "half_of_possibly_persisted",
+    )
 
     def __init__(self) -> None:
         self._attempt_is_out = False
         self._in_doubt = False
         self._denials = 0
+        self._ruled_out_by_denials = False
         self.half_of_possibly_persisted: bool = False
         """Whether it is a part of a batch that may be in the log whole: there the leader does not recognise it."""
 
     @property
     def possible(self) -> bool:
-        """Whether the batch may be in the log."""
+        """Whether the batch may be in the log, as far as its sequence is concerned: nobody else may have that."""
         return self._in_doubt or self._attempt_is_out
+
+    @property
+    def possibly_persisted(self) -> bool:
+        """Whether to say so where it fails. A leader may have forgotten what it has: to believe it is no promise."""
+        return self.possible or self._ruled_out_by_denials
 
     @property
     def in_doubt(self) -> bool:
@@ -64,7 +76,8 @@ class Persistence:
     def refused(self, kind: type[BrokerError], *, oldest: bool) -> None:
         """The answer is an error of *kind*. *oldest*: nothing before the batch, in its partition, is open."""
         self._attempt_is_out = False
-        if oldest and issubclass(kind, SEQUENCE_REFUSALS):
+        # A leader never recognises a half, so that it does not says nothing.
+        if oldest and issubclass(kind, SEQUENCE_REFUSALS) and not self.half_of_possibly_persisted:
             self._denied()
         else:
             self._denials = 0
@@ -90,6 +103,7 @@ class Persistence:
         """Return what is known of a part of the batch; *keeps_sequence*: it goes under its share of the sequences."""
         part = Persistence()
         part._in_doubt = self._in_doubt
+        part._ruled_out_by_denials = self._ruled_out_by_denials
         part.half_of_possibly_persisted = self._in_doubt and keeps_sequence
         return part
 
@@ -102,8 +116,10 @@ class Persistence:
         made anew. The JVM client believes the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID for the batch
         that is next, and takes the next epoch (TransactionManager.canRetry; KIP-360); the first
         INVALID_PRODUCER_EPOCH fails the batch there. We want to be told several times, since a batch that is in the
-        log after all would be there twice.
+        log after all would be there twice. So it is, there as here, where a leader has forgotten: one that was
+        started again from its snapshot knows the last batch of each producer only.
         """
         self._denials += 1
-        if self._denials >= DENIALS_BELIEVED:
+        if self._denials >= DENIALS_BELIEVED and self._in_doubt:
             self._in_doubt = False
+            self._ruled_out_by_denials = True

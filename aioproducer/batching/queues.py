@@ -194,7 +194,7 @@ class PartitionQueue:
 
     def break_off(self, batch: Batch) -> None:
         """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
-        self.sequences.break_off(batch.order, absent=not batch.possibly_persisted)
+        self.sequences.break_off(batch.order, absent=not batch.persistence.possible)
         self.void_sequences()
 
     def void_sequences(self) -> None:

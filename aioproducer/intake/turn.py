@@ -156,7 +156,9 @@ class Turn:
                 line.leave()
                 raise
             if has_partition(queues, self._partition):
-                return self
+                if line.comes_first(place):
+                    return self
+                line.let_in([place])
             line.leave()
 
     async def __aexit__(
@@ -193,6 +195,10 @@ class Turn:
         queues.aside[place] = partition
         try:
             await self._refresher.topic(queues.name, self.deadline, anew=True)
+        except MetadataTimeout:
+            if place.served is None:
+                raise
+            # Let in, and perhaps served, in the turn of the event loop in which time was up: `enter` says which.
         except BaseException:
             queues.line.withdraw(place)
             raise
