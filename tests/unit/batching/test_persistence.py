@@ -196,12 +196,19 @@ class TestParts:
         assert other.possible
         assert other.half_of_possibly_persisted
 
-    def test_part_of_a_half_is_a_half_as_long_as_there_is_doubt(self) -> None:
+    def test_part_of_a_half_is_a_half_however_often_it_is_denied(self) -> None:
+        """No leader recognises a half."""
         half = after("written", "lost").of_part(keeps_sequence=True)
-        assert half.of_part(keeps_sequence=True).half_of_possibly_persisted
         for _ in range(DENIALS_BELIEVED):
+            assert half.of_part(keeps_sequence=True).half_of_possibly_persisted
             EVENTS["denied"](half)
-        assert not half.of_part(keeps_sequence=True).half_of_possibly_persisted
+        assert half.in_doubt
+        assert half.of_part(keeps_sequence=True).half_of_possibly_persisted
+
+    def test_part_of_what_was_ruled_out_by_denials_says_that_it_may_be_there(self) -> None:
+        whole = after("written", "lost", *["denied"] * DENIALS_BELIEVED)
+        part = whole.of_part(keeps_sequence=False)
+        assert (part.possible, part.possibly_persisted) == (False, True)
 
     @pytest.mark.parametrize("event", EVENTS)
     def test_only_ruled_out_it_is_a_half_no_more(self, event: str) -> None:

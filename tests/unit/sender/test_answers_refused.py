@@ -226,7 +226,7 @@ class TestSequenceRefusedAgainAndAgain:
             assert bench.resend() is behind
             assert (behind.stamp, behind.possibly_persisted) == (stamp, True)
         bench.refuse(behind, OutOfOrderSequenceNumber)
-        assert (behind.stamp, behind.possibly_persisted) == (None, False)
+        assert (behind.stamp, behind.persistence.possible) == (None, False)
         assert bench.resend() is behind
         bench.take([behind], accepted(0))
         assert future.result().offset == 0
@@ -255,7 +255,7 @@ class TestSequenceRefusedAgainAndAgain:
             assert batch.possibly_persisted
             assert bench.resend() is batch
             bench.refuse(batch, kind)
-        assert (batch.stamp, batch.possibly_persisted) == (None, False)
+        assert (batch.stamp, batch.persistence.possible) == (None, False)
         assert bench.resend() is batch
         bench.take([batch], accepted(0))
         assert future.result().offset == 0
@@ -279,4 +279,4 @@ class TestSequenceRefusedAgainAndAgain:
             assert behind.possibly_persisted
         assert bench.resend() is behind
         bench.refuse(behind, OutOfOrderSequenceNumber)
-        assert not behind.possibly_persisted
+        assert not behind.persistence.possible
