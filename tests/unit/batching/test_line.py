@@ -191,6 +191,31 @@ async def test_let_in_while_nobody_has_its_turn_they_are_served_at_once() -> Non
 
 
 @in_virtual_time
+async def test_who_has_its_turn_may_let_in_itself_behind_those_who_came_before() -> None:
+    line: Line[str] = Line()
+    before, holder, behind = (line.place(attempt) for attempt in (lambda: "a", lambda: "b", lambda: "c"))
+    await line.enter(holder, NEVER)
+    line.let_in([behind])
+    assert line.comes_first(holder)
+    line.let_in([before])
+    assert not line.comes_first(holder)
+    line.let_in([holder])
+    line.leave()
+    assert [await line.enter(place, NEVER) for place in (before, holder, behind)] == ["a", "b", "c"]
+    assert line.length == 0
+
+
+@in_virtual_time
+async def test_who_waits_no_more_comes_before_nobody() -> None:
+    line: Line[str] = Line()
+    gone, holder = line.place(nothing), line.place(nothing)
+    await line.enter(holder, NEVER)
+    line.let_in([gone])
+    line.withdraw(gone)
+    assert line.comes_first(holder)
+
+
+@in_virtual_time
 async def test_let_in_it_may_be_late_as_well() -> None:
     line: Line[str] = Line()
     await line.enter(line.place(nothing), NEVER)
