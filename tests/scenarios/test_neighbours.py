@@ -18,7 +18,7 @@ from aioproducer.errors import (
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, settle, story, values
 
 LATENCY_S = 0.01
-LOAD_S = 5.0
+LOAD_S = 1.5
 
 
 async def rate(producer: Producer, partitions: int) -> float:
