@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from hypothesis import HealthCheck, settings
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 
 
 def profiles(environ: Mapping[str, str]) -> dict[str, settings]:

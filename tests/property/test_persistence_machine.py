@@ -223,11 +223,15 @@ class PersistenceMachine(RuleBasedStateMachine):
         self.is_out = self.is_appended = False
 
     def is_doubted(self) -> bool:
-        """Whether some attempt may have been appended, and the leader has not denied it three times in a row since."""
+        """Whether some attempt may have been appended, and the leader has not denied it three times in a row since.
+
+        It denies every half, also of what it has: that says nothing.
+        """
         doubts = [index for index, heard in enumerate(self.heard) if heard not in NOT_APPENDED]
         since = self.heard[doubts[-1] + 1 :] if doubts else []
         in_a_row = [len(list(run)) for heard, run in groupby(since) if heard is Heard.DENIED]
-        return bool(doubts) and max(in_a_row, default=0) < BELIEVED
+        denied = max(in_a_row, default=0) >= BELIEVED and not self.batch.half_of_possibly_persisted
+        return bool(doubts) and not denied
 
     # What has to hold.
 
