@@ -54,7 +54,8 @@ class Callers:
         return task
 
     async def _make(self, wish: Wish) -> None:
-        calls = [self._note(wish, size) for size in wish.sizes]
+        first = len(self.calls)
+        calls = [self._note(wish, size, first) for size in wish.sizes]
         topic, partition, timeout_s, value = wish.topic, wish.partition, wish.timeout_s, calls[0].value
         outcomes: Sequence[Outcome]
         try:
@@ -87,7 +88,7 @@ class Callers:
         for call, outcome in zip(calls, outcomes, strict=True):
             call.settle(outcome, now)
 
-    def _note(self, wish: Wish, size: int) -> Call:
+    def _note(self, wish: Wish, size: int, first: int) -> Call:
         now, number = asyncio.get_running_loop().time(), len(self.calls)
         call = Call(
             number=number,
@@ -97,6 +98,7 @@ class Callers:
             value=(b"%d/" % number).ljust(size, b"."),
             called_at=now,
             deadline=now + self._patience_s(wish),
+            first=first,
         )
         self.calls.append(call)
         return call

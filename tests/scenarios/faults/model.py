@@ -54,6 +54,8 @@ class Call:
     called_at: float
     deadline: float
     """When it has to have an outcome."""
+    first: int
+    """The number of the first record of the same call; its own, but in `send_many`."""
     outcome: Outcome | None = None
     resolved_at: float = inf
 
@@ -72,6 +74,11 @@ class Call:
         if isinstance(self.outcome, ProducerError):
             return self.outcome.possibly_persisted
         return isinstance(self.outcome, Cancelled) or self.outcome is None
+
+    def may_be_behind(self, later: Call) -> bool:
+        """Whether it may be stored behind *later*: between two chunks of a `send_many`, others have their turn."""
+        chunked = self.first < self.number and self.first != later.first
+        return chunked and later.called_at <= self.resolved_at
 
 
 class Log(NamedTuple):
@@ -301,13 +308,13 @@ def _amnesias(life: Life, partition: int, calls: Sequence[Call]) -> Iterator[_Am
 def _reordered(
     life: Life, partition: int, by_value: Mapping[bytes, Call], history: History
 ) -> Iterator[tuple[Call, Call]]:
-    """Yield neighbours in the wrong order, of those records that are seen for the first time.
+    """Yield each record that another has overtaken, and one that has, of those that are seen for the first time.
 
     Without idempotence, a broker that was stuck may also append those late that were given up.
     """
     amnesias = list(_amnesias(life, partition, history.calls))
     seen: set[bytes] = set()
-    last: Call | None = None
+    before: list[Call] = []
     for log in life.logs[partition]:
         for value in log.values:
             call = by_value.get(value)
@@ -316,6 +323,7 @@ def _reordered(
             seen.add(value)
             if any(each.excuses(call) for each in amnesias) or (call.in_doubt and not history.idempotent):
                 continue
-            if last is not None and call.number < last.number:
-                yield call, last
-            last = call
+            overtook = (each for each in before if each.number > call.number and not call.may_be_behind(each))
+            if (witness := next(overtook, None)) is not None:
+                yield call, witness
+            before.append(call)

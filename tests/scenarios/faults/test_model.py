@@ -33,8 +33,10 @@ def call(
     how: str = "send",
     partition: int | None = 0,
     deadline: float = 10.0,
+    first: int | None = None,
 ) -> Call:
-    made = Call(number, how, "a", partition, value(number), called_at, deadline)
+    first = number if first is None else first
+    made = Call(number, how, "a", partition, value(number), called_at, deadline, first)
     if outcome is not None:
         made.settle(outcome, resolved_at)
     return made
@@ -187,6 +189,23 @@ class TestOrder:
         calls = [call(0, Cancelled.CANCELLED), call(1, acknowledged(0))]
         assert broken(*calls, lives=(life(log(1, 0)),)) == {self.promise}
         assert broken(*calls, lives=(life(log(1, 0)),), idempotent=False) == set()
+
+    @pytest.mark.parametrize(
+        ("numbers", "promises"),
+        [
+            ((0, 1, 3, 2), set()),  # between two chunks others have their turn
+            ((0, 2, 1, 3), {promise}),  # but not between the records of one
+            ((3, 0, 1, 2), {promise}),  # nor before the first of them
+            ((0, 1, 4, 2, 3), {promise}),  # nor if they were called for when all of it was there
+        ],
+    )
+    def test_that_of_a_send_many_is_its_own(self, numbers: tuple[int, ...], promises: set[str]) -> None:
+        calls = [
+            *[call(n, acknowledged(numbers.index(n)), first=0) for n in (0, 1, 2)],
+            call(3, acknowledged(numbers.index(3)), called_at=1.5),
+            call(4, acknowledged(numbers.index(4) if 4 in numbers else -1), called_at=2.5, resolved_at=3.0),
+        ]
+        assert broken(*calls, lives=(life(log(*numbers)),)) - {TestAcknowledged.promise} == promises
 
     def test_one_that_is_there_again_was_in_order_before(self) -> None:
         calls = [call(0, acknowledged(0)), call(1, acknowledged(1))]
