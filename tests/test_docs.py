@@ -225,6 +225,7 @@ def test_the_table_of_errors_tells_what_a_brokers_answer_leads_to(kind: type[Bro
         idempotent=True,
         oldest=True,
         in_doubt=False,
+        proved=False,
         half_of_possibly_persisted=False,
         last_attempt=False,
     )

@@ -159,10 +159,14 @@ class Batch:
         """Note that its answer has come; what that says comes next."""
         self.persistence.answered()
 
-    def refused(self, error: BrokerError, *, oldest: bool) -> None:
-        """Note that the broker has answered *error*. *oldest*: nothing before it in its partition is open."""
-        self.persistence.refused(type(error), oldest=oldest)
+    def refused(self, error: BrokerError, *, in_turn: bool, newest: bool = True) -> None:
+        """Note that the broker has answered *error*; *in_turn* and *newest* as in `Persistence.refused`."""
+        self.persistence.refused(type(error), in_turn=in_turn, newest=newest)
         self.last_error = error
+
+    def forget_denials(self) -> None:
+        """Note that somebody else leads, or that the log is another one."""
+        self.persistence.forget_denials()
 
     def connection_lost(self, error: ProducerError, *, reached_socket: bool) -> None:
         """Note that there will be no answer. *reached_socket*: bytes of the request may have left."""

@@ -73,16 +73,26 @@ class Persistence:
         """The attempt has its answer; what that says comes next."""
         self._attempt_is_out = False
 
-    def refused(self, kind: type[BrokerError], *, oldest: bool) -> None:
-        """The answer is an error of *kind*. *oldest*: nothing before the batch, in its partition, is open."""
+    def refused(self, kind: type[BrokerError], *, in_turn: bool, newest: bool = True) -> None:
+        """The answer is an error of *kind*.
+
+        *in_turn*: nothing before it in its partition keeps the leader from taking it. *newest*: nothing behind it may
+        be in the log, as far as anybody knows, so that a leader that has it knows it in any case.
+        """
         self._attempt_is_out = False
         # A leader never recognises a half, so that it does not says nothing.
-        if oldest and issubclass(kind, SEQUENCE_REFUSALS) and not self.half_of_possibly_persisted:
-            self._denied()
+        if in_turn and issubclass(kind, SEQUENCE_REFUSALS) and not self.half_of_possibly_persisted:
+            self._denials += 1
+            if newest and self._denials >= DENIALS_BELIEVED:
+                self._believe_denials()
         else:
             self._denials = 0
         if not kind.definitely_refused:
             self._in_doubt = True
+
+    def forget_denials(self) -> None:
+        """Somebody else leads, or the log is another one: what was said before does not count."""
+        self._denials = 0
 
     def connection_lost(self, *, reached_socket: bool) -> None:
         """There will be no answer. *reached_socket*: bytes of the request may have left."""
@@ -107,19 +117,18 @@ class Persistence:
         part.half_of_possibly_persisted = self._in_doubt and keeps_sequence
         return part
 
-    def _denied(self) -> None:
+    def _believe_denials(self) -> None:
         """Believe a leader that keeps refusing the sequence of the oldest batch without an outcome.
 
         It looks for duplicates before it looks at the sequence. It remembers the last five batches, and no more than
-        five follow the oldest that is not settled (PartitionQueue.next_batch): it would recognise this one. What
-        should have come before may have failed, or have been lost with the end of a log, or with a topic that was
-        made anew. The JVM client believes the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID for the batch
-        that is next, and takes the next epoch (TransactionManager.canRetry; KIP-360); the first
-        INVALID_PRODUCER_EPOCH fails the batch there. We want to be told several times, since a batch that is in the
-        log after all would be there twice. So it is, there as here, where a leader has forgotten: one that was
-        started again from its snapshot knows the last batch of each producer only.
+        five follow the oldest that is not settled (PartitionQueue.next_batch): it would recognise this one. Only a
+        leader that was started again from its snapshot knows no more than the last batch of each producer: it has
+        been asked for those behind this one first (PartitionQueue.to_ask). What should have come before may have
+        failed, or have been lost with the end of a log, or with a topic that was made anew. The JVM client believes
+        the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID for the batch that is next, and takes the next
+        epoch (TransactionManager.canRetry; KIP-360); the first INVALID_PRODUCER_EPOCH fails the batch there. We want
+        to be told several times, since a batch that is in the log after all would be there twice.
         """
-        self._denials += 1
-        if self._denials >= DENIALS_BELIEVED and self._in_doubt:
+        if self._in_doubt:
             self._in_doubt = False
             self._ruled_out_by_denials = True

@@ -13,6 +13,7 @@ from typing import Final
 
 from aioproducer.batching.batch import Appended, Batch, Order
 from aioproducer.batching.line import Line, Place
+from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.state import BatchState
 from aioproducer.cluster.snapshot import NO_LEADER
@@ -90,6 +91,26 @@ class PartitionQueue:
         """The first of those that were sent and have no final answer."""
         return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)
 
+    @property
+    def asks_newest(self) -> bool:
+        """Whether the leader denies the oldest batch in doubt, and is to be asked for those behind it before."""
+        if not self.retrying or self.retrying[0].persistence.denials < DENIALS_BELIEVED:
+            return False
+        return self.retrying[0].persistence.in_doubt
+
+    def is_newest(self, batch: Batch) -> bool:
+        """Whether nothing behind *batch* is in the log, or may be, as far as the leader was asked for it."""
+        if self.is_proved(batch):
+            return False
+        behind = (
+            each for line in (self.retrying, self.in_flight) for each in line if each.order > batch.order
+        )
+        return not any(map(_may_be_known, behind))
+
+    def is_proved(self, batch: Batch) -> bool:
+        """Whether *batch* is in the log, since one behind it is."""
+        return self.sequences.proves(batch.order, len(batch))
+
     def is_alone(self, batch: Batch) -> bool:
         """Whether *batch* is in flight, and nothing else of this partition was sent and has no final answer."""
         return self.in_flight == [batch] and not self.retrying
@@ -141,7 +162,21 @@ class PartitionQueue:
             return None
         if self.in_flight and (not self._settings.idempotent or self.in_flight[0].order < batch.order):
             return None  # one at a time until everything is in order again
-        return batch
+        return self._to_ask(now) if self.asks_newest else batch
+
+    def _to_ask(self, now: float) -> Batch | None:
+        """Return for which batch to ask a leader that denies the oldest in doubt.
+
+        If it was started again from its snapshot, it knows the last one only. So it is asked from the newest on: one
+        that it has, or takes as the next, proves that it has all before it. If it denies each, it has none.
+        """
+        oldest = self.retrying[0]
+        if self.is_proved(oldest):
+            return oldest
+        if self.in_flight:
+            return None
+        asked = next(filter(_may_be_known, reversed(self.retrying[1:])), oldest)
+        return asked if asked.retry_at <= now else None
 
     def take(self, batch: Batch) -> None:
         """Move *batch*, which `next_batch` has just returned, in flight; it gets its sequence here if it has none."""
@@ -165,6 +200,11 @@ class PartitionQueue:
     def may_go_at(self, batch: Batch, now: float) -> float:
         """Return when *batch* may be sent again, as its leader is not the node that it failed at (KIP-951)."""
         return now if batch.retries < PROMPT_RETRIES else now + MOVED_PAUSE_S
+
+    def forget_denials(self) -> None:
+        """Let nothing count that was said of batches in doubt: somebody else leads, or the log is another one."""
+        for batch in self.retrying:
+            batch.forget_denials()
 
     def follow_leader(self, now: float) -> float:
         """Let what is in a pause go to the new leader; return when the first of it may."""
@@ -223,6 +263,14 @@ class PartitionQueue:
             self.retrying.remove(batch)
         else:
             self.in_flight.remove(batch)
+
+
+def _may_be_known(batch: Batch) -> bool:
+    """Whether a leader may know *batch*, and has not said that it does not."""
+    persistence = batch.persistence
+    if persistence.denials or persistence.half_of_possibly_persisted:
+        return False
+    return persistence.possible
 
 
 class TopicQueues:
@@ -287,9 +335,9 @@ class TopicQueues:
         """
         if topic_id != NO_TOPIC_ID:
             if topic_id != self.topic_id:
-                # Made anew, its logs are empty: they would take any sequence first, also from the same leaders.
                 for queue in self._queues.values():
-                    queue.sequences.recognised = False
+                    queue.sequences.forget_log()
+                    queue.forget_denials()
             self.topic_id = topic_id
         self.leaders = leaders
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
@@ -299,6 +347,7 @@ class TopicQueues:
             if leader != queue.leader:
                 queue.leader = leader
                 queue.sequences.recognised = False
+                queue.forget_denials()
                 changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()

@@ -54,7 +54,7 @@ class Settler:
         batch.queue.remove(batch)
         batch.acknowledge()
         if batch.stamp is not None:
-            batch.queue.sequences.acknowledge(batch.stamp)
+            batch.queue.sequences.acknowledge(batch.stamp, batch.order, len(batch), base_offset)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
         self._end(batch)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import deque
+from typing import Final, NamedTuple
 
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 
 _SEQUENCES = 2**31
+_REMEMBERED: Final = 16
+"""More than may follow the oldest batch that is not settled, halves of them included."""
 
 
 def add_to_sequence(sequence: int, count: int) -> int:
@@ -25,6 +28,15 @@ class Stamp(NamedTuple):
         return self._replace(base_sequence=add_to_sequence(self.base_sequence, count))
 
 
+class Acknowledged(NamedTuple):
+    """A batch that a leader has acknowledged: its place in the order of its partition, and where it is in the log."""
+
+    order: tuple[int, ...]
+    base_offset: int
+    """-1 if the leader only recognised it."""
+    end_offset: int
+
+
 class PartitionSequences:
     """Which identity a partition writes under, and the next sequence.
 
@@ -33,11 +45,12 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_identity", "_next", "broken", "hole", "recognised")
+    __slots__ = ("_acknowledged", "_identity", "_next", "broken", "hole", "recognised")
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
+        self._acknowledged: deque[Acknowledged] = deque(maxlen=_REMEMBERED)
         self.broken: bool = False
         """Whether a sequence was given out that will never be in the log, or may not be."""
         self.hole: tuple[int, ...] | None = None
@@ -66,9 +79,29 @@ class PartitionSequences:
         """Whether a batch in place *order* is surely not in the log, because one before it is not."""
         return self.hole is not None and self.hole < order
 
-    def acknowledge(self, stamp: Stamp) -> None:
-        """The leader has appended the batch that carries *stamp*."""
-        self.recognised |= stamp.identity == self._identity
+    def acknowledge(self, stamp: Stamp, order: tuple[int, ...], count: int, base_offset: int) -> None:
+        """The leader has the batch in place *order*, which carries *stamp*, with its *count* records."""
+        if stamp.identity == self._identity:
+            self.recognised = True
+            end_offset = -1 if base_offset < 0 else base_offset + count
+            self._acknowledged.append(Acknowledged(order, base_offset, end_offset))
+
+    def proves(self, order: tuple[int, ...], count: int) -> bool:
+        """Whether the batch in place *order*, with its *count* records, is in the log: one behind it is.
+
+        A broker leaves no gaps (KIP-98). Only one that has forgotten the producer takes what comes first, in a log
+        that has lost its end or was made anew: there is no room before that, then, for all that should be there.
+        """
+        end = max((each.end_offset for each in self._acknowledged if each.order < order), default=0)
+        return any(
+            each.order > order and (each.base_offset < 0 or each.base_offset >= end + count)
+            for each in self._acknowledged
+        )
+
+    def forget_log(self) -> None:
+        """The topic was made anew: its log is empty, and its leader takes whatever sequence it sees first."""
+        self.recognised = False
+        self._acknowledged.clear()
 
     def take_back(self, stamp: Stamp) -> None:
         """The leader refused the batch that carries *stamp*, and nothing was stamped since: begin there again."""
@@ -101,6 +134,7 @@ class PartitionSequences:
         self._identity = identity
         self._next = 0
         self.recognised = False
+        self._acknowledged.clear()  # what was under another identity says nothing of this one
 
     def stamp(self, count: int) -> Stamp:
         """Give the next *count* sequences to a batch; `may_stamp` has just said yes."""

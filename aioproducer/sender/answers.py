@@ -99,13 +99,15 @@ class AnswerHandler:
             return
         kind = broker_error(answer.error_code)
         error = kind(answer.error_message or kind.__doc__ or kind.__name__)
-        oldest = batch.queue.oldest_unsettled is batch
-        batch.refused(error, oldest=oldest)
+        queue = batch.queue
+        oldest = queue.oldest_unsettled is batch
+        batch.refused(error, in_turn=oldest or queue.asks_newest, newest=oldest and queue.is_newest(batch))
         standing = outcomes.Standing(
             records=len(batch),
             idempotent=batch.stamp is not None,
             oldest=oldest,
             in_doubt=batch.persistence.in_doubt,
+            proved=batch.persistence.in_doubt and queue.is_proved(batch),
             half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
             last_attempt=self._may_not_retry(batch),
         )

@@ -72,6 +72,8 @@ class Standing(NamedTuple):
     """Nothing before it in its partition waits for an answer or a retry."""
     in_doubt: bool
     """An attempt may be in the log."""
+    proved: bool
+    """It is in the log: one behind it is."""
     half_of_possibly_persisted: bool
     """A part of a batch that may be in the log whole."""
     last_attempt: bool
@@ -91,6 +93,8 @@ def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, st
             return Deliver(base_offset=-1, log_append_time_ms=-1)
         case MessageTooLarge() if standing.records > 1:
             return Split(error)
+        case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.proved:
+            return Deliver(base_offset=-1, log_append_time_ms=-1)
         case OutOfOrderSequenceNumber() if standing.half_of_possibly_persisted and standing.oldest:
             return Fail(OutOfOrderSequenceNumber(f"{error} ({PROBABLY_IN_THE_LOG})"))
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:

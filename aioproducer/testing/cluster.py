@@ -236,10 +236,14 @@ class Cluster:
         await broker.stop()
 
     async def start_broker(self, node_id: int) -> None:
-        """Start a stopped node at its old address; it leads again the partitions that no other node has taken over."""
+        """Start a stopped node at its old address; it leads again the partitions that no other node has taken over.
+
+        As Kafka, it knows the last batch of each producer there, and no other.
+        """
         await self._broker(node_id).start()
         self._state.nodes[node_id].alive = True
         for partition in self._state.led_by(node_id):
+            partition.log.restart()
             self._state.move_leader(partition, node_id)
 
     def freeze_broker(self, node_id: int) -> None:

@@ -134,6 +134,10 @@ class PartitionLog:
         self.wake()
         return [record for stored in lost for batch in _decode(stored.data) for record in batch.records]
 
+    def restart(self) -> None:
+        """Know of producers what a broker knows that was started again."""
+        self._producers.restart()
+
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> bytes:
         """Return whole batches from the one that holds *offset*, as many as fit in *max_bytes*.
 

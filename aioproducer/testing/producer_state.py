@@ -44,6 +44,12 @@ class ProducerStates:
     def __init__(self) -> None:
         self._producers: dict[int, _Producer] = {}
 
+    def restart(self) -> None:
+        """Know what a broker knows that was started again: its snapshot has the last batch of each producer only."""
+        for producer in self._producers.values():
+            while len(producer.recent) > 1:
+                _ = producer.recent.popleft()
+
     def offset_of_duplicate(self, stamp: Stamp) -> int | None:
         """Return where a batch with just this stamp is, if it is among the producer's last five."""
         producer = self._producers.get(stamp.producer_id)

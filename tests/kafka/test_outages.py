@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, count
+from typing import Any
 
 import pytest
 
-from aioproducer import Producer, RecordMetadata
+from aioproducer import ConnectionFailed, Producer, RecordMetadata
+from aioproducer.batching.batch import Batch
+from aioproducer.net.connection import Connection
+from aioproducer.sender.answers import AnswerHandler
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import Record, await_records, read_with_librdkafka
 
@@ -104,3 +108,43 @@ async def test_a_restart_does_to_a_stream_no_more_than_its_acks_allow(
         lambda log: unacknowledged.last_window.issubset(chain(*numbers_in(log))),
     )
     assert numbers_in(log) == [sorted(set(numbers)) for numbers in numbers_in(log)]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+async def test_what_it_had_stored_before_it_was_started_again_is_not_stored_twice(
+    spare_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""
+    topic = f"forgotten-{count}"
+    spare_kafka.create_topic(topic, 1)
+    take, lost = AnswerHandler.take, asyncio.Event()
+    batches_lost: list[Batch] = []
+
+    def lose(handler: AnswerHandler, connection: Connection, batches: Sequence[Batch], answer: Any) -> None:
+        if lost.is_set() or batches[0].columns.values[0] == b"first":
+            take(handler, connection, batches, answer)
+            return
+        batches_lost.extend(batches)
+        handler.lost(connection, batches, ConnectionFailed("the answer got lost", written=True))
+        if len(batches_lost) == count:
+            lost.set()
+
+    monkeypatch.setattr(AnswerHandler, "take", lose)
+    values = [b"%d" % number for number in range(count)]
+    # Nothing is sent again before the broker is gone.
+    async with Producer(
+        spare_kafka.bootstrap_servers,
+        batch_size=0,
+        retry_backoff_ms=2_000,
+        retry_backoff_max_ms=2_000,
+    ) as producer:
+        await producer.send(topic, b"first")
+        sending = [producer.send_nowait(topic, value) for value in values]
+        await lost.wait()
+        spare_kafka.shut_down()
+        await asyncio.to_thread(spare_kafka.restart)
+        sent = await asyncio.gather(*sending)
+        await producer.send(topic, b"last")
+    assert all(where.offset in (-1, offset) for offset, where in enumerate(sent, 1))
+    log = read_with_librdkafka(spare_kafka.bootstrap_servers, topic)
+    assert [each.value for each in log] == [b"first", *values, b"last"]

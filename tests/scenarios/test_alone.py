@@ -241,6 +241,27 @@ class TestUncertainBatches:
             assert now() - began_at < 2.0
             assert values(cluster) == [b"kept", b"alone", *(b"%d" % number for number in range(behind))]
 
+    @pytest.mark.parametrize("count", [1, 2, 5])
+    @story
+    async def test_what_a_leader_had_before_it_was_started_again_is_not_stored_twice(
+        self, count: int
+    ) -> None:
+        """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""
+        async with producing(linger_ms=0, batch_size=0, retry_backoff_ms=400) as (producer, cluster):
+            await producer.send(TOPIC, b"first", partition=0)
+            lost = cluster.on("produce", topic=TOPIC, times=count).drop(before_append=False)
+            expected = [b"%d" % number for number in range(count)]
+            sending = [producer.send_nowait(TOPIC, value, partition=0) for value in expected]
+            await lost.happened(count)
+            await cluster.stop_broker(1)
+            await cluster.start_broker(1)
+            began_at = now()
+            sent = await asyncio.gather(*sending)
+            assert now() - began_at < 4.0
+            await producer.send(TOPIC, b"last", partition=0)
+            assert values(cluster) == [b"first", *expected, b"last"]
+            assert all(where.offset in {-1, offset} for offset, where in enumerate(sent, 1))
+
     @staticmethod
     def lose_the_end(cluster: Cluster) -> None:
         """Cut the last batch off, as an unclean leader election does."""

@@ -123,8 +123,8 @@ class TestWhatIsNotedOfIt:
             ([Batch.written], True, None),
             ([Batch.written, Batch.not_written], False, None),
             ([Batch.written, Batch.answered], False, None),
-            ([Batch.written, lambda batch: batch.refused(REFUSED, oldest=True)], False, REFUSED),
-            ([Batch.written, lambda batch: batch.refused(LEFT_OPEN, oldest=True)], True, LEFT_OPEN),
+            ([Batch.written, lambda batch: batch.refused(REFUSED, in_turn=True)], False, REFUSED),
+            ([Batch.written, lambda batch: batch.refused(LEFT_OPEN, in_turn=True)], True, LEFT_OPEN),
             ([Batch.written, lambda batch: batch.connection_lost(LOST, reached_socket=True)], True, LOST),
             ([Batch.written, lambda batch: batch.connection_lost(LOST, reached_socket=False)], False, LOST),
             ([Batch.written, Batch.answered, Batch.answer_not_understood], True, None),
@@ -147,7 +147,7 @@ class TestWhatIsNotedOfIt:
         batch.written()
         lose(batch)
         for _ in range(DENIALS_BELIEVED):
-            batch.refused(OutOfOrderSequenceNumber("no"), oldest=oldest)
+            batch.refused(OutOfOrderSequenceNumber("no"), in_turn=oldest)
         assert batch.persistence.in_doubt is not oldest
         assert batch.possibly_persisted
 
@@ -204,7 +204,7 @@ class TestParts:
         batch = batch_in(BatchState.BACKOFF)
         batch.assign_sequence(STAMP, 7)
         batch.drain()
-        batch.refused(REFUSED, oldest=True)
+        batch.refused(REFUSED, in_turn=True)
         part = batch.part([], 0, BatchState.BACKOFF, stamp=STAMP)
         assert (part.attempts, part.retries, part.last_error) == (2, 1, REFUSED)
         assert (part.stamp, part.stamped_before) == (STAMP, 7)

@@ -33,10 +33,10 @@ EVENTS: Mapping[str, Event] = {
     "written": Persistence.written,
     "not written": Persistence.not_written,
     "answered": Persistence.answered,
-    "refused": lambda batch: batch.refused(NotEnoughReplicas, oldest=True),
-    "left open": lambda batch: batch.refused(RequestTimedOut, oldest=True),
-    "denied": lambda batch: batch.refused(OutOfOrderSequenceNumber, oldest=True),
-    "denied behind another": lambda batch: batch.refused(OutOfOrderSequenceNumber, oldest=False),
+    "refused": lambda batch: batch.refused(NotEnoughReplicas, in_turn=True),
+    "left open": lambda batch: batch.refused(RequestTimedOut, in_turn=True),
+    "denied": lambda batch: batch.refused(OutOfOrderSequenceNumber, in_turn=True),
+    "denied behind another": lambda batch: batch.refused(OutOfOrderSequenceNumber, in_turn=False),
     "lost": lambda batch: batch.connection_lost(reached_socket=True),
     "never left": lambda batch: batch.connection_lost(reached_socket=False),
     "not understood": Persistence.answer_not_understood,
@@ -117,7 +117,7 @@ def test_two_events_lead_where_the_second_leads_from_where_the_first_has_led(fir
 def test_only_an_answer_from_before_the_append_leaves_no_doubt(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "answered")
-    persistence.refused(kind, oldest=True)
+    persistence.refused(kind, in_turn=True)
     assert persistence.in_doubt is not kind.definitely_refused
 
 
@@ -126,7 +126,7 @@ def test_only_some_refusals_deny_that_it_is_there(code: int) -> None:
     kind = broker_error(code)
     persistence = after("written", "lost")
     for _ in range(DENIALS_BELIEVED):
-        persistence.refused(kind, oldest=True)
+        persistence.refused(kind, in_turn=True)
     assert persistence.in_doubt is (kind not in SEQUENCE_REFUSALS)
 
 
@@ -141,7 +141,7 @@ class TestDenials:
     def test_they_may_differ(self) -> None:
         persistence = after("written", "lost")
         for kind in SEQUENCE_REFUSALS:
-            persistence.refused(kind, oldest=True)
+            persistence.refused(kind, in_turn=True)
         assert not persistence.possible
 
     def test_of_one_that_is_not_the_oldest_they_say_nothing(self) -> None:

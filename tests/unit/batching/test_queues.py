@@ -168,7 +168,7 @@ def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> 
     assert bench.take() is first
     assert bench.queue.next_batch(0.0) is None
     assert first.stamp is not None
-    bench.queue.sequences.acknowledge(first.stamp)
+    bench.queue.sequences.acknowledge(first.stamp, first.order, 1, 0)
     assert bench.take() is second
 
 
@@ -314,7 +314,7 @@ class TestPauses:
             _ = bench.take()
         for batch, retry_at in zip(batches, at, strict=True):
             if isinstance(error, BrokerError):
-                batch.refused(error, oldest=True)
+                batch.refused(error, in_turn=True)
             elif error is not None:
                 batch.connection_lost(error, reached_socket=True)
             back_off(batch, retry_at)

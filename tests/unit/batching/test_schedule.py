@@ -56,7 +56,7 @@ def settle(batch: Batch) -> None:
     batch.queue.remove(batch)
     batch.acknowledge()
     assert batch.stamp is not None
-    batch.queue.sequences.acknowledge(batch.stamp)
+    batch.queue.sequences.acknowledge(batch.stamp, batch.order, len(batch), 0)
 
 
 def test_nothing_is_ready_at_first() -> None:
@@ -324,7 +324,7 @@ def test_a_topic_is_doubtful_while_a_batch_waits_that_its_leader_did_not_want(
     floor = Floor(1)
     batch = backing_off(floor, 0, NOW + 5)
     if error is not None:
-        batch.refused(error, oldest=True)
+        batch.refused(error, in_turn=True)
     assert floor.schedule.doubtful_topics() == doubtful
     floor.schedule.collect(NOW + 5, hurry=False)
     assert floor.schedule.doubtful_topics() == set()

@@ -38,7 +38,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     bench.recognise(1)
     batch, futures = bench.sent(b"a", b"b", b"c", b"d")
     doubt(batch)
-    batch.refused(MessageTooLarge("too large"), oldest=True)
+    batch.refused(MessageTooLarge("too large"), in_turn=True)
     bench.settler.split(batch)
     assert (bench.witness.split_batches, bench.witness.retried_batches) == ([batch], [])
     assert batch.state is BatchState.SPLIT

@@ -139,7 +139,7 @@ def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     assert not sequences.recognised
-    sequences.acknowledge(sequences.stamp(1))
+    sequences.acknowledge(sequences.stamp(1), (1,), 1, 0)
     assert sequences.recognised
 
 
@@ -147,12 +147,57 @@ def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: Iden
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     old = sequences.stamp(1)
-    sequences.acknowledge(old)
+    sequences.acknowledge(old, (1,), 1, 0)
     sequences.break_off((1,), absent=True)
     assert settled(sequences, keeper)
     assert not sequences.recognised
-    sequences.acknowledge(old)
+    sequences.acknowledge(old, (1,), 1, 0)
     assert not sequences.recognised
+
+
+class TestProof:
+    """A batch is in the log if one behind it is: brokers leave no gaps."""
+
+    @staticmethod
+    def acknowledged(keeper: IdentityKeeper, *batches: tuple[int, int, int]) -> PartitionSequences:
+        """Return those of a partition in which *batches* are acknowledged, each as place, records and base offset."""
+        sequences = PartitionSequences()
+        assert settled(sequences, keeper)
+        for place, count, base_offset in batches:
+            sequences.acknowledge(sequences.stamp(count), (place,), count, base_offset)
+        return sequences
+
+    def test_one_behind_it_proves_it(self, keeper: IdentityKeeper) -> None:
+        sequences = self.acknowledged(keeper, (1, 10, 100), (3, 5, 113))
+        assert sequences.proves((2,), 3)
+        assert not sequences.proves((4,), 1)
+
+    def test_so_does_one_whose_place_in_the_log_is_not_known(self, keeper: IdentityKeeper) -> None:
+        assert self.acknowledged(keeper, (1, 10, 100), (3, 5, -1)).proves((2,), 3)
+
+    @pytest.mark.parametrize(("base_offset", "proved"), [(0, False), (112, False), (113, True), (500, True)])
+    def test_there_has_to_be_room_for_it(
+        self, keeper: IdentityKeeper, base_offset: int, proved: bool
+    ) -> None:
+        """Else the log has lost its end or is another one, and the leader took what came first."""
+        assert self.acknowledged(keeper, (1, 10, 100), (3, 5, base_offset)).proves((2,), 3) is proved
+
+    def test_part_of_a_batch_stands_where_the_batch_stood(self, keeper: IdentityKeeper) -> None:
+        sequences = self.acknowledged(keeper, (3, 5, -1))
+        assert sequences.proves((2, 1), 1)
+        assert not sequences.proves((3, 0), 1)
+
+    def test_another_log_proves_nothing(self, keeper: IdentityKeeper) -> None:
+        sequences = self.acknowledged(keeper, (3, 5, 113))
+        sequences.forget_log()
+        assert not sequences.proves((2,), 3)
+        assert not sequences.recognised
+
+    def test_nor_does_another_identity(self, keeper: IdentityKeeper) -> None:
+        sequences = self.acknowledged(keeper, (3, 5, 113))
+        sequences.break_off((1,), absent=True)
+        assert settled(sequences, keeper)
+        assert not sequences.proves((2,), 3)
 
 
 def test_a_partition_that_was_written_to_takes_its_identity_with_it_when_it_retires(

@@ -280,3 +280,92 @@ class TestSequenceRefusedAgainAndAgain:
         assert bench.resend() is behind
         bench.refuse(behind, OutOfOrderSequenceNumber)
         assert not behind.persistence.possible
+
+
+async def resent(bench: Bench) -> Batch:
+    """Wait until every pause is over, and return the batch that is sent then."""
+    await asyncio.sleep(1.0)
+    return bench.resend()
+
+
+class TestSeveralInDoubt:
+    """A leader that was started again from its snapshot knows the last batch of each producer only."""
+
+    @staticmethod
+    async def denied(bench: Bench, count: int = 3) -> tuple[list[Batch], list[RecordFuture]]:
+        """Return so many batches of which the answers were lost; the first has been denied often enough."""
+        bench.recognise(1)
+        before, _ = bench.sent(b"before")
+        bench.take([before], accepted(10))
+        sent = [bench.sent(b"%d" % number) for number in range(count)]
+        bench.handler.take(bench.connection.real, [batch for batch, _ in sent], lost())
+        oldest = sent[0][0]
+        for _ in range(DENIALS_BELIEVED):
+            assert await resent(bench) is oldest
+            bench.refuse(oldest, OutOfOrderSequenceNumber)
+        assert oldest.persistence.in_doubt
+        return [batch for batch, _ in sent], [future for _, [future] in sent]
+
+    @pytest.mark.parametrize("offset", [13, -1])
+    @in_virtual_time
+    async def test_the_last_one_proves_those_before_it(self, offset: int) -> None:
+        bench = Bench()
+        batches, futures = await self.denied(bench)
+        assert await resent(bench) is batches[-1]
+        bench.take([batches[-1]], accepted(offset))
+        for batch in batches[:-1]:
+            assert await resent(bench) is batch
+            bench.refuse(batch, OutOfOrderSequenceNumber)
+        assert [future.result().offset for future in futures] == [-1, -1, offset]
+
+    @in_virtual_time
+    async def test_one_in_the_middle_proves_those_before_it_and_those_behind_it_are_sent_again(self) -> None:
+        bench = Bench()
+        [first, middle, last], futures = await self.denied(bench)
+        assert await resent(bench) is last
+        bench.refuse(last, OutOfOrderSequenceNumber)
+        assert await resent(bench) is middle
+        bench.take([middle], accepted(12))
+        assert await resent(bench) is first
+        bench.refuse(first, OutOfOrderSequenceNumber)
+        stamp = last.stamp
+        assert await resent(bench) is last
+        assert last.stamp == stamp is not None
+        bench.take([last], accepted(13))
+        assert [future.result().offset for future in futures] == [-1, 12, 13]
+
+    @in_virtual_time
+    async def test_if_it_has_none_of_them_all_are_sent_again_under_new_sequences(self) -> None:
+        bench = Bench()
+        batches, futures = await self.denied(bench)
+        for batch in reversed(batches):
+            assert await resent(bench) is batch
+            assert batch.stamp is not None
+            bench.refuse(batch, OutOfOrderSequenceNumber)
+        assert not any(batch.persistence.possible for batch in batches)
+        for offset, batch in enumerate(batches, 11):
+            assert await resent(bench) is batch
+            assert batch.stamp is not None
+            assert batch.stamp.identity.epoch == 1
+            bench.take([batch], accepted(offset))
+        assert [future.result().offset for future in futures] == [11, 12, 13]
+
+    @in_virtual_time
+    async def test_one_that_has_no_room_before_it_for_them_proves_nothing(self) -> None:
+        """The topic was made anew between two answers: the leader takes what comes first."""
+        bench = Bench()
+        [first, _, last], futures = await self.denied(bench)
+        assert await resent(bench) is last
+        bench.take([last], accepted(0))
+        await resent(bench)
+        assert not first.queue.is_proved(first)
+        assert not futures[0].done()
+
+    @in_virtual_time
+    async def test_a_new_leader_is_asked_for_the_oldest_again(self) -> None:
+        bench = Bench()
+        [first, *_], _ = await self.denied(bench)
+        bench.accumulator.update_topic(TOPIC, [2])
+        bench.accumulator.update_topic(TOPIC, [1])
+        assert await resent(bench) is first
+        assert first.persistence.denials == 0

@@ -22,7 +22,7 @@ async def test_a_failure_tells_where_how_often_and_how_long() -> None:
 @in_virtual_time
 async def test_the_cause_is_what_was_last_heard() -> None:
     batch, _ = Workbench().sent()
-    batch.refused(NotLeaderOrFollower("moved"), oldest=True)
+    batch.refused(NotLeaderOrFollower("moved"), in_turn=True)
     batch.retry(1.0)
     batch.drain()
     failure = describe.failed(batch, FakeConnection().real, TopicAuthorizationFailed("not for you"))

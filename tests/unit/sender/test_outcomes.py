@@ -55,6 +55,7 @@ def standing(
     idempotent: bool = True,
     oldest: bool = True,
     in_doubt: bool = False,
+    proved: bool = False,
     half_of_possibly_persisted: bool = False,
     last_attempt: bool = False,
 ) -> Standing:
@@ -63,6 +64,7 @@ def standing(
         idempotent=idempotent,
         oldest=oldest,
         in_doubt=in_doubt,
+        proved=proved,
         half_of_possibly_persisted=half_of_possibly_persisted,
         last_attempt=last_attempt,
     )
@@ -135,6 +137,14 @@ class TestRefusedForItsSequence:
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, standing(in_doubt=True)) is Retry
+
+    @pytest.mark.parametrize("half", [False, True])
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_one_that_is_proved_to_be_in_the_log_is_delivered_at_an_unknown_offset(
+        self, kind: type[BrokerError], half: bool
+    ) -> None:
+        stands = standing(in_doubt=True, proved=True, half_of_possibly_persisted=half)
+        assert judge(kind("no"), stands, {}) == Deliver(base_offset=-1, log_append_time_ms=-1)
 
     @pytest.mark.parametrize(
         ("kind", "expected"),
