@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.settler import Settler
-from aioproducer.cluster.endpoints import open_to_any
-from aioproducer.cluster.refresher import Refresher
-from aioproducer.cluster.snapshot import Snapshot
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.metadata.endpoints import open_to_any
+from aioproducer.metadata.refresher import Refresher
+from aioproducer.metadata.snapshot import Snapshot
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address

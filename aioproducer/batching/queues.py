@@ -15,10 +15,10 @@ from aioproducer.batching.batch import Appended, Batch, Order
 from aioproducer.batching.line import Line, Place
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.errors import BrokerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID
 
 _by_order = attrgetter("order")

@@ -15,8 +15,8 @@ from math import inf
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.snapshot import NO_LEADER
 
 
 class Schedule:

@@ -15,8 +15,6 @@ from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.settler import Settler
-from aioproducer.cluster.partitioner import ColumnPartitioner
-from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import (
     BufferFull,
     MetadataUnavailable,
@@ -35,6 +33,8 @@ from aioproducer.intake.pending import Pending, Ready
 from aioproducer.intake.serializing import InContext, in_context, serialized
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.intake.turn import Caller, earlier_calls, has_partition, no_such_partition
+from aioproducer.metadata.refresher import Refresher
+from aioproducer.partitioning.partitioner import ColumnPartitioner
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
 from aioproducer.serializers import Serializer
 from aioproducer.types import Headers, HeadersInput, ProducerRecord

@@ -11,8 +11,8 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Appended
 from aioproducer.batching.line import Place
 from aioproducer.batching.queues import TopicQueues
-from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import BufferTimeout, MetadataTimeout
+from aioproducer.metadata.refresher import Refresher
 
 Attempt = Callable[[], Appended | None]
 """Appends if that needs no waiting."""

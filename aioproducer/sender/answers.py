@@ -11,14 +11,14 @@ from typing import Final
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.refresher import Refresher
-from aioproducer.cluster.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.errors import (
     ConnectionFailed,
     ProducerError,
     ProtocolError,
     broker_error,
 )
+from aioproducer.metadata.refresher import Refresher
+from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
 from aioproducer.sender import describe, outcomes

@@ -6,8 +6,8 @@ import asyncio
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.failure import Failure
-from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.errors import DeliveryTimeout, ProducerError
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.net.connection import Connection
 
 

@@ -13,8 +13,8 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import ProducerError, UnsupportedVersion
+from aioproducer.metadata.refresher import Refresher
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool

@@ -24,7 +24,6 @@ from aioproducer.batching.rows import Rows
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.refresher import Refresher
 from aioproducer.errors import (
     BufferTimeout,
     ConnectionFailed,
@@ -33,6 +32,7 @@ from aioproducer.errors import (
     ProducerError,
 )
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.refresher import Refresher
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer.records.columns import RecordColumns

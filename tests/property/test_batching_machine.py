@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.property import batching_checks as checks
 from tests.property.batching_world import (

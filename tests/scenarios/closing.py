@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aioproducer import Producer, ProducerClosed, RecordMetadata
-from aioproducer.cluster.snapshot import Snapshot
+from aioproducer.metadata.snapshot import Snapshot
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, producing, settle
 

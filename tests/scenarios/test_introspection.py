@@ -14,7 +14,7 @@ from aioproducer import (
     SendManyError,
     TopicAuthorizationFailed,
 )
-from aioproducer.cluster.agenda import Agenda
+from aioproducer.metadata.agenda import Agenda
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.loop import Sender
 from tests.scenarios.story import TOPIC, now, producing, settle, story

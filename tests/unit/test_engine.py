@@ -10,11 +10,11 @@ import pytest
 
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.failure import Failure
-from aioproducer.cluster import endpoints as endpoints_module
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.metadata import endpoints as endpoints_module
 from aioproducer.net.dial import Address
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time

@@ -14,10 +14,10 @@ from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.settler import Settler
-from aioproducer.cluster.refresher import Refresher
-from aioproducer.cluster.snapshot import Broker, LeaderHint, PartitionInfo, Snapshot, TopicInfo
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.metadata.refresher import Refresher
+from aioproducer.metadata.snapshot import Broker, LeaderHint, PartitionInfo, Snapshot, TopicInfo
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address

@@ -6,9 +6,9 @@ import pytest
 
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.errors import ProducerClosed, RecordTooLarge
 from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import Headers
 from tests.unit.batching.accumulator_bench import BATCH, RECORD, VALUE, counts, put, room_for, unresolved

@@ -8,9 +8,9 @@ import pytest
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, TopicQueues
 from aioproducer.batching.schedule import Schedule
-from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollower
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.sizes import BATCH_OVERHEAD
 from tests.unit.workbench import TOPIC, back_off, batching_settings, lose
 

@@ -9,8 +9,8 @@ import pytest
 
 from aioproducer.batching.batch import Appended, Batch
 from aioproducer.batching.queues import TopicQueues
-from aioproducer.cluster.snapshot import NO_LEADER
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.workbench import FIRST, batching_settings

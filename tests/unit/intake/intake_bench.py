@@ -9,13 +9,13 @@ from typing import Any
 
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.rows import Rows
-from aioproducer.cluster.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.errors import ProducerError
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.pending import Pending
 from aioproducer.intake.rows import check_rows
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import Interceptor, InterceptorChain
+from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.sender import describe
 from aioproducer.serializers import AnySerializer
 from aioproducer.types import HeadersInput, ProducerRecord, RecordMetadata, TopicPartition

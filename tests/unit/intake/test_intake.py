@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cluster.partitioner import CallablePartitioner, Murmur2Partitioner
 from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, WrongLoop
 from aioproducer.intake.pending import Pending
+from aioproducer.partitioning.partitioner import CallablePartitioner, Murmur2Partitioner
 from tests.unit.intake.intake_bench import NOW_MS, Bench, Spy
 from tests.unit.workbench import TOPIC
 

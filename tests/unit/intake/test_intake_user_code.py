@@ -4,8 +4,8 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from aioproducer.cluster.partitioner import CallablePartitioner, RoundRobinPartitioner
 from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
+from aioproducer.partitioning.partitioner import CallablePartitioner, RoundRobinPartitioner
 from aioproducer.serializers import HeaderList, Serializer, string_serializer
 from aioproducer.types import HeadersInput, ProducerRecord
 from tests.unit.intake.intake_bench import NOW_MS, Bench, Spy

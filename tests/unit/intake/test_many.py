@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cluster.partitioner import CallablePartitioner, Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
 from aioproducer.intake.many import CHUNK_RECORDS
+from aioproducer.partitioning.partitioner import (
+    CallablePartitioner,
+    Murmur2Partitioner,
+    RoundRobinPartitioner,
+)
 from aioproducer.serializers import HeaderList, string_serializer
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import ProducerRecord

@@ -6,10 +6,10 @@ from itertools import groupby
 import pytest
 
 from aioproducer.batching.failure import Failure
-from aioproducer.cluster.partitioner import CallablePartitioner
 from aioproducer.errors import BufferTimeout, DeliveryTimeout, MetadataTimeout, ProducerClosed
 from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.many import CHUNK_RECORDS
+from aioproducer.partitioning.partitioner import CallablePartitioner
 from aioproducer.testing import in_virtual_time
 from tests.unit.intake.intake_bench import Spy
 from tests.unit.intake.many_bench import Bench

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.bulk import SendManyCall
-from aioproducer.cluster.partitioner import CallablePartitioner
 from aioproducer.errors import ProducerError
 from aioproducer.intake.preparing import LOOK_EVERY, STINT_S, Preparing
+from aioproducer.partitioning.partitioner import CallablePartitioner
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import ProducerRecord
 from tests.unit.intake.intake_bench import Bench as IntakeBench, Spy, checked

@@ -4,7 +4,6 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.snapshot import Broker, LeaderHint
 from aioproducer.errors import (
     BrokerError,
     ConnectionFailed,
@@ -17,6 +16,7 @@ from aioproducer.errors import (
     ProtocolError,
     TopicAuthorizationFailed,
 )
+from aioproducer.metadata.snapshot import Broker, LeaderHint
 from aioproducer.protocol.produce import NodeEndpoint, ProduceResponse, TopicProduceResponse
 from aioproducer.sender import describe
 from aioproducer.testing import in_virtual_time

@@ -8,8 +8,8 @@ import pytest
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.snapshot import Snapshot
 from aioproducer.errors import DeliveryTimeout, UnsupportedVersion
+from aioproducer.metadata.snapshot import Snapshot
 from aioproducer.net.dial import Address
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
