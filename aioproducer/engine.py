@@ -19,8 +19,8 @@ from aioproducer.intake.intake import Intake
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metadata.endpoints import open_to_any
-from aioproducer.metadata.refresher import Refresher
 from aioproducer.metadata.snapshot import Snapshot
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
@@ -63,7 +63,7 @@ class Engine:
             on_disconnected=self._disconnected,
             metrics=self.metrics,
         )
-        self.refresher: Final = Refresher(
+        self.updater: Final = MetadataUpdater(
             config.metadata_settings(),
             self.pool,
             open_connection=self._open_bootstrap_connection,
@@ -75,7 +75,7 @@ class Engine:
             IdentityKeeper(),
             loop=self._loop,
             wake=wakeup.ring,
-            touch=self.refresher.touch,
+            touch=self.updater.touch,
         )
         settler = Settler(self.accumulator, observer=OutcomeObserver(self.metrics, interceptors))
         self._settler = settler
@@ -85,7 +85,7 @@ class Engine:
             accumulator=self.accumulator,
             settler=settler,
             pool=self.pool,
-            refresher=self.refresher,
+            updater=self.updater,
             wakeup=wakeup,
             metrics=self.metrics,
         )
@@ -101,7 +101,7 @@ class Engine:
             settings,
             accumulator=self.accumulator,
             settler=settler,
-            refresher=self.refresher,
+            updater=self.updater,
             expired=self._sender.expired,
         )
 
@@ -115,7 +115,7 @@ class Engine:
     @property
     def degraded(self) -> bool:
         """Whether brokers could not be reached and none is connected."""
-        brokers = self.refresher.snapshot.brokers
+        brokers = self.updater.snapshot.brokers
         return not self._unreachable.isdisjoint(brokers) and self.pool.least_loaded(brokers) is None
 
     async def start(self) -> None:
@@ -126,7 +126,7 @@ class Engine:
         """
         settings = self._connections
         deadline = self._loop.time() + settings.setup_timeout_s + settings.request_timeout_s
-        self._starting = self._loop.create_task(self.refresher.bootstrap(deadline), name="aioproducer: start")
+        self._starting = self._loop.create_task(self.updater.bootstrap(deadline), name="aioproducer: start")
         try:
             await asyncio.wait([self._starting])
             if self._stopping is None:
@@ -137,7 +137,7 @@ class Engine:
         if self._stopping is not None:
             await self.stop()
             raise ProducerClosed("the producer was closed while it was starting")
-        self.refresher.start().add_done_callback(partial(self._ended, "metadata"))
+        self.updater.start().add_done_callback(partial(self._ended, "metadata"))
         self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
         self._sending.add_done_callback(partial(self._ended, "sender"))
 
@@ -151,7 +151,7 @@ class Engine:
         """Fail every record without an outcome, appended or on its way here; return how many."""
         arriving = self.accumulator.arriving
         self.accumulator.close(failure)
-        self.refresher.fail_all(failure.error)
+        self.updater.fail_all(failure.error)
         return arriving + self._settler.fail_everything(failure)
 
     async def stop(self) -> None:
@@ -176,7 +176,7 @@ class Engine:
         # Imported when it is first called for: the first record of others comes the sooner.
         from aioproducer.metrics.report import Values, report  # noqa: PLC0415
 
-        memory, snapshot = self.accumulator.memory, self.refresher.snapshot
+        memory, snapshot = self.accumulator.memory, self.updater.snapshot
         age_s = self._loop.time() - snapshot.fetched_at
         producer: Values = {
             "requests_in_flight": self.pool.in_flight,
@@ -203,7 +203,7 @@ class Engine:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])
-        await self.refresher.close()
+        await self.updater.close()
         await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
         if self._sending is not None:
             await asyncio.wait([self._sending])
@@ -215,7 +215,7 @@ class Engine:
             failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
             going_down = ConnectionFailed("the producer's event loop is shutting down")
             self.pool.abort(going_down)
-            self.refresher.abort(going_down)
+            self.updater.abort(going_down)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.crashed task=%s", which, exc_info=error)
             cause = error
@@ -241,13 +241,13 @@ class Engine:
 
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)
-        self.refresher.connected(node_id)
+        self.updater.connected(node_id)
         self._sender.connected(node_id)
 
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
         if error is not None:
             self._unreachable.add(node_id)
-        self.refresher.disconnected(node_id, error)
+        self.updater.disconnected(node_id, error)
         self._wakeup.ring()
 
     def _leaderless_topics(self) -> set[str]:

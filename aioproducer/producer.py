@@ -279,7 +279,7 @@ class Producer:
         engine = self._started()
         engine.intake.check_loop()
         deadline = asyncio.get_running_loop().time() + self.config.max_block_s
-        info = await engine.refresher.topic(check_topic(topic), deadline)
+        info = await engine.updater.topic(check_topic(topic), deadline)
         return frozenset(range(len(info.partitions)))
 
     def metrics(self) -> dict[str, dict[Any, Any]]:

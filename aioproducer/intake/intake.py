@@ -33,7 +33,7 @@ from aioproducer.intake.pending import Pending, Ready
 from aioproducer.intake.serializing import InContext, in_context, serialized
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.intake.turn import Caller, earlier_calls, has_partition, no_such_partition
-from aioproducer.metadata.refresher import Refresher
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.partitioning.partitioner import ColumnPartitioner
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
 from aioproducer.serializers import Serializer
@@ -52,7 +52,7 @@ class Intake:
         *,
         accumulator: Accumulator,
         settler: Settler,
-        refresher: Refresher,
+        updater: MetadataUpdater,
         expired: Callable[[Batch, float], Failure],
     ) -> None:
         self.settings = settings
@@ -66,7 +66,7 @@ class Intake:
         self._accumulator = accumulator
         self._topics = accumulator.topics
         self._settler = settler
-        self._refresher = refresher
+        self._updater = updater
         self._partitioner = settings.partitioner
         self.in_context: InContext | None = in_context(settings.key_serializer, settings.value_serializer)
         """Both serializers, if any of them sees topic and headers."""
@@ -135,7 +135,7 @@ class Intake:
 
     def _known(self, topic: str) -> TopicQueues | None:
         """Return the queues of *topic*, which was not written to yet, if its partitions are known all the same."""
-        info = self._refresher.snapshot.topics.get(topic)
+        info = self._updater.snapshot.topics.get(topic)
         if info is None or not info.partitions:
             return None
         queues = self._accumulator.topic(topic)
@@ -205,7 +205,7 @@ class Intake:
             and partition is not None
             and not has_partition(queues, partition)
         ):
-            self._refresher.request_refresh([topic])
+            self._updater.request_refresh([topic])
             error: Exception = no_such_partition("partition", topic, partition, len(queues.leaders))
         else:
             error = self._not_now(topic, queues)
@@ -214,7 +214,7 @@ class Intake:
 
     def _not_now(self, topic: str, queues: TopicQueues | None) -> BufferFull | MetadataUnavailable:
         if queues is None or not queues.leaders:
-            self._refresher.touch(topic)
+            self._updater.touch(topic)
             return MetadataUnavailable(
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )
@@ -291,7 +291,7 @@ class Intake:
 
     def caller(self, queues: TopicQueues, records: int) -> Caller:
         """Return a call that is to append so many *records* to *queues*."""
-        return Caller(queues, records, accumulator=self._accumulator, refresher=self._refresher)
+        return Caller(queues, records, accumulator=self._accumulator, updater=self._updater)
 
     def choose(self, queues: TopicQueues, key: bytes | None) -> PartitionQueue | None:
         """Return the queue that the partitioner wants for *key*; None for the sticky one.

@@ -12,7 +12,7 @@ from aioproducer.batching.batch import Appended
 from aioproducer.batching.line import Place
 from aioproducer.batching.queues import TopicQueues
 from aioproducer.errors import BufferTimeout, MetadataTimeout
-from aioproducer.metadata.refresher import Refresher
+from aioproducer.metadata.updater import MetadataUpdater
 
 Attempt = Callable[[], Appended | None]
 """Appends if that needs no waiting."""
@@ -39,12 +39,12 @@ class Caller:
     """A call on its way to the batches of a topic: in `with`, it and the records it has still to append are counted."""
 
     def __init__(
-        self, queues: TopicQueues, records: int, *, accumulator: Accumulator, refresher: Refresher
+        self, queues: TopicQueues, records: int, *, accumulator: Accumulator, updater: MetadataUpdater
     ) -> None:
         self._queues = queues
         self._records = records
         self._accumulator = accumulator
-        self._refresher = refresher
+        self._updater = updater
 
     def __enter__(self) -> Self:
         self._queues.callers += 1
@@ -99,7 +99,7 @@ class Caller:
             argument=argument,
             attempt=append,
             accumulator=accumulator,
-            refresher=self._refresher,
+            updater=self._updater,
         )
 
 
@@ -123,7 +123,7 @@ class Turn:
         argument: str,
         attempt: Attempt,
         accumulator: Accumulator,
-        refresher: Refresher,
+        updater: MetadataUpdater,
     ) -> None:
         self._queues = queues
         self._partition = partition
@@ -134,7 +134,7 @@ class Turn:
         self.appended: Appended | None = None
         """What *attempt* returned, if somebody else has made it for us: then nothing is left to do."""
         self._accumulator = accumulator
-        self._refresher = refresher
+        self._updater = updater
         self._began_at = asyncio.get_running_loop().time()
 
     async def __aenter__(self) -> Self:
@@ -183,7 +183,7 @@ class Turn:
         queues = self._queues
         if queues.leaders:
             return
-        info = await self._refresher.topic(queues.name, self.deadline)
+        info = await self._updater.topic(queues.name, self.deadline)
         if not queues.leaders:  # it was known before anybody wrote to it
             self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
         self._check_open()
@@ -194,7 +194,7 @@ class Turn:
         assert partition is not None, "a topic that is known has a partition"
         queues.aside[place] = partition
         try:
-            await self._refresher.topic(queues.name, self.deadline, anew=True)
+            await self._updater.topic(queues.name, self.deadline, anew=True)
         except MetadataTimeout:
             if place.served is None:
                 raise

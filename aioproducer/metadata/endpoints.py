@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from aioproducer.errors import ConnectionFailed
-from aioproducer.metadata.race import Attempt, first_success
 from aioproducer.metadata.source import CONNECT_STAGGER_S, OpenConnection, close_all
+from aioproducer.metadata.staggered import Attempt, first_success
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address, endpoints
 

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import ConnectionFailed, ProducerError, RebootstrapRequired, broker_error
-from aioproducer.metadata.race import Attempt, first_success
 from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
+from aioproducer.metadata.staggered import Attempt, first_success
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse

@@ -17,8 +17,8 @@ from aioproducer.errors import (
     ProtocolError,
     broker_error,
 )
-from aioproducer.metadata.refresher import Refresher
 from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
 from aioproducer.sender import describe, outcomes
@@ -30,10 +30,10 @@ log: Final = logging.getLogger(__name__)
 class AnswerHandler:
     """Matches answers to batches, judges them, and has the settler carry the verdicts out."""
 
-    def __init__(self, settings: SenderSettings, settler: Settler, refresher: Refresher) -> None:
+    def __init__(self, settings: SenderSettings, settler: Settler, updater: MetadataUpdater) -> None:
         self._settings = settings
         self._settler = settler
-        self._refresher = refresher
+        self._updater = updater
         self._loop = asyncio.get_running_loop()
 
     def take(
@@ -81,7 +81,7 @@ class AnswerHandler:
             endpoints = [
                 Broker(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints
             ]
-            self._refresher.take_leader_hints(hints, endpoints)
+            self._updater.take_leader_hints(hints, endpoints)
 
     def _doubt_leader(self, connection: Connection, answer: ProduceResponse) -> None:
         """Pass on which partitions the broker refused as one does that does not lead them."""
@@ -91,7 +91,7 @@ class AnswerHandler:
                 if each.error_code and broker_error(each.error_code).stale_metadata:
                     refused[topic.name].append(each.index)
         if refused:
-            self._refresher.doubt_leader(connection.node_id, refused)
+            self._updater.doubt_leader(connection.node_id, refused)
 
     def _settle(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
         if not answer.error_code:
@@ -152,7 +152,7 @@ class AnswerHandler:
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
         """There will be no answer for *batches*: the connection is gone."""
-        self._refresher.request_refresh({batch.queue.topic for batch in batches})
+        self._updater.request_refresh({batch.queue.topic for batch in batches})
         for batch in batches:
             reached_socket = not isinstance(error, ConnectionFailed) or error.written
             batch.connection_lost(error, reached_socket=reached_socket)

@@ -14,7 +14,7 @@ from aioproducer.batching.failure import Failure
 from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import ProducerError, UnsupportedVersion
-from aioproducer.metadata.refresher import Refresher
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool
@@ -42,7 +42,7 @@ class Sender:
         accumulator: Accumulator,
         settler: Settler,
         pool: Pool,
-        refresher: Refresher,
+        updater: MetadataUpdater,
         wakeup: Wakeup,
         metrics: Metrics,
     ) -> None:
@@ -51,12 +51,12 @@ class Sender:
         self._schedule = accumulator.schedule
         self._settler = settler
         self._pool = pool
-        self._refresher = refresher
+        self._updater = updater
         self._wakeup = wakeup
         self._metrics = metrics
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
-        self._answers = AnswerHandler(settings, settler, refresher)
+        self._answers = AnswerHandler(settings, settler, updater)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
         """What went wrong beside `run`: in a task or a callback of ours."""
@@ -115,7 +115,7 @@ class Sender:
         schedule.collect(now, hurry=accumulator.hurry)
         leaderless = schedule.leaderless_topics()
         if leaderless:
-            self._refresher.request_refresh(leaderless)
+            self._updater.request_refresh(leaderless)
         checks = [self._serve(node_id, now) for node_id in schedule.nodes()]
         # Behind what was drained: that may have needed an epoch after the last one.
         if self._settings.idempotent and accumulator.identities.current is None:
@@ -132,7 +132,7 @@ class Sender:
         requester = self._producer_id
         if requester.patient_until > now:
             return requester.patient_until
-        others = self._refresher.snapshot.brokers.keys() - requester.asked
+        others = self._updater.snapshot.brokers.keys() - requester.asked
         connection = self._pool.least_loaded(others)
         if connection is not None:
             requester.ask(connection)
@@ -145,9 +145,9 @@ class Sender:
 
     def _connect(self, node_id: int) -> float | None:
         """See to it that *node_id* gets a connection; return when to try again if none is on its way."""
-        broker = self._refresher.snapshot.brokers.get(node_id)
+        broker = self._updater.snapshot.brokers.get(node_id)
         if broker is None:  # gone from the cluster since: the next metadata will name another leader
-            self._refresher.request_refresh()
+            self._updater.request_refresh()
             return None
         self._pool.connect_soon(node_id, broker.address)
         return self._pool.next_attempt_at(node_id)

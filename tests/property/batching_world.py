@@ -32,7 +32,7 @@ from aioproducer.errors import (
     ProducerError,
 )
 from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.metadata.refresher import Refresher
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer.records.columns import RecordColumns
@@ -106,7 +106,7 @@ class FakeConnection:
         self.closed_for = error
 
 
-class FakeRefresher:
+class FakeUpdater:
     """What the answer handler asks of the metadata; they are refreshed when the machine says so."""
 
     def request_refresh(self, topics: Collection[str]) -> None:
@@ -141,7 +141,9 @@ class World:
         self.topic = self.accumulator.topic(TOPIC)
         self.settler = Settler(self.accumulator, observer=self)
         self.handler = AnswerHandler(
-            sending(idempotent=idempotent, retries=retries), self.settler, cast("Refresher", FakeRefresher())
+            sending(idempotent=idempotent, retries=retries),
+            self.settler,
+            cast("MetadataUpdater", FakeUpdater()),
         )
         self._records = 0
         self._producer_ids = 0

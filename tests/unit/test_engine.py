@@ -68,7 +68,7 @@ class TestStart:
     @in_virtual_time
     async def test_it_has_the_first_metadata_when_it_returns(self) -> None:
         async with started(brokers=2) as running:
-            assert set(running.engine.refresher.snapshot.brokers) == {1, 2}
+            assert set(running.engine.updater.snapshot.brokers) == {1, 2}
 
     @in_virtual_time
     async def test_failed_it_is_taken_down(self) -> None:
@@ -175,7 +175,7 @@ class TestFailEverything:
         async with started(linger_ms=1_000, buffer_memory=300) as running:
             first = await running.append(b"x" * 100)
             second = asyncio.create_task(running.append(b"x" * 200))
-            unknown = asyncio.create_task(running.engine.refresher.topic("nowhere", now() + 9))
+            unknown = asyncio.create_task(running.engine.updater.topic("nowhere", now() + 9))
             await asyncio.sleep(0)
             assert running.engine.fail_everything(CLOSED) == 2
             await asyncio.wait([second, unknown])

@@ -16,8 +16,8 @@ from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.settler import Settler
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
-from aioproducer.metadata.refresher import Refresher
 from aioproducer.metadata.snapshot import Broker, LeaderHint, PartitionInfo, Snapshot, TopicInfo
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
@@ -176,7 +176,7 @@ class FakePool:
 
 
 @dataclass
-class FakeRefresher:
+class FakeUpdater:
     """Knows what the test tells it; `topic` waits until the test answers."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -190,8 +190,8 @@ class FakeRefresher:
     """Who waits in `topic`: its name, and whether anew."""
 
     @property
-    def real(self) -> Refresher:
-        return cast("Refresher", self)
+    def real(self) -> MetadataUpdater:
+        return cast("MetadataUpdater", self)
 
     def knows(self, topic: str, *leaders: int, nodes: Iterable[int] = (NODE,)) -> TopicInfo:
         """Let the snapshot have *topic* with a partition per leader, and *nodes*."""
@@ -235,13 +235,13 @@ class Workbench:
         if identified:
             self.identities.assign(*FIRST)
         self.wakes = 0
-        self.refresher = FakeRefresher()
+        self.updater = FakeUpdater()
         self.accumulator = Accumulator(
             batching_settings(**settings),
             self.identities,
             loop=self.loop,
             wake=self._wake,
-            touch=self.refresher.touch,
+            touch=self.updater.touch,
         )
         self.witness = Witness()
         self.settler = Settler(self.accumulator, observer=self.witness)
@@ -249,8 +249,8 @@ class Workbench:
             self.learn(TOPIC, *[NODE] * partitions)
 
     def learn(self, topic: str, *leaders: int) -> TopicQueues:
-        """Let *topic* be known, to the refresher too."""
-        self.refresher.knows(topic, *leaders)
+        """Let *topic* be known, to the updater too."""
+        self.updater.knows(topic, *leaders)
         queues = self.accumulator.topic(topic)
         self.accumulator.update_topic(topic, list(leaders))
         return queues

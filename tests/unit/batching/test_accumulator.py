@@ -29,7 +29,7 @@ async def test_a_record_waits_in_an_open_batch_and_takes_memory() -> None:
     assert batch.deadline == bench.accumulator.deadlines.next_due() == 30.0
     assert bench.accumulator.unfinished == 1
     assert not bench.accumulator.idle
-    assert bench.refresher.touched == [TOPIC]
+    assert bench.updater.touched == [TOPIC]
 
 
 @in_virtual_time

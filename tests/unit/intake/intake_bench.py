@@ -86,7 +86,7 @@ class Bench(Workbench):
             ),
             accumulator=self.accumulator,
             settler=self.settler,
-            refresher=self.refresher.real,
+            updater=self.updater.real,
             expired=lambda batch, timeout_s: describe.expired(batch, self.unreachable, timeout_s),
         )
 

@@ -82,7 +82,7 @@ class TestOffer:
 
     async def test_a_topic_that_is_known_need_not_have_been_written_to(self) -> None:
         bench = Bench(partitions=0)
-        bench.refresher.knows(TOPIC, 1, 1)
+        bench.updater.knows(TOPIC, 1, 1)
         bench.put()
         assert len(bench.accumulator.topics[TOPIC].leaders) == 2
 
@@ -177,7 +177,7 @@ class TestRefusal:
         bench = Bench(partitions=0)
         error = bench.intake.refusal(bench.pending())
         assert isinstance(error, MetadataUnavailable)
-        assert bench.refresher.touched == [TOPIC]
+        assert bench.updater.touched == [TOPIC]
         bench.accumulator.topic(TOPIC)  # somebody else waits for it
         assert isinstance(bench.intake.refusal(bench.pending()), MetadataUnavailable)
 
@@ -186,7 +186,7 @@ class TestRefusal:
         error = bench.intake.refusal(bench.pending(partition=2))
         assert isinstance(error, ValueError)
         assert str(error) == "partition=2: 'orders' has 2 partitions, 0 to 1"
-        assert bench.refresher.refreshes == [frozenset({TOPIC})]
+        assert bench.updater.refreshes == [frozenset({TOPIC})]
 
     async def test_earlier_calls_may_not_be_overtaken(self) -> None:
         bench = Bench()

@@ -33,7 +33,7 @@ class TestWait:
         bench = Bench(partitions=0, key_serializer=string_serializer)
         waiting = self.wait(bench, bench.pending(b"v", "key"))
         await settle()
-        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+        bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1))
         assert not (await waiting).done()
         assert bench.records() == [(b"v", b"key", (), NOW_MS)]
 
@@ -64,7 +64,7 @@ class TestWait:
         bench.use_up_memory()
         waiting = self.wait(bench, bench.pending())
         await asyncio.sleep(2)
-        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+        bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1))
         with pytest.raises(BufferTimeout):
             _ = await waiting
         assert bench.loop.time() == 3
@@ -99,7 +99,7 @@ class TestWait:
         bench = Bench(partitions=0, interceptors=[spy], value_serializer=string_serializer)
         waiting = self.wait(bench, bench.pending(5))
         await settle()
-        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+        bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1))
         with pytest.raises(SerializationError):
             _ = await waiting
         assert [type(error) for error, _ in spy.errors] == [SerializationError]
@@ -111,7 +111,7 @@ class TestWait:
         waiting = self.wait(bench, bench.pending())
         await settle()
         error = TopicAuthorizationFailed("no")
-        bench.refresher.asked[0][2].set_exception(error)
+        bench.updater.asked[0][2].set_exception(error)
         with pytest.raises(TopicAuthorizationFailed):
             _ = await waiting
         assert spy.errors == [(error, (TOPIC, -1))]

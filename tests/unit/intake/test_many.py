@@ -134,7 +134,7 @@ class TestPartitions:
             bench = Bench(partitions=2)
             sending = bench.send([b"a", b"b"], **columns)
             await settle()
-            bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
+            bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
             with pytest.raises(ValueError, match=f"^{told}: 'orders' has 2 partitions"):
                 await sending
             assert bench.queued == 0

@@ -175,7 +175,7 @@ class TestMetadata:
         bench = Bench(partitions=0)
         sending = bench.send([b"a"])
         await settle()
-        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+        bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1))
         assert (await bench.delivered(sending)).delivered == 1
 
     @in_virtual_time
@@ -207,7 +207,7 @@ class TestNewPartition:
         assert bench.queued == 0
         bench.put(b"known")
         bench.learn(TOPIC, 1, 1)
-        for _, _, answered in bench.refresher.asked:
+        for _, _, answered in bench.updater.asked:
             answered.set_result(topic_info(TOPIC, 1, 1))
         await settle()
         assert bench.queued_values(0) == [b"known", b"0"]
@@ -221,7 +221,7 @@ class TestNewPartition:
         sending = bench.send([b"v"] * (CHUNK_RECORDS + 1), partitions=[0] * CHUNK_RECORDS + [7])
         await settle()
         assert (bench.accumulator.callers, bench.accumulator.arriving) == (1, CHUNK_RECORDS + 1)
-        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+        bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1))
         with pytest.raises(ValueError, match=rf"partitions\[{CHUNK_RECORDS}\]=7: 'orders' has 1 partition"):
             await sending
         assert bench.queued == 0

@@ -242,7 +242,7 @@ class TestClosedMeanwhile:
         with bench.nothing_left_behind():
             waiting = asyncio.create_task(bench.call([], "it"))
             await settle()
-            bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1))
+            bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1))
             bench.accumulator.close(CLOSED)
             with pytest.raises(ProducerClosed):
                 await waiting

@@ -20,14 +20,14 @@ class TestMetadata:
     async def test_known_partitions_need_no_waiting(self) -> None:
         bench = Bench()
         async with bench.turn(partition=1):
-            assert bench.refresher.asked == []
+            assert bench.updater.asked == []
 
     @in_virtual_time
     async def test_an_unknown_topic_is_waited_for_in_line(self) -> None:
         bench, order = Bench(partitions=0), list[str]()
         waiting = asyncio.create_task(bench.call(order, "it"))
         await settle()
-        [(name, anew, answered)] = bench.refresher.asked
+        [(name, anew, answered)] = bench.updater.asked
         assert (name, anew) == (TOPIC, False)
         assert bench.queues.line.length == 1
         answered.set_result(topic_info(TOPIC, 1, -1))
@@ -39,7 +39,7 @@ class TestMetadata:
         bench = Bench(partitions=0)
         waiting = asyncio.create_task(bench.call([], "it"))
         await settle()
-        bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
+        bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
         bench.learn(TOPIC, 1, 2)
         await waiting
         assert list(bench.queues.leaders) == [1, 2]
@@ -50,7 +50,7 @@ class TestMetadata:
         with bench.nothing_left_behind():
             waiting = asyncio.create_task(bench.call([], "it"))
             await settle()
-            bench.refresher.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
+            bench.updater.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
             with pytest.raises(TopicAuthorizationFailed):
                 await waiting
 
@@ -63,7 +63,7 @@ class TestNewPartition:
         bench, order = Bench(partitions=2), list[str]()
         waiting = asyncio.create_task(bench.call(order, "it", partition=2))
         await settle()
-        [(_, anew, _)] = bench.refresher.asked
+        [(_, anew, _)] = bench.updater.asked
         assert anew
         bench.answer(1, 1, 1)
         await waiting
@@ -179,7 +179,7 @@ class TestNewPartition:
         with bench.nothing_left_behind():
             waiting = asyncio.create_task(bench.call([], "it", partition=2))
             await settle()
-            bench.refresher.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
+            bench.updater.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
             with pytest.raises(TopicAuthorizationFailed):
                 await waiting
 
@@ -213,7 +213,7 @@ class TestNewPartition:
         with bench.nothing_left_behind():
             waiting = asyncio.create_task(bench.call([], "it", partition=2))
             await settle()
-            bench.refresher.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
+            bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
             bench.accumulator.close(CLOSED)
             with pytest.raises(ProducerClosed):
                 await waiting

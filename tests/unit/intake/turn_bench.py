@@ -28,7 +28,7 @@ class Bench(Workbench):
         return self.accumulator.topic(TOPIC)
 
     def caller(self, records: int = 1) -> Caller:
-        return Caller(self.queues, records, accumulator=self.accumulator, refresher=self.refresher.real)
+        return Caller(self.queues, records, accumulator=self.accumulator, updater=self.updater.real)
 
     @asynccontextmanager
     async def turn(self, deadline: float = FOREVER, **more: Any) -> AsyncIterator[Turn]:
@@ -51,7 +51,7 @@ class Bench(Workbench):
 
     def answer(self, *leaders: int) -> None:
         """Let the cluster say that the topic has these partitions, to all who have asked."""
-        asked, self.refresher.asked = self.refresher.asked, []
+        asked, self.updater.asked = self.updater.asked, []
         self.learn(TOPIC, *leaders)
         for _, _, answered in asked:
             if not answered.done():

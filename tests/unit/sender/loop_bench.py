@@ -47,7 +47,7 @@ class Bench(Workbench):
             accumulator=self.accumulator,
             settler=self.settler,
             pool=self.pool.real,
-            refresher=self.refresher.real,
+            updater=self.updater.real,
             wakeup=self.wakeup,
             metrics=self.metrics,
         )

@@ -112,7 +112,7 @@ class TestLost:
         assert not batch.persistence.attempt_is_out
         assert isinstance(batch.last_error, ConnectionFailed)
         assert not future.done()
-        assert bench.refresher.refreshes == [frozenset({TOPIC})]
+        assert bench.updater.refreshes == [frozenset({TOPIC})]
 
     @in_virtual_time
     async def test_what_never_reached_the_socket_is_surely_not_in_the_log(self) -> None:
@@ -181,11 +181,11 @@ class TestLeaderHints:
             node_endpoints=[NodeEndpoint(node_id=2, host="b2", port=9092, rack="r")],
         )
         bench.handler.take(bench.connection.real, [batch], response)
-        assert bench.refresher.hints == [([LeaderHint(TOPIC, 0, 2, 5)], [Broker(2, "b2", 9092, "r")])]
+        assert bench.updater.hints == [([LeaderHint(TOPIC, 0, 2, 5)], [Broker(2, "b2", 9092, "r")])]
 
     @in_virtual_time
     async def test_none_are_taken_from_an_answer_without(self) -> None:
         bench = Bench()
         batch, _ = bench.sent()
         bench.refuse(batch, NotLeaderOrFollower)
-        assert bench.refresher.hints == []
+        assert bench.updater.hints == []

@@ -37,7 +37,7 @@ class TestRetried:
         bench.refuse(batch, NotEnoughReplicas)
         assert batch.retry_at == 0.2
         assert not future.done()
-        assert bench.refresher.refreshes == []
+        assert bench.updater.refreshes == []
 
     @pytest.mark.parametrize("kind", [NotLeaderOrFollower, KafkaStorageError])
     @in_virtual_time
@@ -47,7 +47,7 @@ class TestRetried:
         batches = [bench.fill(b"x", partition=partition) for partition in range(3)]
         assert bench.drain() == batches
         bench.take(batches, refused(kind), accepted(0, 1), refused(kind, 2))
-        assert bench.refresher.doubted == [(NODE, {TOPIC: [0, 2]})]
+        assert bench.updater.doubted == [(NODE, {TOPIC: [0, 2]})]
 
     @pytest.mark.parametrize(
         ("kind", "uncertain"), [(NotEnoughReplicas, False), (CorruptMessage, False), (RequestTimedOut, True)]

@@ -177,11 +177,11 @@ class TestWithoutConnection:
     @in_virtual_time
     async def test_a_leader_that_is_gone_is_looked_up_again(self) -> None:
         async with Bench(connected=()) as bench:
-            bench.refresher.snapshot = Snapshot()
+            bench.updater.snapshot = Snapshot()
             bench.fill()
             await pass_time(LINGER_S)
             assert bench.pool.wanted == []
-            assert bench.refresher.refreshes[-1] is None
+            assert bench.updater.refreshes[-1] is None
 
     @in_virtual_time
     async def test_a_partition_without_a_leader_has_its_topic_looked_up(self) -> None:
@@ -190,7 +190,7 @@ class TestWithoutConnection:
             queues = bench.accumulator.topics["lost"]
             _ = bench.accumulator.append(queues, queues[0], b"v", None, (), 1, 20, asyncio.Future)
             await pass_time(LINGER_S)
-            assert bench.refresher.refreshes[-1] == frozenset({"lost"})
+            assert bench.updater.refreshes[-1] == frozenset({"lost"})
             assert bench.connection.calls == []
 
     @in_virtual_time

@@ -33,7 +33,7 @@ class TestIdentity:
     @in_virtual_time
     async def test_a_silent_node_is_passed_over_after_a_while(self) -> None:
         async with Bench(identified=False, connected=(1, 2)) as bench:
-            bench.refresher.knows(TOPIC, 1, nodes=(1, 2))
+            bench.updater.knows(TOPIC, 1, nodes=(1, 2))
             bench.wakeup.ring()
             await settle()
             asked = [len(connection.calls) for connection in bench.pool.connections.values()]
@@ -52,7 +52,7 @@ class TestIdentity:
     @in_virtual_time
     async def test_without_a_connection_one_after_the_other_is_dialled(self) -> None:
         async with Bench(identified=False, connected=()) as bench:
-            bench.refresher.knows(TOPIC, 1, nodes=(1, 2, 3))
+            bench.updater.knows(TOPIC, 1, nodes=(1, 2, 3))
             for _ in range(3):
                 bench.wakeup.ring()  # whatever else happens, they are dialled no faster
                 await pass_time(0.8 * CONNECT_STAGGER_S)

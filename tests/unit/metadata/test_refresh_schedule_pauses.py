@@ -4,11 +4,11 @@ import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import LeaderNotAvailable
-from aioproducer.metadata.agenda import FAILOVER_S, OUTAGE_PAUSE_S, SHORTEST_PAUSE_S, Plan
+from aioproducer.metadata.refresh_schedule import FAILOVER_S, OUTAGE_PAUSE_S, SHORTEST_PAUSE_S, Refresh
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import MetadataResponseTopic
-from tests.unit.metadata.agenda_book import Book
 from tests.unit.metadata.answers import refused, topic
+from tests.unit.metadata.refresh_book import Book
 
 
 class TestOutage:
@@ -16,7 +16,7 @@ class TestOutage:
 
     def count(self, book: Book, until: float, *answer: MetadataResponseTopic) -> int:
         requests = 0
-        while book.agenda.due_at() <= until:
+        while book.schedule.due_at() <= until:
             book.ask(*answer)
             requests += 1
         book.now = until
@@ -57,9 +57,9 @@ class TestJitter:
         book.want("one")
         book.want("two")
         for _ in range(6):
-            plan = book.ask(waiting=["one", "two"])
-            assert set(plan.topics) == {"one", "two"}
-            one, two = book.agenda._wanted.values()
+            refresh = book.ask(waiting=["one", "two"])
+            assert set(refresh.topics) == {"one", "two"}
+            one, two = book.schedule._wanted.values()
             assert one.not_before == two.not_before
 
     def test_of_one_request_is_not_that_of_the_next(self) -> None:
@@ -78,7 +78,7 @@ class TestFailure:
         book.want("orders")
         pauses = []
         for _ in range(5):
-            assert book.fail() == Plan(("orders",), complete=False, wanted=frozenset({"orders"}))
+            assert book.fail() == Refresh(("orders",), complete=False, wanted=frozenset({"orders"}))
             pauses.append(book.pause_s)
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0])
 
@@ -102,15 +102,15 @@ class TestHurry:
         last = book.now
         book.now += 0.3
         assert not book.is_due
-        book.agenda.hurry()
-        assert book.agenda.due_at() == pytest.approx(last + 0.1)
+        book.schedule.hurry()
+        assert book.schedule.due_at() == pytest.approx(last + 0.1)
 
     def test_does_not_help_a_connection_that_flaps_to_a_request_each(self) -> None:
         book = Book().knowing(topic("orders", 1))
         began_at = book.now
         for _ in range(10):
             book.want_all()
-            book.agenda.hurry()
+            book.schedule.hurry()
             book.fail()
         assert book.now - began_at == pytest.approx(0.9)
 
@@ -120,20 +120,20 @@ class TestHurry:
         book.want("orders")
         while book.pause_s < OUTAGE_PAUSE_S:
             book.ask(topic("orders", (NO_LEADER, 1)))
-        book.agenda.hurry()
+        book.schedule.hurry()
         book.ask(topic("orders", (NO_LEADER, 1)))
         assert book.pause_s == pytest.approx(0.1)
 
     def test_makes_nothing_wanted(self) -> None:
         book = Book().knowing(topic("orders", 1))
-        due_at = book.agenda.due_at()
-        book.agenda.hurry()
-        assert book.agenda.due_at() == due_at
+        due_at = book.schedule.due_at()
+        book.schedule.hurry()
+        assert book.schedule.due_at() == due_at
 
     def test_does_not_lengthen_a_pause(self) -> None:
         book = Book().knowing(topic("orders", 1))
         book.want("new")
-        book.agenda.hurry()
+        book.schedule.hurry()
         assert book.is_due
 
 
@@ -148,7 +148,7 @@ class TestWithoutBackoff:
         book.want("new")
         book.ask(refused("new", LeaderNotAvailable), waiting=["new"])
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
-        book.agenda.hurry()
+        book.schedule.hurry()
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
 
     def test_answers_that_are_too_old_at_once_are_no_busy_loop(self) -> None:

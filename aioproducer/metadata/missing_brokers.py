@@ -23,7 +23,7 @@ class Dialler(Protocol):
         """Return when the pause after a failure is over."""
 
 
-class AbsentBrokers:
+class MissingBrokers:
     """Who was in the cluster, and is missed."""
 
     def __init__(self, pool: Dialler) -> None:

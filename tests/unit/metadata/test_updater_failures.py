@@ -12,7 +12,7 @@ from aioproducer.metadata.snapshot import Snapshot
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import ANOTHER_ID, leaders, topic
 from tests.unit.metadata.fakes import address_of, now, settings
-from tests.unit.metadata.refresher_bench import started, waiting
+from tests.unit.metadata.updater_bench import started, waiting
 
 
 class TestFailure:
@@ -93,14 +93,14 @@ class TestFailure:
     @in_virtual_time
     async def test_on_our_side_is_logged_and_survived(self, caplog: pytest.LogCaptureFixture) -> None:
         async with started() as setup:
-            tell, bugs = setup.refresher._on_update, [ZeroDivisionError(), ZeroDivisionError()]
+            tell, bugs = setup.updater._on_update, [ZeroDivisionError(), ZeroDivisionError()]
 
             def fail_twice(snapshot: Snapshot, changed: Collection[str]) -> None:
                 if bugs:
                     raise bugs.pop()
                 tell(snapshot, changed)
 
-            setup.refresher._on_update = fail_twice
+            setup.updater._on_update = fail_twice
             for name in ("orders", "audit", "third"):
                 setup.cluster.has(topic(name, 1))
                 await setup.topic(name)

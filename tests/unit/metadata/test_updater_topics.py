@@ -17,7 +17,7 @@ from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import refused, topic
 from tests.unit.metadata.fakes import LATENCY_S, now, settings
-from tests.unit.metadata.refresher_bench import error_of, started, waiting
+from tests.unit.metadata.updater_bench import error_of, started, waiting
 
 QUICKLY_S = 10 * LATENCY_S
 
@@ -176,7 +176,7 @@ class TestTopic:
             assert isinstance(await error_of(waiter), asyncio.CancelledError)
             setup.cluster.has(topic("new", 1))
             await other
-            assert not setup.refresher._waiting.topics
+            assert not setup.updater._waiters.topics
 
     @in_virtual_time
     async def test_without_leaders_is_known(self) -> None:
@@ -192,7 +192,7 @@ class TestTouch:
     async def test_of_an_unknown_topic_has_it_asked_for(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))
-            setup.refresher.touch("orders")
+            setup.updater.touch("orders")
             await asyncio.sleep(1.0)
             assert setup.snapshot.knows("orders")
 
@@ -200,7 +200,7 @@ class TestTouch:
     async def test_in_a_tight_loop_is_not_a_request_each(self) -> None:
         async with started() as setup:
             for _ in range(2_000):
-                setup.refresher.touch("missing")
+                setup.updater.touch("missing")
                 await asyncio.sleep(0.01)
             assert 15 < len(setup.cluster.asked) < 30
 
@@ -213,7 +213,7 @@ class TestTouch:
             setup.forget()
             for _ in range(6):
                 await asyncio.sleep(50.0)
-                setup.refresher.touch("used")
+                setup.updater.touch("used")
             assert [set(asked) for asked in setup.cluster.asked_for] == [
                 {"used", "unused"},
                 {"used"},
@@ -232,7 +232,7 @@ class TestLeaderless:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1) if known else refused("orders", UnknownTopicOrPartition))
             setup.leaderless = {"orders"}
-            setup.refresher.request_refresh(["orders"])
+            setup.updater.request_refresh(["orders"])
             await asyncio.sleep(10.0)
             assert 10 < len(setup.cluster.asked) < 30
             assert set(setup.cluster.asked_for) == {("orders",)}

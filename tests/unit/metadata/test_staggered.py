@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from aioproducer.errors import ConnectionFailed, ProtocolError
-from aioproducer.metadata.race import Attempt, first_success
+from aioproducer.metadata.staggered import Attempt, first_success
 from aioproducer.testing.virtual_time import in_virtual_time
 
 

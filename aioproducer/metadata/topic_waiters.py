@@ -22,7 +22,7 @@ Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
 """Errors are results here: a waiter that was cancelled retrieves no exception, which asyncio would complain about."""
 
 
-class WaitingRoom:
+class TopicWaiters:
     """The waiters by topic; those of one topic are woken in the order in which they came."""
 
     def __init__(self) -> None:

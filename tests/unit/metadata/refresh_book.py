@@ -1,11 +1,11 @@
-"""What the tests of the agenda need: an agenda that is kept as the refresher keeps it."""
+"""What the tests of the schedule need: an schedule that is kept as the updater keeps it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from aioproducer.backoff import Backoff
-from aioproducer.metadata.agenda import Agenda, Plan
+from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.metadata.snapshot import Snapshot
 from aioproducer.protocol.metadata import MetadataResponseTopic
@@ -30,10 +30,10 @@ def settings(backoff: Backoff, max_age_s: float) -> MetadataSettings:
 
 
 class Book:
-    """An agenda, the snapshot that belongs to it, and time that passes as the test says."""
+    """An schedule, the snapshot that belongs to it, and time that passes as the test says."""
 
     def __init__(self, backoff: Backoff = BACKOFF, max_age_s: float = MAX_AGE_S) -> None:
-        self.agenda = Agenda(settings(backoff, max_age_s))
+        self.schedule = RefreshSchedule(settings(backoff, max_age_s))
         self.snapshot = Snapshot()
         self.now = 100.0
 
@@ -48,42 +48,42 @@ class Book:
             self.want(str(each.name))
         self.ask(*topics)
         self.now += 30.0
-        assert self.agenda.due_at() > self.now
+        assert self.schedule.due_at() > self.now
         return self
 
     def want(self, *names: str) -> None:
         for name in names:
-            self.agenda.want(name, self.now)
+            self.schedule.want(name, self.now)
 
     def want_all(self) -> bool:
-        return self.agenda.want_all(self.now)
+        return self.schedule.want_all(self.now)
 
-    def begin(self) -> Plan:
-        return self.agenda.begin(self.now)
+    def begin(self) -> Refresh:
+        return self.schedule.begin(self.now)
 
-    def answer(self, plan: Plan, *topics: MetadataResponseTopic, waiting: Collection[str] = ()) -> None:
+    def answer(self, refresh: Refresh, *topics: MetadataResponseTopic, waiting: Collection[str] = ()) -> None:
         before = self.snapshot
-        self.snapshot = after(before, *topics, asked=plan.topics, complete=plan.complete, now=self.now)
-        self.agenda.answered(plan, before, self.snapshot, waiting, self.now)
+        self.snapshot = after(before, *topics, asked=refresh.topics, complete=refresh.complete, now=self.now)
+        self.schedule.answered(refresh, before, self.snapshot, waiting, self.now)
 
-    def ask(self, *topics: MetadataResponseTopic, waiting: Collection[str] = ()) -> Plan:
+    def ask(self, *topics: MetadataResponseTopic, waiting: Collection[str] = ()) -> Refresh:
         """Wait until it is time, if it ever is, ask, and have *topics* answered at once."""
-        self.now = max(self.now, self.agenda.due_at())
-        plan = self.begin()
-        self.answer(plan, *topics, waiting=waiting)
-        return plan
+        self.now = max(self.now, self.schedule.due_at())
+        refresh = self.begin()
+        self.answer(refresh, *topics, waiting=waiting)
+        return refresh
 
-    def fail(self) -> Plan:
-        self.now = max(self.now, self.agenda.due_at())
-        plan = self.begin()
-        self.agenda.failed(plan, self.now)
-        return plan
+    def fail(self) -> Refresh:
+        self.now = max(self.now, self.schedule.due_at())
+        refresh = self.begin()
+        self.schedule.failed(refresh, self.now)
+        return refresh
 
     @property
     def pause_s(self) -> float:
         """How long until the next request."""
-        return self.agenda.due_at() - self.now
+        return self.schedule.due_at() - self.now
 
     @property
     def is_due(self) -> bool:
-        return self.agenda.due_at() <= self.now
+        return self.schedule.due_at() <= self.now

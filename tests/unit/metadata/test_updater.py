@@ -10,30 +10,30 @@ from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import ANOTHER_ID, leaders, topic
 from tests.unit.metadata.fakes import address_of, now, settings
-from tests.unit.metadata.refresher_bench import Setup, error_of, started, waiting
+from tests.unit.metadata.updater_bench import Setup, error_of, started, waiting
 
 
 class TestBootstrap:
     @in_virtual_time
     async def test_tells_who_the_brokers_are(self) -> None:
         setup = Setup(settings())
-        await setup.refresher.bootstrap(60.0)
+        await setup.updater.bootstrap(60.0)
         assert setup.snapshot.brokers.keys() == {1, 2, 3}
         assert setup.snapshot.version == 1
         assert setup.changes == [set()]
         assert setup.cluster.asked_for == [()]
-        await setup.refresher.close()
+        await setup.updater.close()
 
     @in_virtual_time
     async def test_that_failed_can_be_tried_again(self) -> None:
         setup = Setup(settings(1, 2))
         setup.cluster.away = {1, 2}
         with pytest.raises(ConnectionFailed, match=r"b[12]:900[12]: refused; b[12]:900[12]: refused"):
-            await setup.refresher.bootstrap(60.0)
+            await setup.updater.bootstrap(60.0)
         setup.cluster.away = {1}
-        await setup.refresher.bootstrap(60.0)
+        await setup.updater.bootstrap(60.0)
         assert setup.snapshot.brokers
-        await setup.refresher.close()
+        await setup.updater.close()
 
     @in_virtual_time
     async def test_leaves_the_task_nothing_to_do(self) -> None:
@@ -49,7 +49,7 @@ class TestRefresh:
             setup.cluster.has(topic("orders", 1), topic("audit", 1))
             await setup.knowing("orders", "audit")
             setup.cluster.has(topic("orders", (2, 1)))
-            setup.refresher.request_refresh()
+            setup.updater.request_refresh()
             await asyncio.sleep(1.0)
             assert [set(asked) for asked in setup.cluster.asked_for] == [{"orders", "audit"}]
             assert setup.changes == [{"orders"}]
@@ -60,7 +60,7 @@ class TestRefresh:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1), topic("audit", 1))
             await setup.knowing("orders", "audit")
-            setup.refresher.request_refresh(["orders"])
+            setup.updater.request_refresh(["orders"])
             await asyncio.sleep(1.0)
             assert setup.cluster.asked_for == [("orders",)]
 
@@ -70,7 +70,7 @@ class TestRefresh:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
             before = setup.snapshot
-            setup.refresher.request_refresh()
+            setup.updater.request_refresh()
             await asyncio.sleep(1.0)
             assert len(setup.cluster.asked) == 1
             assert setup.updates == []
@@ -81,10 +81,10 @@ class TestRefresh:
     async def test_wanted_while_one_is_on_its_way_is_done_once_more(self) -> None:
         async with started() as setup:
             setup.cluster.latency_s = 0.8
-            setup.refresher.request_refresh()
+            setup.updater.request_refresh()
             await asyncio.sleep(0.5)
             for _ in range(100):
-                setup.refresher.request_refresh()
+                setup.updater.request_refresh()
             await asyncio.sleep(10.0)
             assert len(setup.cluster.asked) == 2
 
@@ -104,10 +104,10 @@ class TestRefresh:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1, 2), topic("audit", 1))
             await setup.knowing("orders", "audit")
-            setup.refresher.disconnected(3, ConnectionFailed("lost"))
+            setup.updater.disconnected(3, ConnectionFailed("lost"))
             await asyncio.sleep(1.0)
             assert setup.cluster.asked_for == []
-            setup.refresher.disconnected(2, ConnectionFailed("lost"))
+            setup.updater.disconnected(2, ConnectionFailed("lost"))
             await asyncio.sleep(1.0)
             assert setup.cluster.asked_for == [("orders",)]
 
@@ -116,7 +116,7 @@ class TestRefresh:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1, 2))
             await setup.knowing("orders")
-            setup.refresher.disconnected(2, None)
+            setup.updater.disconnected(2, None)
             await asyncio.sleep(1.0)
             assert setup.cluster.asked == []
 
@@ -126,7 +126,7 @@ class TestRefresh:
             setup.cluster.has(topic("orders", 1))
             await setup.knowing("orders")
             setup.cluster.has(topic("orders", (NO_LEADER, 1)))
-            setup.refresher.request_refresh(["orders"])
+            setup.updater.request_refresh(["orders"])
             await asyncio.sleep(0.5)
             setup.cluster.has(topic("orders", (2, 2)))
             await asyncio.sleep(0.5)
@@ -138,7 +138,7 @@ class TestRefresh:
             setup.cluster.has(topic("orders", (1, 7)))
             await setup.knowing("orders")
             setup.cluster.has(topic("orders", (2, 0), topic_id=ANOTHER_ID))
-            setup.refresher.request_refresh(["orders"])
+            setup.updater.request_refresh(["orders"])
             await asyncio.sleep(1.0)
             assert leaders(setup.snapshot, "orders") == [2]
 
@@ -157,7 +157,7 @@ class TestRefresh:
             began_at = now()
             while now() - began_at < 20.0:
                 setup.pool.connect_soon(2, address_of(2))
-                setup.refresher.request_refresh()
+                setup.updater.request_refresh()
                 await asyncio.sleep(0.03)
             assert 15 <= len(setup.cluster.asked) <= 60
 
@@ -198,7 +198,7 @@ class TestLeaderHint:
         async with started() as setup:
             setup.cluster.has(topic("orders", (1, 1)), topic("audit", 1))
             await setup.knowing("orders", "audit")
-            setup.refresher.take_leader_hints([LeaderHint("orders", 0, 9, 2)], [Broker(9, "b9", 9009)])
+            setup.updater.take_leader_hints([LeaderHint("orders", 0, 9, 2)], [Broker(9, "b9", 9009)])
             assert setup.snapshot.leader("orders", 0) == Broker(9, "b9", 9009)
             assert setup.changes == [{"orders"}]
             assert setup.cluster.asked == []
@@ -208,7 +208,7 @@ class TestLeaderHint:
         async with started() as setup:
             setup.cluster.has(topic("orders", (1, 1)))
             await setup.knowing("orders")
-            setup.refresher.take_leader_hints([LeaderHint("orders", 0, 2, 0)])
+            setup.updater.take_leader_hints([LeaderHint("orders", 0, 2, 0)])
             assert setup.updates == []
 
     @in_virtual_time
@@ -216,8 +216,8 @@ class TestLeaderHint:
         async with started() as setup:
             setup.cluster.has(topic("orders", (1, 1)))
             await setup.knowing("orders")
-            setup.refresher.take_leader_hints([LeaderHint("orders", 0, 2, 1_000)])
-            setup.refresher.doubt_leader(2, {"orders": [0]})
+            setup.updater.take_leader_hints([LeaderHint("orders", 0, 2, 1_000)])
+            setup.updater.doubt_leader(2, {"orders": [0]})
             await asyncio.sleep(1.0)
             assert setup.snapshot.topics["orders"].leaders == (1,)
 
@@ -228,7 +228,7 @@ class TestClose:
         async with started() as setup:
             waiters = [waiting(setup, name) for name in ("a", "a", "b")]
             await asyncio.sleep(0.5)
-            await setup.refresher.close()
+            await setup.updater.close()
             errors = [await error_of(each) for each in waiters]
             assert [type(each) for each in errors] == [ProducerClosed] * 3
             assert len(set(map(id, errors))) == 3
@@ -236,9 +236,9 @@ class TestClose:
     @in_virtual_time
     async def test_closes_the_connection_of_the_bootstrap(self) -> None:
         setup = Setup(settings())
-        await setup.refresher.bootstrap(60.0)
-        _ = setup.refresher.start()
-        await setup.refresher.close()
+        await setup.updater.bootstrap(60.0)
+        _ = setup.updater.start()
+        await setup.updater.close()
         assert setup.cluster.open_connections == []
         assert len(asyncio.all_tasks()) == 1
 
@@ -246,29 +246,29 @@ class TestClose:
     async def test_does_not_wait_for_an_answer(self) -> None:
         async with started() as setup:
             setup.cluster.mute = {1, 2, 3}
-            setup.refresher.request_refresh()
+            setup.updater.request_refresh()
             await asyncio.sleep(5.0)
             began_at = now()
-            await setup.refresher.close()
+            await setup.updater.close()
             assert now() == began_at
 
     @in_virtual_time
     async def test_lets_nobody_wait_afterwards(self) -> None:
         async with started() as setup:
-            await setup.refresher.close()
+            await setup.updater.close()
             with pytest.raises(ProducerClosed):
                 await setup.topic("orders")
 
     @in_virtual_time
     async def test_without_a_start_is_fine_and_so_is_another(self) -> None:
         setup = Setup(settings())
-        await setup.refresher.close()
-        await setup.refresher.close()
+        await setup.updater.close()
+        await setup.updater.close()
 
     @in_virtual_time
     async def test_may_be_preceded_by_failing_everybody(self) -> None:
         async with started() as setup:
             waiter = waiting(setup, "orders")
             await asyncio.sleep(0.5)
-            setup.refresher.fail_all(lambda: ConnectionFailed("given up"))
+            setup.updater.fail_all(lambda: ConnectionFailed("given up"))
             assert isinstance(await error_of(waiter), ConnectionFailed)

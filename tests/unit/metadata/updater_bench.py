@@ -1,4 +1,4 @@
-"""What the tests of the refresher need: one that runs, on top of fakes, and what it told."""
+"""What the tests of the updater need: one that runs, on top of fakes, and what it told."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aioproducer.metadata.refresher import Refresher
 from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.metadata.snapshot import Snapshot, TopicInfo
+from aioproducer.metadata.updater import MetadataUpdater
 from tests.unit.metadata.fakes import FakeCluster, FakePool, now, settings
 
 
 class Setup:
-    """A refresher past its bootstrap, connected to all nodes, and what it told."""
+    """A updater past its bootstrap, connected to all nodes, and what it told."""
 
     def __init__(self, config: MetadataSettings) -> None:
         self.cluster = FakeCluster()
@@ -23,21 +23,21 @@ class Setup:
         self.updates: list[tuple[Snapshot, Collection[str]]] = []
         self.leaderless: set[str] = set()
         """The topics with records that wait for a leader."""
-        self.refresher = Refresher(
+        self.updater = MetadataUpdater(
             config,
             self.pool,
             open_connection=self.cluster.open,
             on_update=lambda *update: self.updates.append(update),
             leaderless=lambda: self.leaderless,
         )
-        self.pool.on_connected = self.refresher.connected
-        self.pool.on_disconnected = self.refresher.disconnected
+        self.pool.on_connected = self.updater.connected
+        self.pool.on_disconnected = self.updater.disconnected
 
     async def start(self) -> None:
-        await self.refresher.bootstrap(now() + 60.0)
+        await self.updater.bootstrap(now() + 60.0)
         await self.pool.connect(1, 2, 3)
-        _ = self.refresher.start()
-        self.refresher.connected(1)
+        _ = self.updater.start()
+        self.updater.connected(1)
         self.forget()
 
     def forget(self) -> None:
@@ -45,7 +45,7 @@ class Setup:
         self.updates.clear()
 
     async def topic(self, name: str, timeout_s: float = 60.0, *, anew: bool = False) -> TopicInfo:
-        return await self.refresher.topic(name, now() + timeout_s, anew=anew)
+        return await self.updater.topic(name, now() + timeout_s, anew=anew)
 
     async def knowing(self, *names: str) -> None:
         """Have asked for topics, long ago."""
@@ -56,7 +56,7 @@ class Setup:
 
     @property
     def snapshot(self) -> Snapshot:
-        return self.refresher.snapshot
+        return self.updater.snapshot
 
     @property
     def changes(self) -> list[set[str]]:
@@ -70,7 +70,7 @@ async def started(config: MetadataSettings | None = None) -> AsyncIterator[Setup
     try:
         yield setup
     finally:
-        await setup.refresher.close()
+        await setup.updater.close()
         await setup.pool.close()
         assert len(asyncio.all_tasks()) == 1
 

@@ -1,4 +1,4 @@
-"""What has to be asked for, and when: no I/O, and no clock of its own.
+"""When to ask for which metadata: no I/O, and no clock of its own.
 
 What is wanted is asked for at once, and while the answers do not help again after growing pauses (KIP-580). Each
 topic has pauses of its own: one that nobody leads must not slow down the others. When one is asked for, all that
@@ -27,7 +27,7 @@ Delay: TypeAlias = Callable[[int], float]
 """`Backoff.delay_s`: seconds to pause after failure number …, counted from 0."""
 
 
-class Pace:
+class RetryPace:
     """When something may be asked for again; the first time that is at once."""
 
     __slots__ = ("fruitless", "fruitless_since", "not_before")
@@ -58,7 +58,7 @@ class Pace:
             self.not_before = max(self.not_before, now + OUTAGE_PAUSE_S)
 
 
-class Interest(Pace):
+class TopicInUse(RetryPace):
     """A topic in use."""
 
     __slots__ = ("last_used",)
@@ -75,7 +75,7 @@ class _Drawn(NamedTuple):
         return a + (b - a) * self.at
 
 
-class Plan(NamedTuple):
+class Refresh(NamedTuple):
     """One request for metadata."""
 
     topics: tuple[str, ...]
@@ -85,33 +85,33 @@ class Plan(NamedTuple):
     """Those that somebody asked for; the rest of a complete request is only brought up to date with them."""
 
 
-class Agenda:
+class RefreshSchedule:
     """The topics in use, and what is wanted of them. Arguments called *now* are in loop time, seconds."""
 
     def __init__(self, settings: MetadataSettings) -> None:
         self._settings = settings
-        self._interests: dict[str, Interest] = {}
-        self._wanted: dict[str, Interest] = {}
-        self._all = Pace()
+        self._in_use: dict[str, TopicInUse] = {}
+        self._wanted: dict[str, TopicInUse] = {}
+        self._all = RetryPace()
         self._all_wanted = True  # to begin with, the list of brokers
         self._expires_at = inf
         self._last_end = -inf
 
-    def touch(self, topic: str, now: float) -> Interest:
+    def touch(self, topic: str, now: float) -> TopicInUse:
         """Note that *topic* is in use."""
-        interest = self._interests.get(topic)
-        if interest is None:
-            interest = self._interests[topic] = Interest(last_used=now)
-        interest.last_used = now
-        return interest
+        in_use = self._in_use.get(topic)
+        if in_use is None:
+            in_use = self._in_use[topic] = TopicInUse(last_used=now)
+        in_use.last_used = now
+        return in_use
 
     def want(self, topic: str, now: float) -> bool:
         """Ask for *topic* as soon as its pace allows; this is a use of it, too. Return whether that is news."""
-        interest = self.touch(topic, now)
+        in_use = self.touch(topic, now)
         if topic in self._wanted:
             return False
-        self._begin_anew_after_calm(interest, now)
-        self._wanted[topic] = interest
+        self._begin_anew_after_calm(in_use, now)
+        self._wanted[topic] = in_use
         return True
 
     def want_all(self, now: float) -> bool:
@@ -120,10 +120,10 @@ class Agenda:
             return False
         self._all_wanted = True
         self._begin_anew_after_calm(self._all, now)
-        for topic, interest in self._interests.items():
-            if topic not in self._wanted and not self._is_idle(interest, now):
-                self._begin_anew_after_calm(interest, now)
-                self._wanted[topic] = interest
+        for topic, in_use in self._in_use.items():
+            if topic not in self._wanted and not self._is_idle(in_use, now):
+                self._begin_anew_after_calm(in_use, now)
+                self._wanted[topic] = in_use
         return True
 
     def due_at(self) -> float:
@@ -132,44 +132,44 @@ class Agenda:
             all_at = max(self._all.not_before, self._expires_at)
         else:  # the topics have their paces; without any, it is the list of brokers that is asked for
             all_at = inf if self._wanted else self._all.not_before
-        return min([all_at, *(interest.not_before for interest in self._wanted.values())])
+        return min([all_at, *(in_use.not_before for in_use in self._wanted.values())])
 
-    def begin(self, now: float) -> Plan:
+    def begin(self, now: float) -> Refresh:
         """Return what to ask for now. What is wanted from here on, this request does not answer."""
         wanted = frozenset(self._wanted)
         complete = self._all_wanted or now >= self._expires_at
         if complete:
-            self._interests = {
-                topic: interest
-                for topic, interest in self._interests.items()
-                if topic in wanted or not self._is_idle(interest, now)
+            self._in_use = {
+                topic: in_use
+                for topic, in_use in self._in_use.items()
+                if topic in wanted or not self._is_idle(in_use, now)
             }
         self._wanted = {}
         self._all_wanted = False
-        return Plan(tuple(self._interests if complete else wanted), complete, wanted)
+        return Refresh(tuple(self._in_use if complete else wanted), complete, wanted)
 
     def answered(
-        self, plan: Plan, before: Snapshot, after: Snapshot, waiting: Collection[str], now: float
+        self, refresh: Refresh, before: Snapshot, after: Snapshot, waiting: Collection[str], now: float
     ) -> None:
-        """Note what the answer to *plan* made of *before*; somebody still waits for the topics *waiting*."""
+        """Note what the answer to *refresh* made of *before*; somebody still waits for the topics *waiting*."""
         changed = {each for each in after.changed_since(before) if _is_news(each, before, after)}
         delay_s = self._draw_delay()
-        for topic in plan.topics:
-            interest = self._interests[topic]
+        for topic in refresh.topics:
+            in_use = self._in_use[topic]
             known = after.knows(topic)
             if not known or after.topics[topic].leaderless:
                 if known and topic in changed:
-                    interest.fruitless = 0
-                interest.did_not_help(now, delay_s)
-                if topic in waiting or (known and not self._is_idle(interest, now)):
-                    self._wanted[topic] = interest
+                    in_use.fruitless = 0
+                in_use.did_not_help(now, delay_s)
+                if topic in waiting or (known and not self._is_idle(in_use, now)):
+                    self._wanted[topic] = in_use
             elif topic in changed:
-                interest.helped(now)
+                in_use.helped(now)
                 if not before.knows(topic):
                     self._wanted.pop(topic, None)  # who wanted it since, wanted no more than this
-            elif topic in plan.wanted:
-                interest.did_not_help(now, delay_s)
-        if plan.complete:
+            elif topic in refresh.wanted:
+                in_use.did_not_help(now, delay_s)
+        if refresh.complete:
             self._expires_at = now + self._settings.max_age_s
             if changed or after.brokers is not before.brokers:
                 self._all.helped(now)
@@ -177,13 +177,13 @@ class Agenda:
                 self._all.did_not_help(now, delay_s)
         self._last_end = now
 
-    def failed(self, plan: Plan, now: float) -> None:
-        """Note that there was no answer to *plan*: it is wanted still."""
+    def failed(self, refresh: Refresh, now: float) -> None:
+        """Note that there was no answer to *refresh*: it is wanted still."""
         delay_s = self._draw_delay()
-        for topic in plan.wanted:
-            interest = self._wanted[topic] = self._interests[topic]
-            interest.failed(now, delay_s)
-        if plan.complete:
+        for topic in refresh.wanted:
+            in_use = self._wanted[topic] = self._in_use[topic]
+            in_use.failed(now, delay_s)
+        if refresh.complete:
             self._all.failed(now, delay_s)
             self._all_wanted = True
         self._last_end = now
@@ -202,10 +202,10 @@ class Agenda:
         """Return the backoff with one draw of its jitter: equal pauses that begin together end together."""
         return partial(self._settings.backoff.delay_s, rng=_Drawn(random.random()))
 
-    def _is_idle(self, interest: Interest, now: float) -> bool:
-        return now - interest.last_used >= self._settings.max_idle_s
+    def _is_idle(self, in_use: TopicInUse, now: float) -> bool:
+        return now - in_use.last_used >= self._settings.max_idle_s
 
-    def _begin_anew_after_calm(self, pace: Pace, now: float) -> None:
+    def _begin_anew_after_calm(self, pace: RetryPace, now: float) -> None:
         if now > pace.not_before + self._settings.backoff.max_s:
             pace.fruitless = 0
 

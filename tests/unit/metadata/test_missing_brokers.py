@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import inf
 
-from aioproducer.metadata.absent import AbsentBrokers
+from aioproducer.metadata.missing_brokers import MissingBrokers
 from aioproducer.metadata.snapshot import NO_LEADER, Snapshot
 from aioproducer.net.dial import Address
 from tests.unit.metadata.answers import after, topic
@@ -28,18 +28,18 @@ class Dialler:
 def dialled(*snapshots: Snapshot) -> list[int]:
     """Return who is dialled after these *snapshots*."""
     dialler = Dialler()
-    absent = AbsentBrokers(dialler)
+    missing = MissingBrokers(dialler)
     for before, now in pairwise(snapshots):
-        absent.note(before, now)
-    _ = absent.dial()
+        missing.note(before, now)
+    _ = missing.dial()
     return sorted(node_id for node_id, _ in dialler.dialled)
 
 
 def test_who_left_while_a_partition_lost_its_leader_is_dialled_where_it_was() -> None:
     dialler = Dialler()
-    absent = AbsentBrokers(dialler)
-    absent.note(WELL, ORPHANED)
-    _ = absent.dial()
+    missing = MissingBrokers(dialler)
+    missing.note(WELL, ORPHANED)
+    _ = missing.dial()
     assert dialler.dialled == [(2, address_of(2))]
 
 
@@ -69,9 +69,9 @@ def test_nobody_is_once_every_partition_has_a_leader() -> None:
 def test_the_next_time_is_when_the_first_pause_is_over() -> None:
     worse = after(ORPHANED, topic("orders", (NO_LEADER, 1), (NO_LEADER, 1)), nodes=[3])
     dialler = Dialler()
-    absent = AbsentBrokers(dialler)
-    absent.note(WELL, ORPHANED)
-    absent.note(ORPHANED, worse)
-    assert absent.dial() == inf
+    missing = MissingBrokers(dialler)
+    missing.note(WELL, ORPHANED)
+    missing.note(ORPHANED, worse)
+    assert missing.dial() == inf
     dialler.pauses = {1: 7.0, 2: 5.0}
-    assert absent.dial() == 5.0
+    assert missing.dial() == 5.0

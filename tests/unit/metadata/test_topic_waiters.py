@@ -16,14 +16,14 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
 )
 from aioproducer.metadata.snapshot import Snapshot
-from aioproducer.metadata.waiting import WaitingRoom, topic_error
+from aioproducer.metadata.topic_waiters import TopicWaiters, topic_error
 from tests.unit.metadata.answers import after, refused, topic
 
 NOTHING = Snapshot()
 
 
 async def test_who_waits_is_woken_when_the_topic_is_known() -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     first, second = room.enter("orders"), room.enter("orders")
     known = after(NOTHING, topic("orders", 1))
     room.serve(known, ["orders"])
@@ -32,7 +32,7 @@ async def test_who_waits_is_woken_when_the_topic_is_known() -> None:
 
 
 async def test_who_waits_for_the_same_topic_is_woken_in_the_order_in_which_it_came() -> None:
-    room, woken = WaitingRoom(), list[int]()
+    room, woken = TopicWaiters(), list[int]()
 
     async def wait(number: int) -> None:
         await room.enter("orders")
@@ -46,7 +46,7 @@ async def test_who_waits_for_the_same_topic_is_woken_in_the_order_in_which_it_ca
 
 
 async def test_who_waits_for_another_topic_is_not_woken() -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     waiter = room.enter("audit")
     room.serve(after(NOTHING, topic("orders", 1)), ["orders"])
     assert not waiter.done()
@@ -54,14 +54,14 @@ async def test_who_waits_for_another_topic_is_not_woken() -> None:
 
 
 async def test_a_topic_may_have_partitions_without_leaders() -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     waiter = room.enter("orders")
     room.serve(after(NOTHING, topic("orders", -1)), ["orders"])
     assert waiter.done()
 
 
 async def test_a_topic_of_which_nothing_is_said_is_waited_for() -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     waiter = room.enter("orders")
     room.serve(NOTHING, ["orders"])
     assert not waiter.done()
@@ -69,7 +69,7 @@ async def test_a_topic_of_which_nothing_is_said_is_waited_for() -> None:
 
 @pytest.mark.parametrize("error", [UnknownTopicOrPartition, LeaderNotAvailable, UnknownServerError])
 async def test_errors_that_may_pass_are_waited_out(error: type[BrokerError]) -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     waiter = room.enter("orders")
     room.serve(after(NOTHING, refused("orders", error)), ["orders"])
     assert not waiter.done()
@@ -81,7 +81,7 @@ async def test_errors_that_may_pass_are_waited_out(error: type[BrokerError]) -> 
 async def test_final_errors_are_told_at_once_to_each_as_an_instance_of_its_own(
     error: type[BrokerError],
 ) -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     first, second = room.enter("orders"), room.enter("orders")
     room.serve(after(NOTHING, refused("orders", error)), ["orders"])
     assert type(first.result()) is type(second.result()) is error
@@ -91,7 +91,7 @@ async def test_final_errors_are_told_at_once_to_each_as_an_instance_of_its_own(
 
 async def test_a_final_error_does_not_matter_while_the_partitions_are_known() -> None:
     """Produce requests are refused, or not, on their own."""
-    room = WaitingRoom()
+    room = TopicWaiters()
     waiter = room.enter("orders")
     known = after(NOTHING, topic("orders", 1))
     room.serve(after(known, refused("orders", TopicAuthorizationFailed)), ["orders"])
@@ -99,7 +99,7 @@ async def test_a_final_error_does_not_matter_while_the_partitions_are_known() ->
 
 
 async def test_everybody_can_be_failed_with_an_instance_each() -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     first, second = room.enter("orders"), room.enter("audit")
     room.fail_all(lambda: ProducerClosed("closed"))
     assert isinstance(first.result(), ProducerClosed)
@@ -108,7 +108,7 @@ async def test_everybody_can_be_failed_with_an_instance_each() -> None:
 
 
 async def test_who_leaves_is_not_waited_for_any_more() -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     first, second = room.enter("orders"), room.enter("orders")
     room.leave("orders", first)
     assert room.topics == {"orders"}
@@ -118,7 +118,7 @@ async def test_who_leaves_is_not_waited_for_any_more() -> None:
 
 
 async def test_who_was_cancelled_but_has_not_run_since_is_passed_over() -> None:
-    room = WaitingRoom()
+    room = TopicWaiters()
     waiter = room.enter("orders")
     waiter.cancel()
     room.serve(after(NOTHING, topic("orders", 1)), ["orders"])
@@ -130,7 +130,7 @@ async def test_an_error_that_nobody_looks_at_is_not_complained_about() -> None:
     """The loop complains of exceptions in futures that nobody retrieved; these are results."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    room = WaitingRoom()
+    room = TopicWaiters()
     waiter = room.enter("orders")
     room.fail_all(lambda: ProducerClosed("closed"))
     assert waiter.done()

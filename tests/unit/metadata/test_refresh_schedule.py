@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import LeaderNotAvailable, TopicAuthorizationFailed, UnknownTopicOrPartition
-from aioproducer.metadata.agenda import SHORTEST_PAUSE_S, Plan
+from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S, Refresh
 from aioproducer.metadata.snapshot import NO_LEADER
-from tests.unit.metadata.agenda_book import MAX_AGE_S, MAX_IDLE_S, Book
 from tests.unit.metadata.answers import refused, topic
+from tests.unit.metadata.refresh_book import MAX_AGE_S, MAX_IDLE_S, Book
 
 
 class TestFirstOfAll:
     def test_the_brokers_are_wanted(self) -> None:
         book = Book()
         assert book.is_due
-        assert book.begin() == Plan((), complete=True, wanted=frozenset())
+        assert book.begin() == Refresh((), complete=True, wanted=frozenset())
 
     def test_nothing_else_is_wanted_until_the_answer_is_too_old(self) -> None:
         book = Book().bootstrapped()
@@ -31,7 +31,7 @@ class TestUnknownTopic:
         book = Book().knowing(topic("orders", 1))
         book.want("new")
         assert book.is_due
-        assert book.begin() == Plan(("new",), complete=False, wanted=frozenset({"new"}))
+        assert book.begin() == Refresh(("new",), complete=False, wanted=frozenset({"new"}))
 
     def test_is_not_asked_for_again_once_it_is_known(self) -> None:
         book = Book().bootstrapped()
@@ -42,9 +42,9 @@ class TestUnknownTopic:
     def test_is_not_asked_for_again_for_those_who_come_while_the_answer_is_on_its_way(self) -> None:
         book = Book().bootstrapped()
         book.want("new")
-        plan = book.begin()
+        refresh = book.begin()
         book.want("new")
-        book.answer(plan, topic("new", 1))
+        book.answer(refresh, topic("new", 1))
         assert book.pause_s == pytest.approx(MAX_AGE_S)
 
     @pytest.mark.parametrize("error", [LeaderNotAvailable, UnknownTopicOrPartition])
@@ -97,8 +97,8 @@ class TestUnknownTopic:
         book.ask(refused("missing", UnknownTopicOrPartition), waiting=["missing"])
         book.now += 0.05
         book.want("new")
-        plan = book.ask(topic("new", 1), refused("missing", UnknownTopicOrPartition), waiting=["missing"])
-        assert set(plan.topics) == {"new", "missing"}
+        refresh = book.ask(topic("new", 1), refused("missing", UnknownTopicOrPartition), waiting=["missing"])
+        assert set(refresh.topics) == {"new", "missing"}
         assert book.pause_s == pytest.approx(0.1)
 
 
@@ -144,16 +144,16 @@ class TestKnownTopic:
         """The answer may be older than the reason to want it."""
         book = Book().knowing(topic("orders", 1))
         book.want("orders")
-        plan = book.begin()
+        refresh = book.begin()
         book.want("orders")
-        book.answer(plan, topic("orders", (2, 1)))
+        book.answer(refresh, topic("orders", (2, 1)))
         assert book.pause_s == pytest.approx(SHORTEST_PAUSE_S)
 
     def test_brought_up_to_date_with_others_keeps_its_pace(self) -> None:
         book = Book().knowing(topic("orders", 1), topic("audit", 1))
-        book.now = book.agenda.due_at() - 1.0
-        book.agenda.touch("orders", book.now)
-        assert book.ask(topic("orders", 1)) == Plan(("orders",), complete=True, wanted=frozenset())
+        book.now = book.schedule.due_at() - 1.0
+        book.schedule.touch("orders", book.now)
+        assert book.ask(topic("orders", 1)) == Refresh(("orders",), complete=True, wanted=frozenset())
         book.want("orders")
         assert book.is_due
 
@@ -186,9 +186,9 @@ class TestEverything:
         book = Book().knowing(topic("orders", 1), topic("audit", 1))
         book.want_all()
         assert book.is_due
-        plan = book.begin()
-        assert plan.complete
-        assert set(plan.topics) == {"orders", "audit"}
+        refresh = book.begin()
+        assert refresh.complete
+        assert set(refresh.topics) == {"orders", "audit"}
 
     def test_is_asked_for_after_growing_pauses_while_nothing_changes(self) -> None:
         book = Book().knowing(topic("orders", 1))
@@ -254,10 +254,10 @@ class TestEverything:
         book.now = expires_at - 40.0
         book.want("orders")
         book.ask(topic("orders", 1))
-        assert book.agenda.due_at() == expires_at
-        plan = book.ask(topic("orders", 1))
+        assert book.schedule.due_at() == expires_at
+        refresh = book.ask(topic("orders", 1))
         assert book.now == expires_at
-        assert plan == Plan(("orders",), complete=True, wanted=frozenset())
+        assert refresh == Refresh(("orders",), complete=True, wanted=frozenset())
         assert book.pause_s == MAX_AGE_S
 
     def test_that_is_too_old_is_asked_for_with_pauses_when_nobody_answers(self) -> None:
@@ -283,7 +283,7 @@ class TestUse:
     def test_of_a_topic_keeps_it_among_those_asked_for(self) -> None:
         book = Book().knowing(topic("used", 1), topic("unused", 1))
         book.now += MAX_IDLE_S - 1
-        book.agenda.touch("used", book.now)
+        book.schedule.touch("used", book.now)
         book.now += 2
         book.want_all()
         assert book.ask(topic("used", 1)).topics == ("used",)

@@ -14,12 +14,12 @@ from math import isinf
 from typing import Final, TypeAlias
 
 from aioproducer.errors import MetadataTimeout, ProducerClosed, ProducerError
-from aioproducer.metadata.absent import AbsentBrokers
-from aioproducer.metadata.agenda import Agenda, Plan
+from aioproducer.metadata.missing_brokers import MissingBrokers
+from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker, LeaderHint, Snapshot, TopicInfo
 from aioproducer.metadata.source import ConnectionPool, MetadataSource, OpenConnection
-from aioproducer.metadata.waiting import Waiter, WaitingRoom, topic_error
+from aioproducer.metadata.topic_waiters import TopicWaiters, Waiter, topic_error
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer.trouble import Trouble
 
@@ -29,7 +29,7 @@ OnUpdate: TypeAlias = Callable[[Snapshot, Collection[str]], None]
 """Told the new snapshot and the topics that are new, gone or different in it. Does not raise, does not wait."""
 
 
-class Refresher:
+class MetadataUpdater:
     """Owns the snapshot and the task that renews it."""
 
     def __init__(
@@ -50,9 +50,9 @@ class Refresher:
         self._source = MetadataSource(settings, pool, open_connection)
         self._on_update = on_update
         self._leaderless = leaderless
-        self._agenda = Agenda(settings)
-        self._absent = AbsentBrokers(pool)
-        self._waiting = WaitingRoom()
+        self._schedule = RefreshSchedule(settings)
+        self._missing = MissingBrokers(pool)
+        self._waiters = TopicWaiters()
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -66,13 +66,13 @@ class Refresher:
         Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline* (loop time).
         Cancelling leaves no connection open. It may be called again after a failure.
         """
-        plan = self._agenda.begin(_now())
+        refresh = self._schedule.begin(_now())
         try:
-            answer = await self._source.bootstrap(self._request(plan), deadline)
+            answer = await self._source.bootstrap(self._request(refresh), deadline)
         except BaseException:
-            self._agenda.failed(plan, _now())
+            self._schedule.failed(refresh, _now())
             raise
-        self._take(plan, answer)
+        self._take(refresh, answer)
 
     def start(self) -> asyncio.Task[None]:
         """Keep the snapshot up to date from now on, in a task that `close` ends."""
@@ -94,7 +94,7 @@ class Refresher:
 
     def fail_all(self, error: Callable[[], ProducerError]) -> None:
         """Let everybody who waits in `topic` raise what *error* returns: one instance each."""
-        self._waiting.fail_all(error)
+        self._waiters.fail_all(error)
 
     def request_refresh(self, topics: Iterable[str] | None = None) -> None:
         """Ask again soon for *topics*, by default for all that are in use; cheap if that is so already.
@@ -103,16 +103,16 @@ class Refresher:
         """
         now = _now()
         if topics is None:
-            news = [self._agenda.want_all(now)]
+            news = [self._schedule.want_all(now)]
         else:
-            news = [self._agenda.want(topic, now) for topic in topics]
+            news = [self._schedule.want(topic, now) for topic in topics]
         if any(news):
             self._wakeup.set()
 
     def touch(self, topic: str) -> None:
         """Note that *topic* is in use, and have it asked for if it is not known."""
         if self.snapshot.knows(topic):
-            self._agenda.touch(topic, _now())
+            self._schedule.touch(topic, _now())
         else:
             self.request_refresh([topic])
 
@@ -132,13 +132,13 @@ class Refresher:
             return self.snapshot.topics[name]
         self.request_refresh([name])
         loop = asyncio.get_running_loop()
-        waiter = self._waiting.enter(name)
+        waiter = self._waiters.enter(name)
         timer = loop.call_at(deadline, self._give_up, name, waiter, loop.time())
         try:
             outcome = await waiter
         finally:
             timer.cancel()
-            self._waiting.leave(name, waiter)
+            self._waiters.leave(name, waiter)
         if isinstance(outcome, ProducerError):
             raise outcome
         return outcome
@@ -156,7 +156,7 @@ class Refresher:
     def connected(self, node_id: int) -> None:
         """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""
         self._source.connected()
-        self._agenda.hurry()
+        self._schedule.hurry()
         self._wakeup.set()
 
     def disconnected(self, node_id: int, error: ProducerError | None) -> None:
@@ -165,51 +165,51 @@ class Refresher:
         Without *error* that was intended.
         """
         self._source.disconnected()
-        self._wakeup.set()  # it may have been an absent one
+        self._wakeup.set()  # it may have been a missing one
         if error is not None:
             self.request_refresh(self.snapshot.led_by(node_id))
 
     async def _run(self) -> None:
         while True:
-            due_at = self._agenda.due_at()
+            due_at = self._schedule.due_at()
             if due_at <= _now():
                 await self._refresh()
                 continue
             self._wakeup.clear()
-            due_at = min(due_at, self._absent.dial())
+            due_at = min(due_at, self._missing.dial())
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(None if isinf(due_at) else due_at):
                     await self._wakeup.wait()
 
     async def _refresh(self) -> None:
-        plan = self._agenda.begin(_now())
+        refresh = self._schedule.begin(_now())
         try:
-            self._take(plan, await self._source.ask(self._request(plan), self.snapshot.brokers))
+            self._take(refresh, await self._source.ask(self._request(refresh), self.snapshot.brokers))
         except ProducerError as error:
             level = self._trouble.level(_now())
-            log.log(level, "metadata.failed topics=%d error=%s", len(plan.topics), error)
+            log.log(level, "metadata.failed topics=%d error=%s", len(refresh.topics), error)
             self._last_error = error
-            self._agenda.failed(plan, _now())
+            self._schedule.failed(refresh, _now())
         except Exception:
             # A bug of ours. To go on without metadata would be worse than to go on with the bug.
-            log.exception("metadata.bug topics=%d", len(plan.topics))
-            self._agenda.failed(plan, _now())
+            log.exception("metadata.bug topics=%d", len(refresh.topics))
+            self._schedule.failed(refresh, _now())
 
-    def _request(self, plan: Plan) -> MetadataRequest:
+    def _request(self, refresh: Refresh) -> MetadataRequest:
         return MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic) for topic in plan.topics],
+            topics=[MetadataRequestTopic(name=topic) for topic in refresh.topics],
             allow_auto_topic_creation=self._settings.allow_auto_create_topics,
         )
 
-    def _take(self, plan: Plan, answer: MetadataResponse) -> None:
+    def _take(self, refresh: Refresh, answer: MetadataResponse) -> None:
         now = _now()
         before = self.snapshot
-        after = before.with_answer(answer, asked=plan.topics, complete=plan.complete, now=now)
+        after = before.with_answer(answer, asked=refresh.topics, complete=refresh.complete, now=now)
         self._last_error = None
         if self._trouble.is_over():
-            log.info("metadata.recovered brokers=%d topics=%d", len(after.brokers), len(plan.topics))
-        self._waiting.serve(after, plan.topics)
-        self._agenda.answered(plan, before, after, self._waiting.topics, now)
+            log.info("metadata.recovered brokers=%d topics=%d", len(after.brokers), len(refresh.topics))
+        self._waiters.serve(after, refresh.topics)
+        self._schedule.answered(refresh, before, after, self._waiters.topics, now)
         self._install(after)
         # Nobody else would: an answer that changes nothing wakes nobody.
         self.request_refresh(self._leaderless())
@@ -218,7 +218,7 @@ class Refresher:
         before, self.snapshot = self.snapshot, snapshot
         if snapshot.version == before.version:
             return
-        self._absent.note(before, snapshot)
+        self._missing.note(before, snapshot)
         changed = snapshot.changed_since(before)
         for topic in changed & snapshot.topics.keys():
             error = snapshot.topics[topic].error
@@ -237,7 +237,7 @@ class Refresher:
             text += f"; last error: {type(cause).__name__}: {cause}"
         error = MetadataTimeout(text)
         error.__cause__ = cause
-        self._waiting.settle(topic, waiter, error)
+        self._waiters.settle(topic, waiter, error)
 
 
 def _now() -> float:
