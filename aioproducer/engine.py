@@ -19,7 +19,7 @@ from aioproducer.intake.intake import Intake
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metadata.endpoints import open_to_any
-from aioproducer.metadata.snapshot import Snapshot
+from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
@@ -254,7 +254,7 @@ class Engine:
         schedule = self.accumulator.schedule
         return schedule.leaderless_topics() | schedule.doubtful_topics()
 
-    def _metadata_changed(self, snapshot: Snapshot, topics: Collection[str]) -> None:
+    def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
         self._unreachable &= snapshot.brokers.keys()
         for name in topics:
             info = snapshot.topics.get(name)

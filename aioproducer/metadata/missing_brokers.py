@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import Protocol
 
-from aioproducer.metadata.snapshot import Broker, Snapshot
+from aioproducer.metadata.snapshot import Broker, MetadataSnapshot
 from aioproducer.net.dial import Address
 
 
@@ -30,7 +30,7 @@ class MissingBrokers:
         self._pool = pool
         self._brokers: dict[int, Broker] = {}
 
-    def note(self, before: Snapshot, after: Snapshot) -> None:
+    def note(self, before: MetadataSnapshot, after: MetadataSnapshot) -> None:
         """Note who left, who is back, and whether anybody is missed at all."""
         if not any(info.leaderless for info in after.topics.values()):
             self._brokers = {}

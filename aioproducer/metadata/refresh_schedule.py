@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 from aioproducer.metadata.settings import MetadataSettings
-from aioproducer.metadata.snapshot import NO_EPOCH, Snapshot
+from aioproducer.metadata.snapshot import NO_EPOCH, MetadataSnapshot
 
 SHORTEST_PAUSE_S: Final = 0.01
 """Not even a retry backoff of 0 makes this a busy loop."""
@@ -149,7 +149,12 @@ class RefreshSchedule:
         return Refresh(tuple(self._in_use if complete else wanted), complete, wanted)
 
     def answered(
-        self, refresh: Refresh, before: Snapshot, after: Snapshot, waiting: Collection[str], now: float
+        self,
+        refresh: Refresh,
+        before: MetadataSnapshot,
+        after: MetadataSnapshot,
+        waiting: Collection[str],
+        now: float,
     ) -> None:
         """Note what the answer to *refresh* made of *before*; somebody still waits for the topics *waiting*."""
         changed = {each for each in after.changed_since(before) if _is_news(each, before, after)}
@@ -210,7 +215,7 @@ class RefreshSchedule:
             pace.fruitless = 0
 
 
-def _is_news(topic: str, before: Snapshot, after: Snapshot) -> bool:
+def _is_news(topic: str, before: MetadataSnapshot, after: MetadataSnapshot) -> bool:
     """Whether an answer changed what was known of *topic* by more than the epoch of a leader that was in doubt."""
     one, other = before.topics.get(topic), after.topics.get(topic)
     if one is None or other is None or len(one.partitions) != len(other.partitions):

@@ -81,7 +81,7 @@ class TopicInfo(NamedTuple):
         return any(each.leader == NO_LEADER for each in self.partitions)
 
 
-class Snapshot(NamedTuple):
+class MetadataSnapshot(NamedTuple):
     """Brokers and topics at one moment."""
 
     version: int = 0
@@ -114,7 +114,7 @@ class Snapshot(NamedTuple):
             if any(each.leader == node_id for each in info.partitions)
         ]
 
-    def changed_since(self, older: Snapshot) -> frozenset[str]:
+    def changed_since(self, older: MetadataSnapshot) -> frozenset[str]:
         """Return the topics that are new, gone, or differ; one comparison of pointers per topic."""
         known = older.topics
         changed = {name for name, info in self.topics.items() if known.get(name) is not info}
@@ -122,7 +122,7 @@ class Snapshot(NamedTuple):
 
     def with_answer(
         self, answer: MetadataResponse, *, asked: Collection[str], complete: bool, now: float
-    ) -> Snapshot:
+    ) -> MetadataSnapshot:
         """Return what is known after *answer* to a request for the topics *asked*.
 
         If it was *complete*, topics not asked for are not in use any more and are left out; else they stay.
@@ -143,7 +143,7 @@ class Snapshot(NamedTuple):
                 topics[name] = _merge(name, known, told, brokers)
             elif known is not None:
                 topics[name] = _believe_only(known, brokers)
-        after = Snapshot(
+        after = MetadataSnapshot(
             version=self.version + 1,
             cluster_id=answer.cluster_id,
             controller_id=answer.controller_id,
@@ -155,7 +155,7 @@ class Snapshot(NamedTuple):
             return after._replace(version=self.version)
         return after
 
-    def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> Snapshot:
+    def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> MetadataSnapshot:
         """Return what is known after the answer to a produce request; *self* if that is nothing new."""
         brokers = {**self.brokers, **{each.node_id: each for each in endpoints}}
         topics = dict(self.topics)
@@ -165,7 +165,7 @@ class Snapshot(NamedTuple):
         after = self._replace(version=self.version + 1, brokers=brokers, topics=topics)
         return after if after.changed_since(self) else self
 
-    def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> Snapshot:
+    def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> MetadataSnapshot:
         """Return what is known after *node_id* has said that it does not lead the partitions *doubted*.
 
         The version stays: who leads what is the same, but for what will be believed.

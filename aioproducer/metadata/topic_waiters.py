@@ -13,7 +13,7 @@ from aioproducer.errors import (
     ProducerError,
     TopicAuthorizationFailed,
 )
-from aioproducer.metadata.snapshot import Snapshot, TopicInfo
+from aioproducer.metadata.snapshot import MetadataSnapshot, TopicInfo
 
 FINAL_ERRORS: Final = (InvalidTopicException, TopicAuthorizationFailed, ClusterAuthorizationFailed)
 """What will not be different a moment later, so nobody waits for that."""
@@ -46,7 +46,7 @@ class TopicWaiters:
         if not waiters:
             self._waiters.pop(topic, None)
 
-    def serve(self, snapshot: Snapshot, topics: Iterable[str]) -> None:
+    def serve(self, snapshot: MetadataSnapshot, topics: Iterable[str]) -> None:
         """Wake those whose topic, one of *topics*, is known now, or will not be."""
         for topic in self.topics & set(topics):
             info = snapshot.topics.get(topic)

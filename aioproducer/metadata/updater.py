@@ -17,7 +17,7 @@ from aioproducer.errors import MetadataTimeout, ProducerClosed, ProducerError
 from aioproducer.metadata.missing_brokers import MissingBrokers
 from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.settings import MetadataSettings
-from aioproducer.metadata.snapshot import Broker, LeaderHint, Snapshot, TopicInfo
+from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer.metadata.source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.metadata.topic_waiters import TopicWaiters, Waiter, topic_error
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -25,7 +25,7 @@ from aioproducer.trouble import Trouble
 
 log: Final = logging.getLogger(__name__)
 
-OnUpdate: TypeAlias = Callable[[Snapshot, Collection[str]], None]
+OnUpdate: TypeAlias = Callable[[MetadataSnapshot, Collection[str]], None]
 """Told the new snapshot and the topics that are new, gone or different in it. Does not raise, does not wait."""
 
 
@@ -58,7 +58,7 @@ class MetadataUpdater:
         self._closed = False
         self._last_error: ProducerError | None = None
         self._trouble = Trouble()
-        self.snapshot: Snapshot = Snapshot()
+        self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
         """Get the first answer, from whichever bootstrap address is the first to give one.
@@ -214,7 +214,7 @@ class MetadataUpdater:
         # Nobody else would: an answer that changes nothing wakes nobody.
         self.request_refresh(self._leaderless())
 
-    def _install(self, snapshot: Snapshot) -> None:
+    def _install(self, snapshot: MetadataSnapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
         if snapshot.version == before.version:
             return

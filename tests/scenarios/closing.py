@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aioproducer import Producer, ProducerClosed, RecordMetadata
-from aioproducer.metadata.snapshot import Snapshot
+from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, producing, settle
 
@@ -49,7 +49,7 @@ async def told(producer: Producer, topic: str) -> None:
     updater, heard = producer._engine.updater, asyncio.Event()
     on_update = updater._on_update
 
-    def overhear(snapshot: Snapshot, topics: Collection[str]) -> None:
+    def overhear(snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
         on_update(snapshot, topics)
         if topic in topics:
             heard.set()

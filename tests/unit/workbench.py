@@ -16,7 +16,7 @@ from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.settler import Settler
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
-from aioproducer.metadata.snapshot import Broker, LeaderHint, PartitionInfo, Snapshot, TopicInfo
+from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, PartitionInfo, TopicInfo
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
@@ -179,7 +179,7 @@ class FakePool:
 class FakeUpdater:
     """Knows what the test tells it; `topic` waits until the test answers."""
 
-    snapshot: Snapshot = field(default_factory=Snapshot)
+    snapshot: MetadataSnapshot = field(default_factory=MetadataSnapshot)
     refreshes: list[frozenset[str] | None] = field(default_factory=list)
     """The topics of each `request_refresh`; None: all."""
     doubted: list[tuple[int, dict[str, list[int]]]] = field(default_factory=list)
@@ -197,7 +197,7 @@ class FakeUpdater:
         """Let the snapshot have *topic* with a partition per leader, and *nodes*."""
         info = topic_info(topic, *leaders)
         brokers = {each: Broker(each, f"b{each}", 9092) for each in nodes}
-        self.snapshot = Snapshot(brokers=brokers, topics={**self.snapshot.topics, topic: info})
+        self.snapshot = MetadataSnapshot(brokers=brokers, topics={**self.snapshot.topics, topic: info})
         return info
 
     def request_refresh(self, topics: Iterable[str] | None = None) -> None:

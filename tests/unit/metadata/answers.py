@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aioproducer.errors import BrokerError
-from aioproducer.metadata.snapshot import Snapshot
+from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.protocol.metadata import (
     NO_TOPIC_ID,
     MetadataResponse,
@@ -54,17 +54,17 @@ def answer(*topics: MetadataResponseTopic, nodes: Iterable[int] = (1, 2, 3)) -> 
 
 
 def after(
-    snapshot: Snapshot,
+    snapshot: MetadataSnapshot,
     *topics: MetadataResponseTopic,
     asked: Sequence[str] | None = None,
     complete: bool = True,
     nodes: Iterable[int] = (1, 2, 3),
     now: float = 1.0,
-) -> Snapshot:
+) -> MetadataSnapshot:
     """What *snapshot* becomes by an answer with *topics*; by default these were asked for."""
     names = [str(each.name) for each in topics] if asked is None else asked
     return snapshot.with_answer(answer(*topics, nodes=nodes), asked=names, complete=complete, now=now)
 
 
-def leaders(snapshot: Snapshot, name: str) -> list[int]:
+def leaders(snapshot: MetadataSnapshot, name: str) -> list[int]:
     return [each.leader for each in snapshot.topics[name].partitions]

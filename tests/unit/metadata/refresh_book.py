@@ -7,7 +7,7 @@ from collections.abc import Collection
 from aioproducer.backoff import Backoff
 from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.settings import MetadataSettings
-from aioproducer.metadata.snapshot import Snapshot
+from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.protocol.metadata import MetadataResponseTopic
 from tests.unit.metadata.answers import after
 
@@ -34,7 +34,7 @@ class Book:
 
     def __init__(self, backoff: Backoff = BACKOFF, max_age_s: float = MAX_AGE_S) -> None:
         self.schedule = RefreshSchedule(settings(backoff, max_age_s))
-        self.snapshot = Snapshot()
+        self.snapshot = MetadataSnapshot()
         self.now = 100.0
 
     def bootstrapped(self) -> Book:

@@ -4,12 +4,12 @@ from itertools import pairwise
 from math import inf
 
 from aioproducer.metadata.missing_brokers import MissingBrokers
-from aioproducer.metadata.snapshot import NO_LEADER, Snapshot
+from aioproducer.metadata.snapshot import NO_LEADER, MetadataSnapshot
 from aioproducer.net.dial import Address
 from tests.unit.metadata.answers import after, topic
 from tests.unit.metadata.fakes import address_of
 
-WELL = after(Snapshot(), topic("orders", 1, 2))
+WELL = after(MetadataSnapshot(), topic("orders", 1, 2))
 ORPHANED = after(WELL, topic("orders", 1, (NO_LEADER, 1)), nodes=[1, 3])
 
 
@@ -25,7 +25,7 @@ class Dialler:
         return self.pauses.get(node_id)
 
 
-def dialled(*snapshots: Snapshot) -> list[int]:
+def dialled(*snapshots: MetadataSnapshot) -> list[int]:
     """Return who is dialled after these *snapshots*."""
     dialler = Dialler()
     missing = MissingBrokers(dialler)

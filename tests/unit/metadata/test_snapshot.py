@@ -11,11 +11,18 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint, PartitionInfo, Snapshot, TopicInfo
+from aioproducer.metadata.snapshot import (
+    NO_LEADER,
+    Broker,
+    LeaderHint,
+    MetadataSnapshot,
+    PartitionInfo,
+    TopicInfo,
+)
 from aioproducer.protocol.metadata import NO_TOPIC_ID, MetadataResponseTopic
 from tests.unit.metadata.answers import AN_ID, ANOTHER_ID, after, leaders, partition, refused, topic
 
-NOTHING = Snapshot()
+NOTHING = MetadataSnapshot()
 
 
 def hint(index: int, leader: int, epoch: int, name: str = "orders") -> LeaderHint:

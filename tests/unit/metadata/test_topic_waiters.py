@@ -15,11 +15,11 @@ from aioproducer.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from aioproducer.metadata.snapshot import Snapshot
+from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.metadata.topic_waiters import TopicWaiters, topic_error
 from tests.unit.metadata.answers import after, refused, topic
 
-NOTHING = Snapshot()
+NOTHING = MetadataSnapshot()
 
 
 async def test_who_waits_is_woken_when_the_topic_is_known() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ProtocolError
-from aioproducer.metadata.snapshot import Snapshot
+from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import ANOTHER_ID, leaders, topic
 from tests.unit.metadata.fakes import address_of, now, settings
@@ -95,7 +95,7 @@ class TestFailure:
         async with started() as setup:
             tell, bugs = setup.updater._on_update, [ZeroDivisionError(), ZeroDivisionError()]
 
-            def fail_twice(snapshot: Snapshot, changed: Collection[str]) -> None:
+            def fail_twice(snapshot: MetadataSnapshot, changed: Collection[str]) -> None:
                 if bugs:
                     raise bugs.pop()
                 tell(snapshot, changed)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aioproducer.metadata.settings import MetadataSettings
-from aioproducer.metadata.snapshot import Snapshot, TopicInfo
+from aioproducer.metadata.snapshot import MetadataSnapshot, TopicInfo
 from aioproducer.metadata.updater import MetadataUpdater
 from tests.unit.metadata.fakes import FakeCluster, FakePool, now, settings
 
@@ -20,7 +20,7 @@ class Setup:
     def __init__(self, config: MetadataSettings) -> None:
         self.cluster = FakeCluster()
         self.pool = FakePool(self.cluster)
-        self.updates: list[tuple[Snapshot, Collection[str]]] = []
+        self.updates: list[tuple[MetadataSnapshot, Collection[str]]] = []
         self.leaderless: set[str] = set()
         """The topics with records that wait for a leader."""
         self.updater = MetadataUpdater(
@@ -55,7 +55,7 @@ class Setup:
         self.forget()
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetadataSnapshot:
         return self.updater.snapshot
 
     @property

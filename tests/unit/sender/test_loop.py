@@ -9,7 +9,7 @@ from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, UnsupportedVersion
-from aioproducer.metadata.snapshot import Snapshot
+from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.net.dial import Address
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
@@ -177,7 +177,7 @@ class TestWithoutConnection:
     @in_virtual_time
     async def test_a_leader_that_is_gone_is_looked_up_again(self) -> None:
         async with Bench(connected=()) as bench:
-            bench.updater.snapshot = Snapshot()
+            bench.updater.snapshot = MetadataSnapshot()
             bench.fill()
             await pass_time(LINGER_S)
             assert bench.pool.wanted == []
