@@ -15,9 +15,9 @@ from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.runs import Waiter
 from aioproducer.batching.state import RESOLVED, BatchState
+from aioproducer.log_limits import Burst
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import sizes
-from aioproducer.trouble import Burst
 
 log: Final = logging.getLogger(__name__)
 

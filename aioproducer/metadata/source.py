@@ -14,13 +14,13 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import ConnectionFailed, ProducerError, RebootstrapRequired, broker_error
+from aioproducer.log_limits import Outage
 from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
 from aioproducer.metadata.staggered import Attempt, first_success
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
-from aioproducer.trouble import Trouble
 
 log: Final = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class MetadataSource:
         self._news = asyncio.Event()
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
-        self._trouble = Trouble()  # never over: how often it happens is news only once in a while
+        self._outage = Outage()  # never over: how often it happens is news only once in a while
 
     async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
         """Ask all bootstrap addresses, staggered; the first answer counts.
@@ -119,7 +119,7 @@ class MetadataSource:
                 out_of_reach = self._told_to_rebootstrap or self._pool.least_loaded(brokers) is None
                 if not (self._settings.rebootstrap and out_of_reach):
                     raise
-                level = self._trouble.level(now)
+                level = self._outage.level(now)
                 log.log(level, "metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error)
         return await self.bootstrap(
             request, asyncio.get_running_loop().time() + self._settings.request_timeout_s

@@ -14,6 +14,7 @@ from math import isinf
 from typing import Final, TypeAlias
 
 from aioproducer.errors import MetadataTimeout, ProducerClosed, ProducerError
+from aioproducer.log_limits import Outage
 from aioproducer.metadata.missing_brokers import MissingBrokers
 from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.settings import MetadataSettings
@@ -21,7 +22,6 @@ from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, 
 from aioproducer.metadata.source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.metadata.topic_waiters import TopicWaiters, Waiter, topic_error
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from aioproducer.trouble import Trouble
 
 log: Final = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class MetadataUpdater:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_error: ProducerError | None = None
-        self._trouble = Trouble()
+        self._outage = Outage()
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
@@ -186,7 +186,7 @@ class MetadataUpdater:
         try:
             self._take(refresh, await self._source.ask(self._request(refresh), self.snapshot.brokers))
         except ProducerError as error:
-            level = self._trouble.level(_now())
+            level = self._outage.level(_now())
             log.log(level, "metadata.failed topics=%d error=%s", len(refresh.topics), error)
             self._last_error = error
             self._schedule.failed(refresh, _now())
@@ -206,7 +206,7 @@ class MetadataUpdater:
         before = self.snapshot
         after = before.with_answer(answer, asked=refresh.topics, complete=refresh.complete, now=now)
         self._last_error = None
-        if self._trouble.is_over():
+        if self._outage.is_over():
             log.info("metadata.recovered brokers=%d topics=%d", len(after.brokers), len(refresh.topics))
         self._waiters.serve(after, refresh.topics)
         self._schedule.answered(refresh, before, after, self._waiters.topics, now)

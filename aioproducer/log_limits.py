@@ -1,4 +1,4 @@
-"""How loud to be about what keeps going wrong: an outage is two lines in the log, not a thousand."""
+"""Log levels for what keeps going wrong: an outage is two lines in the log, not a thousand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BURST: Final = 20
 """So many failures in a second are told one by one."""
 
 
-class Trouble:
+class Outage:
     """One thing that is well or is not: news of it is a warning, and so is a reminder; the rest is for debugging."""
 
     __slots__ = ("_quiet_until",)
@@ -28,8 +28,8 @@ class Trouble:
 
     def is_over(self) -> bool:
         """Note that all is well; return whether that is news."""
-        was_trouble, self._quiet_until = self._quiet_until is not None, None
-        return was_trouble
+        was_outage, self._quiet_until = self._quiet_until is not None, None
+        return was_outage
 
 
 class Burst:

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import logging
 
-from aioproducer.trouble import BURST, REMINDER_S, Burst, Trouble
+from aioproducer.log_limits import BURST, REMINDER_S, Burst, Outage
 
 
 def test_news_of_it_is_a_warning_and_that_it_goes_on_is_not() -> None:
-    trouble = Trouble()
-    assert [trouble.level(now) for now in (5.0, 5.1, 5.0 + REMINDER_S - 0.1)] == [
+    outage = Outage()
+    assert [outage.level(now) for now in (5.0, 5.1, 5.0 + REMINDER_S - 0.1)] == [
         logging.WARNING,
         logging.DEBUG,
         logging.DEBUG,
@@ -15,23 +15,23 @@ def test_news_of_it_is_a_warning_and_that_it_goes_on_is_not() -> None:
 
 
 def test_once_in_a_while_it_is_called_to_mind() -> None:
-    trouble = Trouble()
-    levels = [trouble.level(float(now)) for now in range(int(3 * REMINDER_S))]
+    outage = Outage()
+    levels = [outage.level(float(now)) for now in range(int(3 * REMINDER_S))]
     assert levels.count(logging.WARNING) == 3
 
 
 def test_after_it_was_over_it_is_news_again() -> None:
-    trouble = Trouble()
-    _ = trouble.level(5.0)
-    assert trouble.is_over()
-    assert trouble.level(5.1) == logging.WARNING
+    outage = Outage()
+    _ = outage.level(5.0)
+    assert outage.is_over()
+    assert outage.level(5.1) == logging.WARNING
 
 
 def test_that_it_is_over_is_news_once() -> None:
-    trouble = Trouble()
-    assert not trouble.is_over()
-    _ = trouble.level(0.0)
-    assert [trouble.is_over(), trouble.is_over()] == [True, False]
+    outage = Outage()
+    assert not outage.is_over()
+    _ = outage.level(0.0)
+    assert [outage.is_over(), outage.is_over()] == [True, False]
 
 
 def test_of_many_failures_in_a_second_the_first_are_told() -> None:
