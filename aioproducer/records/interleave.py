@@ -1,6 +1,6 @@
 """The records section of a batch, as the list of byte strings that only has to be joined.
 
-Encoding record after record costs a dozen interpreter steps for each. Here the section is woven from
+Encoding record after record costs a dozen interpreter steps for each. Here the section is interleaved from
 *strands* instead: a strand is one part of every record, a list made by one `map` over a column, and a slice
 assignment lays it between the others:
 
@@ -60,7 +60,7 @@ _Varying: TypeAlias = tuple[list[int], Callable[[int], int]]
 """A number per record, and how many bytes it stands for: `int` for sizes, `field_size` for lengths."""
 
 
-def weave(columns: RecordColumns) -> list[bytes]:
+def interleave(columns: RecordColumns) -> list[bytes]:
     """Return the parts of the records section of *columns* (at least one record), in order."""
     if len(columns.values) == 1:
         return [_only_record(columns)]
