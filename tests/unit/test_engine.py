@@ -18,12 +18,12 @@ from aioproducer.metadata import endpoints as endpoints_module
 from aioproducer.net.dial import Address
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time
-from tests.unit.workbench import settle
+from tests.unit.floor_rig import settle
 
 CLOSED = Failure(ProducerClosed, "closed")
 
 
-class Bench:
+class Rig:
     """An engine that was not started yet, on a cluster."""
 
     def __init__(self, cluster: Cluster, **options: Any) -> None:
@@ -38,7 +38,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*, brokers: int = 1, auto_create_topics: bool = True, **options: Any) -> AsyncIterator[Bench]:
+async def rig(*, brokers: int = 1, auto_create_topics: bool = True, **options: Any) -> AsyncIterator[Rig]:
     async with Cluster(
         brokers=brokers,
         topics={"orders": brokers},
@@ -46,16 +46,16 @@ async def bench(*, brokers: int = 1, auto_create_topics: bool = True, **options:
         auto_create_topics=auto_create_topics,
     ) as cluster:
         before = asyncio.all_tasks()
-        bench = Bench(cluster, **options)
-        yield bench
-        await bench.engine.stop()
+        rig = Rig(cluster, **options)
+        yield rig
+        await rig.engine.stop()
         ours = {task for task in asyncio.all_tasks() - before if "testing" not in task.get_name()}
         assert not ours
 
 
 @asynccontextmanager
-async def started(**options: Any) -> AsyncIterator[Bench]:
-    async with bench(**options) as running:
+async def started(**options: Any) -> AsyncIterator[Rig]:
+    async with rig(**options) as running:
         await running.engine.start()
         yield running
 
@@ -72,14 +72,14 @@ class TestStart:
 
     @in_virtual_time
     async def test_failed_it_is_taken_down(self) -> None:
-        async with bench(reconnect_backoff_ms=1) as failing:
+        async with rig(reconnect_backoff_ms=1) as failing:
             await failing.cluster.stop_broker(1)
             with pytest.raises(ConnectionFailed, match=failing.cluster.bootstrap_servers):
                 await failing.engine.start()
 
     @in_virtual_time
     async def test_a_broker_that_says_nothing_is_given_up(self) -> None:
-        async with bench(socket_connection_setup_timeout_ms=2_000, request_timeout_ms=3_000) as failing:
+        async with rig(socket_connection_setup_timeout_ms=2_000, request_timeout_ms=3_000) as failing:
             failing.cluster.freeze_broker(1)
             with pytest.raises(ConnectionFailed):
                 await failing.engine.start()
@@ -87,7 +87,7 @@ class TestStart:
 
     @in_virtual_time
     async def test_cancelled_it_is_taken_down(self) -> None:
-        async with bench() as cancelled:
+        async with rig() as cancelled:
             cancelled.cluster.freeze_broker(1)
             starting = asyncio.create_task(cancelled.engine.start())
             await settle()
@@ -98,7 +98,7 @@ class TestStart:
     @in_virtual_time
     async def test_cancelled_by_a_scope_it_is_taken_down_before_the_scope_ends(self) -> None:
         """A scope of anyio's cancels what is awaited in it again and again, the taking down included."""
-        async with bench() as cancelled:
+        async with rig() as cancelled:
             cancelled.cluster.freeze_broker(1)
             with anyio.move_on_after(1) as scope:
                 await cancelled.engine.start()
@@ -108,7 +108,7 @@ class TestStart:
 
     @in_virtual_time
     async def test_stopped_meanwhile_it_says_so(self) -> None:
-        async with bench() as stopped:
+        async with rig() as stopped:
             stopped.cluster.freeze_broker(1)
             starting = asyncio.create_task(stopped.engine.start())
             await settle()
@@ -118,7 +118,7 @@ class TestStart:
 
     @in_virtual_time
     async def test_before_it_nothing_has_to_be_drained(self) -> None:
-        async with bench() as fresh:
+        async with rig() as fresh:
             await fresh.engine.drained()
 
     async def test_a_name_with_an_address_that_accepts_and_says_nothing_is_no_hindrance(
@@ -212,7 +212,7 @@ class TestCrash:
         def fail(_: Sender) -> None:
             raise LookupError("a bug")
 
-        async with bench() as running:
+        async with rig() as running:
             before = asyncio.all_tasks()
             await running.engine.start()
             await (await running.append())

@@ -9,8 +9,8 @@ import pytest
 from aioproducer import Interceptor, Producer, ProducerClosed, ProducerError
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import in_virtual_time
-from tests.unit.producer_bench import SERVERS, TOPIC, cluster, now, started
-from tests.unit.workbench import settle
+from tests.unit.floor_rig import settle
+from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, started
 
 
 class Spy(Interceptor):

@@ -16,8 +16,8 @@ from aioproducer.idempotence.sequences import Stamp
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.batching.batch_bench import HAPPEN, batch_in, mixed, send
-from tests.unit.workbench import FIRST, lose, lost
+from tests.unit.batching.batch_rig import HAPPEN, batch_in, mixed, send
+from tests.unit.floor_rig import FIRST, lose, lost
 
 STAMP = Stamp(FIRST, 4)
 SEALED_AGAIN = (BatchState.SEALED, BatchEvent.SEAL)

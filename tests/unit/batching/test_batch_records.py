@@ -9,8 +9,8 @@ from aioproducer.errors import DeliveryTimeout
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
-from tests.unit.batching.batch_bench import HEADERS, batch_in, call_of, mixed, send, send_many
-from tests.unit.workbench import TOPIC
+from tests.unit.batching.batch_rig import HEADERS, batch_in, call_of, mixed, send, send_many
+from tests.unit.floor_rig import TOPIC
 
 LATE = Failure(DeliveryTimeout, "late")
 

@@ -12,7 +12,7 @@ from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollow
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.sizes import BATCH_OVERHEAD
-from tests.unit.workbench import TOPIC, back_off, batching_settings, lose
+from tests.unit.floor_rig import TOPIC, back_off, batching_settings, lose
 
 NOW = 100.0
 ALL = 2**31

@@ -9,7 +9,7 @@ from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed
 from aioproducer.idempotence.sequences import Stamp
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.batching.settler_bench import (
+from tests.unit.batching.settler_rig import (
     BUMPED,
     LATE,
     SPOILT,
@@ -18,217 +18,217 @@ from tests.unit.batching.settler_bench import (
     nothing_is_left,
     offsets,
 )
-from tests.unit.workbench import FIRST, Workbench, doubt, lose
+from tests.unit.floor_rig import FIRST, FloorRig, doubt, lose
 
 
 @in_virtual_time
 async def test_delivered_records_learn_their_offsets_and_give_everything_back() -> None:
-    bench = Workbench()
-    batch, futures = bench.sent(b"a", b"b")
-    bench.settler.deliver(batch, 40)
+    rig = FloorRig()
+    batch, futures = rig.sent(b"a", b"b")
+    rig.settler.deliver(batch, 40)
     assert offsets(futures) == [40, 41]
     assert [future.result().timestamp_ms for future in futures] == [1_000, 1_000]
     assert batch.state is BatchState.DELIVERED
-    assert bench.witness.delivered_batches == [(batch, 40, -1)]
-    assert bench.queue().sequences.recognised
-    assert nothing_is_left(bench)
+    assert rig.witness.delivered_batches == [(batch, 40, -1)]
+    assert rig.queue().sequences.recognised
+    assert nothing_is_left(rig)
 
 
 @in_virtual_time
 async def test_the_time_of_the_log_is_passed_on() -> None:
-    bench = Workbench()
-    batch, [future] = bench.sent()
-    bench.settler.deliver(batch, 0, 5_000)
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    rig.settler.deliver(batch, 0, 5_000)
     assert future.result().timestamp_ms == 5_000
     assert future.result().log_append_time
-    assert bench.witness.delivered_batches == [(batch, 0, 5_000)]
+    assert rig.witness.delivered_batches == [(batch, 0, 5_000)]
 
 
 @in_virtual_time
 async def test_without_idempotence_there_is_no_sequence_to_acknowledge() -> None:
-    bench = Workbench(idempotent=False)
-    batch, futures = bench.sent()
-    bench.settler.deliver(batch, 3)
+    rig = FloorRig(idempotent=False)
+    batch, futures = rig.sent()
+    rig.settler.deliver(batch, 3)
     assert offsets(futures) == [3]
-    assert not bench.queue().sequences.recognised
+    assert not rig.queue().sequences.recognised
 
 
 @in_virtual_time
 async def test_an_outcome_offers_the_partition_again() -> None:
-    bench = Workbench()
-    first, _ = bench.sent(b"first")
-    second = bench.fill(b"second")
-    assert bench.drain() == []  # the leader has not recognised the producer yet
-    bench.settler.deliver(first, 0)
-    assert bench.drain() == [second]
+    rig = FloorRig()
+    first, _ = rig.sent(b"first")
+    second = rig.fill(b"second")
+    assert rig.drain() == []  # the leader has not recognised the producer yet
+    rig.settler.deliver(first, 0)
+    assert rig.drain() == [second]
 
 
 @in_virtual_time
 async def test_failed_records_get_an_error_each_and_the_sequence_is_broken(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bench = Workbench()
-    batch, futures = bench.sent(b"a", b"b")
-    bench.settler.fail(batch, SPOILT)
+    rig = FloorRig()
+    batch, futures = rig.sent(b"a", b"b")
+    rig.settler.fail(batch, SPOILT)
     assert errors(futures) == [InvalidRecord, InvalidRecord]
     assert futures[0].exception() is not futures[1].exception()
     assert batch.state is BatchState.FAILED
-    assert bench.witness.failures == [(batch, 2, SPOILT)]
-    assert nothing_is_left(bench)
+    assert rig.witness.failures == [(batch, 2, SPOILT)]
+    assert nothing_is_left(rig)
     assert "batch.failed partition=orders-0 records=2 attempts=1 possibly_persisted=False" in caplog.text
-    assert next_stamp(bench) == BUMPED
+    assert next_stamp(rig) == BUMPED
 
 
 @in_virtual_time
 async def test_a_batch_that_fails_before_it_was_sent_breaks_no_sequence() -> None:
-    bench = Workbench()
-    future = bench.append()
-    [batch] = bench.accumulator.unresolved
-    bench.settler.fail(batch, SPOILT)
+    rig = FloorRig()
+    future = rig.append()
+    [batch] = rig.accumulator.unresolved
+    rig.settler.fail(batch, SPOILT)
     assert errors([future]) == [InvalidRecord]
-    assert bench.queue().open is None
-    assert nothing_is_left(bench)
-    assert next_stamp(bench) == Stamp(FIRST, 0)
+    assert rig.queue().open is None
+    assert nothing_is_left(rig)
+    assert next_stamp(rig) == Stamp(FIRST, 0)
 
 
 @in_virtual_time
 async def test_abandoned_records_fail_but_hold_memory_and_sequence_until_the_answer() -> None:
-    bench = Workbench()
-    batch, futures = bench.sent()
-    wakes = bench.wakes
-    bench.settler.abandon(batch, LATE)
-    assert bench.wakes == wakes + 1  # a sender that is to end may wait for nothing else
+    rig = FloorRig()
+    batch, futures = rig.sent()
+    wakes = rig.wakes
+    rig.settler.abandon(batch, LATE)
+    assert rig.wakes == wakes + 1  # a sender that is to end may wait for nothing else
     assert errors(futures) == [DeliveryTimeout]
-    assert bench.witness.failures == [(batch, 1, LATE)]
-    assert bench.accumulator.idle
-    assert bench.accumulator.unfinished == 1
-    assert bench.accumulator.memory.used == batch.size
-    assert bench.queue().in_flight == [batch]
+    assert rig.witness.failures == [(batch, 1, LATE)]
+    assert rig.accumulator.idle
+    assert rig.accumulator.unfinished == 1
+    assert rig.accumulator.memory.used == batch.size
+    assert rig.queue().in_flight == [batch]
 
 
 @in_virtual_time
 async def test_an_abandoned_batch_that_arrived_after_all_is_told_nobody_and_the_sequence_goes_on() -> None:
-    bench = Workbench()
-    batch, _ = bench.sent()
-    bench.settler.abandon(batch, LATE)
-    bench.settler.deliver(batch, 0)
-    assert bench.witness.delivered_batches == []
-    assert bench.queue().sequences.recognised
-    assert nothing_is_left(bench)
-    assert next_stamp(bench) == Stamp(FIRST, 1)
+    rig = FloorRig()
+    batch, _ = rig.sent()
+    rig.settler.abandon(batch, LATE)
+    rig.settler.deliver(batch, 0)
+    assert rig.witness.delivered_batches == []
+    assert rig.queue().sequences.recognised
+    assert nothing_is_left(rig)
+    assert next_stamp(rig) == Stamp(FIRST, 1)
 
 
 @in_virtual_time
 async def test_an_abandoned_batch_that_fails_is_told_nobody_twice_and_breaks_the_sequence() -> None:
-    bench = Workbench()
-    batch, _ = bench.sent()
-    bench.settler.abandon(batch, LATE)
-    bench.settler.fail(batch, SPOILT)
-    assert bench.witness.failures == [(batch, 1, LATE)]
-    assert nothing_is_left(bench)
-    assert next_stamp(bench) == BUMPED
+    rig = FloorRig()
+    batch, _ = rig.sent()
+    rig.settler.abandon(batch, LATE)
+    rig.settler.fail(batch, SPOILT)
+    assert rig.witness.failures == [(batch, 1, LATE)]
+    assert nothing_is_left(rig)
+    assert next_stamp(rig) == BUMPED
 
 
 @in_virtual_time
 async def test_a_retried_batch_goes_again_at_its_time_under_its_stamp() -> None:
-    bench = Workbench()
-    batch, [future] = bench.sent()
-    bench.settler.retry(batch, 0.1)
-    assert bench.witness.retried_batches == [batch]
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    rig.settler.retry(batch, 0.1)
+    assert rig.witness.retried_batches == [batch]
     assert batch.state is BatchState.BACKOFF
-    assert bench.drain() == []
-    assert bench.accumulator.schedule.next_due() == 0.1
+    assert rig.drain() == []
+    assert rig.accumulator.schedule.next_due() == 0.1
     await asyncio.sleep(0.1)
-    bench.accumulator.schedule.collect(bench.loop.time(), hurry=False)
-    assert bench.drain() == [batch]
+    rig.accumulator.schedule.collect(rig.loop.time(), hurry=False)
+    assert rig.drain() == [batch]
     assert batch.stamp == Stamp(FIRST, 0)
     assert not future.done()
 
 
 @in_virtual_time
 async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_behind_it() -> None:
-    bench = Workbench()
-    batch, [future] = bench.sent()
-    behind = bench.fill(b"behind")
-    bench.settler.restamp(batch, 0.1)
-    assert bench.witness.retried_batches == [batch]
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    behind = rig.fill(b"behind")
+    rig.settler.restamp(batch, 0.1)
+    assert rig.witness.retried_batches == [batch]
     assert batch.state is BatchState.SEALED
     assert batch.stamp is None
-    assert list(bench.queue().batches) == [batch, behind]
-    assert bench.drain() == []
+    assert list(rig.queue().batches) == [batch, behind]
+    assert rig.drain() == []
     await asyncio.sleep(0.1)
-    bench.accumulator.schedule.collect(bench.loop.time(), hurry=False)
-    assert bench.drain() == [batch]
+    rig.accumulator.schedule.collect(rig.loop.time(), hurry=False)
+    assert rig.drain() == [batch]
     assert batch.stamp == BUMPED
     assert not future.done()
 
 
 @in_virtual_time
 async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_its_sequence() -> None:
-    bench = Workbench()
-    bench.recognise(1)
-    batch, _ = bench.sent(b"first")
-    uncertain, _ = bench.sent(b"uncertain")
-    absent, _ = bench.sent(b"absent")
-    late, _ = bench.sent(b"late")
+    rig = FloorRig()
+    rig.recognise(1)
+    batch, _ = rig.sent(b"first")
+    uncertain, _ = rig.sent(b"uncertain")
+    absent, _ = rig.sent(b"absent")
+    late, _ = rig.sent(b"late")
     doubt(batch)
     lose(uncertain)
     for each in (absent, late):
         each.answered()
     for each in (absent, uncertain):
-        bench.settler.retry(each, 0.1)
-    bench.settler.fail(batch, SPOILT)
+        rig.settler.retry(each, 0.1)
+    rig.settler.fail(batch, SPOILT)
     assert (absent.state, absent.stamp) == (BatchState.SEALED, None)
     assert (uncertain.state, uncertain.stamp) == (BatchState.BACKOFF, Stamp(FIRST, 1))
-    bench.settler.retry(late, 0.1)
+    rig.settler.retry(late, 0.1)
     assert (late.state, late.stamp) == (BatchState.SEALED, None)
-    assert list(bench.queue().batches) == [absent, late]
+    assert list(rig.queue().batches) == [absent, late]
 
 
 @in_virtual_time
 async def test_a_sequence_that_is_given_up_shows_that_nothing_behind_it_is_in_the_log() -> None:
     """Else what is behind would wait, under its own, for one that nobody sends any more."""
-    bench = Workbench()
-    bench.recognise(1)
-    given_up, _ = bench.sent(b"given up")
-    uncertain, _ = bench.sent(b"uncertain")
-    refused, _ = bench.sent(b"refused")
+    rig = FloorRig()
+    rig.recognise(1)
+    given_up, _ = rig.sent(b"given up")
+    uncertain, _ = rig.sent(b"uncertain")
+    refused, _ = rig.sent(b"refused")
     lose(uncertain)
     for each in (given_up, refused):
         each.answered()
     for each in (given_up, uncertain):
-        bench.settler.retry(each, 0.1)
-    bench.settler.restamp(refused, 0.1)
-    assert list(bench.queue().batches) == [given_up, uncertain, refused]
-    assert {each.stamp for each in bench.queue().batches} == {None}
+        rig.settler.retry(each, 0.1)
+    rig.settler.restamp(refused, 0.1)
+    assert list(rig.queue().batches) == [given_up, uncertain, refused]
+    assert {each.stamp for each in rig.queue().batches} == {None}
     assert not uncertain.possibly_persisted
 
 
 @in_virtual_time
 async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
-    bench = Workbench()
-    bench.recognise(1)
-    before, _ = bench.sent(b"before")
-    hole, _ = bench.sent(b"hole")
-    behind, _ = bench.sent(b"behind")
+    rig = FloorRig()
+    rig.recognise(1)
+    before, _ = rig.sent(b"before")
+    hole, _ = rig.sent(b"hole")
+    behind, _ = rig.sent(b"behind")
     lose(before, behind)
     for each in (before, behind):
-        bench.settler.retry(each, 0.1)
+        rig.settler.retry(each, 0.1)
     hole.answered()
-    bench.settler.restamp(hole, 0.1)
+    rig.settler.restamp(hole, 0.1)
     assert before.stamp == Stamp(FIRST, 0)
     assert (behind.state, behind.stamp, behind.possibly_persisted) == (BatchState.SEALED, None, False)
-    assert list(bench.queue().batches) == [hole, behind]
+    assert list(rig.queue().batches) == [hole, behind]
 
 
 @in_virtual_time
 async def test_everything_fails_and_each_error_says_whether_its_record_may_be_in_the_log() -> None:
-    bench = Workbench(partitions=2)
-    written, sent = bench.sent(b"a", b"b")
-    queued = [bench.append(partition=1)]
-    assert bench.settler.fail_everything(Failure(ProducerClosed, "over")) == 3
+    rig = FloorRig(partitions=2)
+    written, sent = rig.sent(b"a", b"b")
+    queued = [rig.append(partition=1)]
+    assert rig.settler.fail_everything(Failure(ProducerClosed, "over")) == 3
     assert errors(sent + queued) == [ProducerClosed] * 3
-    assert [failure.possibly_persisted for _, _, failure in bench.witness.failures] == [True, False]
+    assert [failure.possibly_persisted for _, _, failure in rig.witness.failures] == [True, False]
     assert written.state is BatchState.ABANDONED
-    assert bench.accumulator.idle
-    assert bench.settler.fail_everything(Failure(ProducerClosed, "over")) == 0
+    assert rig.accumulator.idle
+    assert rig.settler.fail_everything(Failure(ProducerClosed, "over")) == 0

@@ -6,7 +6,7 @@ from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, MessageTooLarge
 from aioproducer.idempotence.sequences import Stamp
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.batching.settler_bench import (
+from tests.unit.batching.settler_rig import (
     BUMPED,
     LATE,
     SPOILT,
@@ -15,32 +15,32 @@ from tests.unit.batching.settler_bench import (
     nothing_is_left,
     offsets,
 )
-from tests.unit.workbench import FIRST, NODE, TOPIC, Workbench, doubt
+from tests.unit.floor_rig import FIRST, NODE, TOPIC, FloorRig, doubt
 
 
 @in_virtual_time
 async def test_behind_a_gap_the_halves_of_a_split_batch_get_new_sequences() -> None:
-    bench = Workbench()
-    bench.recognise(1)
-    batch, _ = bench.sent(b"first")
-    large, _ = bench.sent(b"a", b"b")
-    bench.settler.fail(batch, SPOILT)
-    bench.settler.split(large)
-    assert list(bench.queue().batches) == list(large.successors)
+    rig = FloorRig()
+    rig.recognise(1)
+    batch, _ = rig.sent(b"first")
+    large, _ = rig.sent(b"a", b"b")
+    rig.settler.fail(batch, SPOILT)
+    rig.settler.split(large)
+    assert list(rig.queue().batches) == list(large.successors)
     assert [part.stamp for part in large.successors] == [None, None]
-    assert bench.drain() == [large.successors[0]]
+    assert rig.drain() == [large.successors[0]]
     assert large.successors[0].stamp == BUMPED
 
 
 @in_virtual_time
 async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> None:
-    bench = Workbench()
-    bench.recognise(1)
-    batch, futures = bench.sent(b"a", b"b", b"c", b"d")
+    rig = FloorRig()
+    rig.recognise(1)
+    batch, futures = rig.sent(b"a", b"b", b"c", b"d")
     doubt(batch)
     batch.refused(MessageTooLarge("too large"), oldest=True)
-    bench.settler.split(batch)
-    assert (bench.witness.split_batches, bench.witness.retried_batches) == ([batch], [])
+    rig.settler.split(batch)
+    assert (rig.witness.split_batches, rig.witness.retried_batches) == ([batch], [])
     assert batch.state is BatchState.SPLIT
     left, right = batch.successors
     assert [part.columns.values for part in (left, right)] == [[b"a", b"b"], [b"c", b"d"]]
@@ -51,79 +51,79 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
         assert part.deadline == batch.deadline
         assert (part.attempts, part.last_error) == (1, batch.last_error)
         assert part.persistence.in_doubt
-    assert list(bench.accumulator.unresolved) == [left, right]
-    assert bench.accumulator.memory.used == left.size + right.size == batch.size + 61
-    assert bench.accumulator.topics[TOPIC].batch_bytes == left.size
+    assert list(rig.accumulator.unresolved) == [left, right]
+    assert rig.accumulator.memory.used == left.size + right.size == batch.size + 61
+    assert rig.accumulator.topics[TOPIC].batch_bytes == left.size
     for part, base in ((left, 10), (right, 12)):
-        assert bench.drain() == [part]
-        bench.settler.deliver(part, base)
+        assert rig.drain() == [part]
+        rig.settler.deliver(part, base)
     assert offsets(futures) == [10, 11, 12, 13]
-    assert nothing_is_left(bench)
-    assert next_stamp(bench) == Stamp(FIRST, 4)
+    assert nothing_is_left(rig)
+    assert next_stamp(rig) == Stamp(FIRST, 4)
 
 
 @in_virtual_time
 async def test_halves_follow_each_other_as_any_batches_do_until_the_leader_knows_the_producer() -> None:
     """It would take the second half also if the first one had failed."""
-    bench = Workbench()
-    batch, _ = bench.sent(b"a", b"b", b"c", b"d")
-    bench.settler.split(batch)
+    rig = FloorRig()
+    batch, _ = rig.sent(b"a", b"b", b"c", b"d")
+    rig.settler.split(batch)
     left, right = batch.successors
     assert [part.stamp for part in (left, right)] == [None, None]
-    assert bench.drain() == [left]
+    assert rig.drain() == [left]
     assert left.stamp == Stamp(FIRST, 0)
-    assert bench.drain() == []
-    bench.settler.deliver(left, 10)
-    assert bench.drain() == [right]
+    assert rig.drain() == []
+    rig.settler.deliver(left, 10)
+    assert rig.drain() == [right]
     assert right.stamp == Stamp(FIRST, 2)
 
 
 @in_virtual_time
 async def test_halves_keep_their_sequences_if_something_behind_them_has_its_own() -> None:
-    bench = Workbench()
-    bench.recognise(1)
-    batch, _ = bench.sent(b"a", b"b")
-    bench.sent(b"c")
-    bench.learn(TOPIC, NODE + 1)  # who knows nothing of us yet
-    bench.settler.split(batch)
+    rig = FloorRig()
+    rig.recognise(1)
+    batch, _ = rig.sent(b"a", b"b")
+    rig.sent(b"c")
+    rig.learn(TOPIC, NODE + 1)  # who knows nothing of us yet
+    rig.settler.split(batch)
     assert [part.stamp for part in batch.successors] == [Stamp(FIRST, 0), Stamp(FIRST, 1)]
 
 
 @in_virtual_time
 async def test_halves_of_what_may_be_in_the_log_keep_its_sequences_whatever_the_leader_knows() -> None:
     """Under other ones a leader that has the batch would take them."""
-    bench = Workbench()
-    batch, _ = bench.sent(b"a", b"b")
+    rig = FloorRig()
+    batch, _ = rig.sent(b"a", b"b")
     doubt(batch)
-    bench.settler.split(batch)
+    rig.settler.split(batch)
     left, right = batch.successors
     assert [(part.stamp, part.persistence.half_of_possibly_persisted) for part in (left, right)] == [
         (Stamp(FIRST, 0), True),
         (Stamp(FIRST, 1), True),
     ]
-    assert bench.drain() == [left]
-    assert bench.drain() == []  # it goes first and alone
+    assert rig.drain() == [left]
+    assert rig.drain() == []  # it goes first and alone
 
 
 @in_virtual_time
 async def test_halves_of_what_is_surely_not_in_the_log_are_as_any_batch() -> None:
-    bench = Workbench()
-    bench.recognise(1)
-    batch, _ = bench.sent(b"a", b"b")
-    bench.settler.split(batch)
+    rig = FloorRig()
+    rig.recognise(1)
+    batch, _ = rig.sent(b"a", b"b")
+    rig.settler.split(batch)
     assert not any(part.persistence.half_of_possibly_persisted for part in batch.successors)
 
 
 @in_virtual_time
 async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -> None:
-    bench = Workbench()
-    bench.recognise(1)
-    missing, _ = bench.sent(b"missing")
-    batch, _ = bench.sent(b"a", b"b")
+    rig = FloorRig()
+    rig.recognise(1)
+    missing, _ = rig.sent(b"missing")
+    batch, _ = rig.sent(b"a", b"b")
     doubt(batch)
-    bench.settler.split(batch)
+    rig.settler.split(batch)
     missing.answered()
-    bench.settler.fail(missing, SPOILT)
+    rig.settler.fail(missing, SPOILT)
     for part in batch.successors:
         assert part.stamp is None
         assert not part.possibly_persisted
@@ -135,58 +135,58 @@ async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -
 )
 @in_virtual_time
 async def test_halves_are_of_bytes_and_never_empty(lengths: list[int], left: int) -> None:
-    bench = Workbench()
-    batch, _ = bench.sent(*(bytes(length) for length in lengths))
-    bench.settler.split(batch)
+    rig = FloorRig()
+    batch, _ = rig.sent(*(bytes(length) for length in lengths))
+    rig.settler.split(batch)
     assert [len(part) for part in batch.successors] == [left, len(lengths) - left]
 
 
 @in_virtual_time
 async def test_without_idempotence_the_halves_have_no_stamps() -> None:
-    bench = Workbench(idempotent=False)
-    batch, _ = bench.sent(b"a", b"b")
-    bench.settler.split(batch)
+    rig = FloorRig(idempotent=False)
+    batch, _ = rig.sent(b"a", b"b")
+    rig.settler.split(batch)
     assert [part.stamp for part in batch.successors] == [None, None]
-    assert bench.drain() == [batch.successors[0]]
-    assert bench.queue().retrying == [batch.successors[1]]
+    assert rig.drain() == [batch.successors[0]]
+    assert rig.queue().retrying == [batch.successors[1]]
 
 
 @in_virtual_time
 async def test_of_refused_records_the_others_go_again_under_new_sequences() -> None:
-    bench = Workbench()
-    batch, futures = bench.sent(b"a", b"bad", b"c", b"worse")
-    bench.settler.reject_records(batch, {3: LATE, 1: SPOILT})
-    assert bench.witness.failures == [(batch, 1, SPOILT), (batch, 1, LATE)]
+    rig = FloorRig()
+    batch, futures = rig.sent(b"a", b"bad", b"c", b"worse")
+    rig.settler.reject_records(batch, {3: LATE, 1: SPOILT})
+    assert rig.witness.failures == [(batch, 1, SPOILT), (batch, 1, LATE)]
     assert errors([futures[1], futures[3]]) == [InvalidRecord, DeliveryTimeout]
     assert batch.state is BatchState.SPLIT
     [rest] = batch.successors
     assert rest.columns.values == [b"a", b"c"]
-    assert bench.accumulator.memory.used == rest.size
-    assert bench.drain() == [rest]
+    assert rig.accumulator.memory.used == rest.size
+    assert rig.drain() == [rest]
     assert rest.stamp == BUMPED
-    bench.settler.deliver(rest, 5)
+    rig.settler.deliver(rest, 5)
     assert offsets([futures[0], futures[2]]) == [5, 6]
-    assert nothing_is_left(bench)
+    assert nothing_is_left(rig)
 
 
 @in_virtual_time
 async def test_of_refused_records_the_others_wait_for_what_is_in_flight_beside_them() -> None:
-    bench = Workbench()
-    bench.recognise(1)
-    batch, _ = bench.sent(b"a", b"bad")
-    beside, _ = bench.sent(b"beside")
-    bench.settler.reject_records(batch, {1: SPOILT})
-    assert bench.drain() == []
-    bench.settler.deliver(beside, 5)
-    assert bench.drain() == list(batch.successors)
+    rig = FloorRig()
+    rig.recognise(1)
+    batch, _ = rig.sent(b"a", b"bad")
+    beside, _ = rig.sent(b"beside")
+    rig.settler.reject_records(batch, {1: SPOILT})
+    assert rig.drain() == []
+    rig.settler.deliver(beside, 5)
+    assert rig.drain() == list(batch.successors)
 
 
 @in_virtual_time
 async def test_without_idempotence_the_others_go_before_anything_new() -> None:
-    bench = Workbench(idempotent=False)
-    batch, _ = bench.sent(b"bad", b"b")
-    _ = bench.fill(b"new")
-    bench.settler.reject_records(batch, {0: SPOILT})
+    rig = FloorRig(idempotent=False)
+    batch, _ = rig.sent(b"bad", b"b")
+    _ = rig.fill(b"new")
+    rig.settler.reject_records(batch, {0: SPOILT})
     [rest] = batch.successors
     assert rest.state is BatchState.BACKOFF
-    assert bench.drain() == [rest]
+    assert rig.drain() == [rest]

@@ -13,7 +13,7 @@ from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.workbench import FIRST, batching_settings
+from tests.unit.floor_rig import FIRST, batching_settings
 
 
 def topic(*leaders: int, **settings: Any) -> TopicQueues:

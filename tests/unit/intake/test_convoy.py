@@ -7,7 +7,7 @@ import pytest
 from aioproducer.errors import BufferTimeout
 from aioproducer.intake.convoy import Convoy
 from aioproducer.testing import in_virtual_time
-from tests.unit.workbench import TOPIC, settle
+from tests.unit.floor_rig import TOPIC, settle
 
 FOREVER = 1e9
 

@@ -9,7 +9,7 @@ import pytest
 from aioproducer.batching.rows import Rows
 from aioproducer.intake.checks import as_headers
 from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
-from tests.unit.intake.intake_bench import NOW_MS, checked
+from tests.unit.intake.intake_rig import NOW_MS, checked
 
 UNLIKE: list[Any] = [
     (),

@@ -11,46 +11,46 @@ from aioproducer.errors import (
 )
 from aioproducer.intake.turn import has_partition
 from aioproducer.testing import in_virtual_time
-from tests.unit.intake.turn_bench import CLOSED, Bench
-from tests.unit.workbench import TOPIC, settle, topic_info
+from tests.unit.floor_rig import TOPIC, settle, topic_info
+from tests.unit.intake.turn_rig import CLOSED, Rig
 
 
 class TestMetadata:
     @in_virtual_time
     async def test_known_partitions_need_no_waiting(self) -> None:
-        bench = Bench()
-        async with bench.turn(partition=1):
-            assert bench.updater.asked == []
+        rig = Rig()
+        async with rig.turn(partition=1):
+            assert rig.updater.asked == []
 
     @in_virtual_time
     async def test_an_unknown_topic_is_waited_for_in_line(self) -> None:
-        bench, order = Bench(partitions=0), list[str]()
-        waiting = asyncio.create_task(bench.call(order, "it"))
+        rig, order = Rig(partitions=0), list[str]()
+        waiting = asyncio.create_task(rig.call(order, "it"))
         await settle()
-        [(name, anew, answered)] = bench.updater.asked
+        [(name, anew, answered)] = rig.updater.asked
         assert (name, anew) == (TOPIC, False)
-        assert bench.queues.line.length == 1
+        assert rig.queues.line.length == 1
         answered.set_result(topic_info(TOPIC, 1, -1))
         await waiting
-        assert list(bench.queues.leaders) == [1, -1]
+        assert list(rig.queues.leaders) == [1, -1]
 
     @in_virtual_time
     async def test_what_was_said_since_is_not_forgotten(self) -> None:
-        bench = Bench(partitions=0)
-        waiting = asyncio.create_task(bench.call([], "it"))
+        rig = Rig(partitions=0)
+        waiting = asyncio.create_task(rig.call([], "it"))
         await settle()
-        bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
-        bench.learn(TOPIC, 1, 2)
+        rig.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
+        rig.learn(TOPIC, 1, 2)
         await waiting
-        assert list(bench.queues.leaders) == [1, 2]
+        assert list(rig.queues.leaders) == [1, 2]
 
     @in_virtual_time
     async def test_what_the_cluster_says_against_the_topic_is_raised(self) -> None:
-        bench = Bench(partitions=0)
-        with bench.nothing_left_behind():
-            waiting = asyncio.create_task(bench.call([], "it"))
+        rig = Rig(partitions=0)
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it"))
             await settle()
-            bench.updater.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
+            rig.updater.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
             with pytest.raises(TopicAuthorizationFailed):
                 await waiting
 
@@ -60,134 +60,134 @@ class TestNewPartition:
 
     @in_virtual_time
     async def test_it_is_asked_for_once(self) -> None:
-        bench, order = Bench(partitions=2), list[str]()
-        waiting = asyncio.create_task(bench.call(order, "it", partition=2))
+        rig, order = Rig(partitions=2), list[str]()
+        waiting = asyncio.create_task(rig.call(order, "it", partition=2))
         await settle()
-        [(_, anew, _)] = bench.updater.asked
+        [(_, anew, _)] = rig.updater.asked
         assert anew
-        bench.answer(1, 1, 1)
+        rig.answer(1, 1, 1)
         await waiting
-        assert has_partition(bench.queues, 2)
+        assert has_partition(rig.queues, 2)
         assert order == ["it"]
 
     @in_virtual_time
     async def test_if_it_does_not_exist_it_is_a_wrong_argument(self) -> None:
-        bench = Bench(partitions=2)
-        with bench.nothing_left_behind():
-            waiting = asyncio.create_task(bench.call([], "it", partition=2, argument="partitions[3]"))
+        rig = Rig(partitions=2)
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2, argument="partitions[3]"))
             await settle()
-            bench.answer(1, 1)
+            rig.answer(1, 1)
             with pytest.raises(ValueError, match=r"^partitions\[3\]=2: 'orders' has 2 partitions, 0 to 1$"):
                 await waiting
 
     @in_virtual_time
     async def test_who_waits_for_it_holds_nobody_up(self) -> None:
-        bench, order = Bench(partitions=2), list[str]()
-        with bench.nothing_left_behind():
-            waiting = asyncio.create_task(bench.call(order, "it", partition=2))
+        rig, order = Rig(partitions=2), list[str]()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call(order, "it", partition=2))
             await settle()
-            assert bench.queues.line.length == 0
-            await bench.call(order, "another")
-            assert (bench.accumulator.callers, bench.accumulator.arriving) == (1, 1)
-            assert not bench.queues.idle
-            bench.answer(1, 1, 1)
+            assert rig.queues.line.length == 0
+            await rig.call(order, "another")
+            assert (rig.accumulator.callers, rig.accumulator.arriving) == (1, 1)
+            assert not rig.queues.idle
+            rig.answer(1, 1, 1)
             await waiting
         assert order == ["another", "it"]
 
     @in_virtual_time
     async def test_nor_does_who_finds_out_in_its_turn(self) -> None:
-        bench, order = Bench(partitions=0), list[int]()
-        with bench.nothing_left_behind():
+        rig, order = Rig(partitions=0), list[int]()
+        with rig.nothing_left_behind():
             waiting = [
-                asyncio.create_task(bench.call(order, partition, partition=partition))
+                asyncio.create_task(rig.call(order, partition, partition=partition))
                 for partition in (2, 0, 2)
             ]
             await settle()
-            assert bench.queues.line.length == 3
-            bench.answer(1, 1)
+            assert rig.queues.line.length == 3
+            rig.answer(1, 1)
             await settle()
             assert order == [0]
-            assert bench.queues.line.length == 0
-            bench.answer(1, 1)
+            assert rig.queues.line.length == 0
+            rig.answer(1, 1)
             for each in waiting[::2]:
                 with pytest.raises(ValueError, match="partition=2"):
                     await each
 
     @in_virtual_time
     async def test_those_who_wait_for_it_are_served_in_the_order_of_their_calls(self) -> None:
-        bench, order = Bench(partitions=0), list[str]()
+        rig, order = Rig(partitions=0), list[str]()
 
         def call(name: str) -> asyncio.Task[None]:
-            serve = partial(bench.serve, order, name)
-            return asyncio.create_task(bench.call([], name, partition=2, attempt=serve))
+            serve = partial(rig.serve, order, name)
+            return asyncio.create_task(rig.call([], name, partition=2, attempt=serve))
 
         waiting = [call("a")]
         await settle()  # a has its turn, b is behind it
         waiting.append(call("b"))
         await asyncio.sleep(0)
-        bench.answer(1, 1)
+        rig.answer(1, 1)
         waiting.append(call("c"))  # comes before a and b learn that their partition is not there
         await settle()
         assert order == []
-        bench.answer(1, 1, 1)
+        rig.answer(1, 1, 1)
         assert order == ["a", "b", "c"], "before anybody else runs"
-        assert bench.queues.line.length == 0
+        assert rig.queues.line.length == 0
         await asyncio.gather(*waiting)
 
     @in_virtual_time
     async def test_they_go_before_those_in_line_who_came_later_and_behind_the_others(self) -> None:
-        bench, order = Bench(), list[str]()
+        rig, order = Rig(), list[str]()
 
         async def short_of_memory(name: str) -> None:
-            async with bench.turn() as turn:
+            async with rig.turn() as turn:
                 await turn.memory(600)
                 order.append(name)
 
-        bench.accumulator.memory.free = 100
+        rig.accumulator.memory.free = 100
         calls = [
             asyncio.create_task(short_of_memory("first")),
-            asyncio.create_task(bench.call(order, "second")),
+            asyncio.create_task(rig.call(order, "second")),
         ]
         await settle()
-        calls.append(asyncio.create_task(bench.call(order, "new", partition=2)))
+        calls.append(asyncio.create_task(rig.call(order, "new", partition=2)))
         await settle()
-        calls.append(asyncio.create_task(bench.call(order, "last")))
+        calls.append(asyncio.create_task(rig.call(order, "last")))
         await settle()
-        bench.answer(1, 1, 1)
-        bench.accumulator.memory.give_back(900)
+        rig.answer(1, 1, 1)
+        rig.accumulator.memory.give_back(900)
         await asyncio.gather(*calls)
         assert order == ["first", "second", "new", "last"]
 
     @in_virtual_time
     async def test_it_may_go_away_again_before_the_turn_comes(self) -> None:
-        bench, order = Bench(), list[str]()
-        async with bench.turn():
-            waiting = asyncio.create_task(bench.call(order, "it", partition=2))
+        rig, order = Rig(), list[str]()
+        async with rig.turn():
+            waiting = asyncio.create_task(rig.call(order, "it", partition=2))
             await settle()
-            bench.answer(1, 1, 1)
+            rig.answer(1, 1, 1)
             await settle()
-            bench.learn(TOPIC, 1)
+            rig.learn(TOPIC, 1)
         await settle()
         assert order == []
-        bench.answer(1)
+        rig.answer(1)
         with pytest.raises(ValueError, match="'orders' has 1 partition"):
             await waiting
 
     @in_virtual_time
     async def test_what_the_cluster_says_against_the_topic_is_raised(self) -> None:
-        bench = Bench()
-        with bench.nothing_left_behind():
-            waiting = asyncio.create_task(bench.call([], "it", partition=2))
+        rig = Rig()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2))
             await settle()
-            bench.updater.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
+            rig.updater.asked[0][2].set_exception(TopicAuthorizationFailed("no"))
             with pytest.raises(TopicAuthorizationFailed):
                 await waiting
 
     @in_virtual_time
     async def test_cancelled_it_leaves_no_trace(self) -> None:
-        bench = Bench()
-        with bench.nothing_left_behind():
-            waiting = asyncio.create_task(bench.call([], "it", partition=2))
+        rig = Rig()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2))
             await settle()
             waiting.cancel()
             await asyncio.wait([waiting])
@@ -195,25 +195,25 @@ class TestNewPartition:
 
     @in_virtual_time
     async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on(self) -> None:
-        bench, order = Bench(), list[str]()
-        with bench.nothing_left_behind():
-            waiting = asyncio.create_task(bench.call(order, "it", partition=2))
+        rig, order = Rig(), list[str]()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call(order, "it", partition=2))
             await settle()
-            bench.answer(1, 1, 1)
-            assert bench.queues.line.length == 1, "it is its turn"
+            rig.answer(1, 1, 1)
+            assert rig.queues.line.length == 1, "it is its turn"
             waiting.cancel()
-            behind = asyncio.create_task(bench.call(order, "behind"))
+            behind = asyncio.create_task(rig.call(order, "behind"))
             await asyncio.wait([waiting, behind])
             assert waiting.cancelled()
         assert order == ["behind"]
 
     @in_virtual_time
     async def test_closed_meanwhile_that_is_what_it_raises(self) -> None:
-        bench = Bench()
-        with bench.nothing_left_behind():
-            waiting = asyncio.create_task(bench.call([], "it", partition=2))
+        rig = Rig()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2))
             await settle()
-            bench.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
-            bench.accumulator.close(CLOSED)
+            rig.updater.asked[0][2].set_result(topic_info(TOPIC, 1, 1))
+            rig.accumulator.close(CLOSED)
             with pytest.raises(ProducerClosed):
                 await waiting

@@ -8,7 +8,7 @@ from aioproducer.errors import ConnectionFailed, ProtocolError, RebootstrapRequi
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import answer
 from tests.unit.metadata.fakes import REQUEST_TIMEOUT_S, now, settings
-from tests.unit.metadata.source_bench import NODES, QUICKLY_S, Setup
+from tests.unit.metadata.source_rig import NODES, QUICKLY_S, Setup
 
 
 class TestAsk:

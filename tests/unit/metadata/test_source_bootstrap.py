@@ -9,7 +9,7 @@ from aioproducer.errors import ConnectionFailed, UnsupportedVersion
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import answer
 from tests.unit.metadata.fakes import LATENCY_S, SETUP_TIMEOUT_S, FakeCluster, now
-from tests.unit.metadata.source_bench import QUICKLY_S, Setup
+from tests.unit.metadata.source_rig import QUICKLY_S, Setup
 
 
 def assert_nothing_is_left(cluster: FakeCluster) -> None:

@@ -10,7 +10,7 @@ from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import ANOTHER_ID, leaders, topic
 from tests.unit.metadata.fakes import address_of, now, settings
-from tests.unit.metadata.updater_bench import Setup, error_of, started, waiting
+from tests.unit.metadata.updater_rig import Setup, error_of, started, waiting
 
 
 class TestBootstrap:

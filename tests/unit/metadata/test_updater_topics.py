@@ -17,7 +17,7 @@ from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import refused, topic
 from tests.unit.metadata.fakes import LATENCY_S, now, settings
-from tests.unit.metadata.updater_bench import error_of, started, waiting
+from tests.unit.metadata.updater_rig import error_of, started, waiting
 
 QUICKLY_S = 10 * LATENCY_S
 

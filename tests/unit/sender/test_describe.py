@@ -5,12 +5,12 @@ import asyncio
 from aioproducer.errors import DeliveryTimeout, NotLeaderOrFollower, ProducerError, TopicAuthorizationFailed
 from aioproducer.sender import describe
 from aioproducer.testing import in_virtual_time
-from tests.unit.workbench import FakeConnection, Workbench, lose, lost
+from tests.unit.floor_rig import FakeConnection, FloorRig, lose, lost
 
 
 @in_virtual_time
 async def test_a_failure_tells_where_how_often_and_how_long() -> None:
-    batch, _ = Workbench().sent()
+    batch, _ = FloorRig().sent()
     await asyncio.sleep(1.5)
     error = TopicAuthorizationFailed("not for you")
     failure = describe.failed(batch, FakeConnection().real, error)
@@ -21,7 +21,7 @@ async def test_a_failure_tells_where_how_often_and_how_long() -> None:
 
 @in_virtual_time
 async def test_the_cause_is_what_was_last_heard() -> None:
-    batch, _ = Workbench().sent()
+    batch, _ = FloorRig().sent()
     batch.refused(NotLeaderOrFollower("moved"), oldest=True)
     batch.retry(1.0)
     batch.drain()
@@ -32,7 +32,7 @@ async def test_the_cause_is_what_was_last_heard() -> None:
 
 @in_virtual_time
 async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
-    batch, _ = Workbench().sent()
+    batch, _ = FloorRig().sent()
     error, connection = TopicAuthorizationFailed(), FakeConnection().real
     assert describe.failed(batch, connection, error).possibly_persisted
     batch.answered()
@@ -45,7 +45,7 @@ async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
 class TestExpired:
     @in_virtual_time
     async def test_unsent_for_want_of_a_connection(self) -> None:
-        batch = Workbench().fill()
+        batch = FloorRig().fill()
         failure = describe.expired(batch)
         assert failure.kind is DeliveryTimeout
         assert not failure.possibly_persisted
@@ -55,10 +55,10 @@ class TestExpired:
 
     @in_virtual_time
     async def test_in_parts_that_are_under_way(self) -> None:
-        bench = Workbench()
-        batch, _ = bench.sent()
+        rig = FloorRig()
+        batch, _ = rig.sent()
         batch.answered()
-        batch.split((bench.fill(),))
+        batch.split((rig.fill(),))
         failure = describe.expired(batch, timeout_s=2.5)
         assert failure.kind is DeliveryTimeout
         assert "not acknowledged within the call's timeout_s=2.5, 1 attempt in" in failure.message
@@ -66,7 +66,7 @@ class TestExpired:
 
     @in_virtual_time
     async def test_unsent_and_it_is_known_why(self) -> None:
-        batch, error = Workbench().fill(), lost()
+        batch, error = FloorRig().fill(), lost()
         failure = describe.expired(batch, error)
         assert failure.message.endswith("was not sent to its leader, node 1: b1:9092 (node 1): lost")
         assert failure.cause is error
@@ -74,21 +74,21 @@ class TestExpired:
 
     @in_virtual_time
     async def test_unsent_for_want_of_a_leader(self) -> None:
-        bench = Workbench()
-        batch = bench.fill()
-        bench.learn("orders", -1)
+        rig = FloorRig()
+        batch = rig.fill()
+        rig.learn("orders", -1)
         assert describe.expired(batch).message.endswith("the partition has no leader that we know of")
 
     @in_virtual_time
     async def test_unanswered(self) -> None:
-        batch, _ = Workbench().sent()
+        batch, _ = FloorRig().sent()
         failure = describe.expired(batch)
         assert failure.possibly_persisted
         assert failure.message.endswith("the broker has not answered yet")
 
     @in_virtual_time
     async def test_after_an_error(self) -> None:
-        batch, _ = Workbench().sent()
+        batch, _ = FloorRig().sent()
         lose(batch)
         failure = describe.expired(batch)
         assert failure.cause is batch.last_error
@@ -97,7 +97,7 @@ class TestExpired:
 
 @in_virtual_time
 async def test_without_a_producer_id_the_refusal_is_told() -> None:
-    batch = Workbench().fill()
+    batch = FloorRig().fill()
     error = TopicAuthorizationFailed("no")
     failure = describe.refused_identity(batch, error)
     assert failure.kind is TopicAuthorizationFailed
@@ -108,7 +108,7 @@ async def test_without_a_producer_id_the_refusal_is_told() -> None:
 
 @in_virtual_time
 async def test_what_cannot_be_encoded_was_surely_not_sent() -> None:
-    batch = Workbench().fill()
+    batch = FloorRig().fill()
     error = RuntimeError("compressor on fire")
     failure = describe.unencodable(batch, error)
     assert failure.kind is ProducerError

@@ -16,7 +16,7 @@ from aioproducer.metadata.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.testing import in_virtual_time
-from tests.unit.workbench import FakeConnection, lost
+from tests.unit.floor_rig import FakeConnection, lost
 
 
 class Asker:

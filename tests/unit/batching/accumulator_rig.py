@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from aioproducer.batching.batch import Batch, RecordFuture
-from tests.unit.workbench import TOPIC, Workbench
+from tests.unit.floor_rig import TOPIC, FloorRig
 
 BATCH = 61
 """What a batch takes besides its records."""
@@ -15,17 +15,17 @@ RECORD = 14 + 100
 VALUE = bytes(100)
 
 
-def put(bench: Workbench, partition: int | None = 0, *, reserved: int = 0) -> RecordFuture | None:
+def put(rig: FloorRig, partition: int | None = 0, *, reserved: int = 0) -> RecordFuture | None:
     """Append `VALUE` to *partition*, or to the sticky one."""
-    queue = None if partition is None else bench.queue(partition)
-    topic = bench.accumulator.topics[TOPIC]
-    return bench.accumulator.append(
+    queue = None if partition is None else rig.queue(partition)
+    topic = rig.accumulator.topics[TOPIC]
+    return rig.accumulator.append(
         topic, queue, VALUE, None, (), 1_000, RECORD, asyncio.Future, reserved=reserved
     )
 
 
-def unresolved(bench: Workbench) -> list[Batch]:
-    return list(bench.accumulator.unresolved)
+def unresolved(rig: FloorRig) -> list[Batch]:
+    return list(rig.accumulator.unresolved)
 
 
 def counts(batches: Sequence[Batch]) -> list[int]:

@@ -13,13 +13,13 @@ from aioproducer.errors import (
     ProducerClosed,
 )
 from aioproducer.intake.turn import Caller, Turn
-from tests.unit.workbench import TOPIC, Workbench, topic_info
+from tests.unit.floor_rig import TOPIC, FloorRig, topic_info
 
 FOREVER = 1e9
 CLOSED = Failure(ProducerClosed, "closed")
 
 
-class Bench(Workbench):
+class Rig(FloorRig):
     def __init__(self, *, partitions: int = 2, buffer_bytes: int = 1_000) -> None:
         super().__init__(partitions=partitions, buffer_bytes=buffer_bytes)
 

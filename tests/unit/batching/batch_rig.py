@@ -11,7 +11,7 @@ from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.state import BatchEvent, BatchState
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import record_size_bound
-from tests.unit.workbench import TOPIC, batching_settings
+from tests.unit.floor_rig import TOPIC, batching_settings
 
 HEADERS = (("trace", b"1"),)
 HAPPEN: Mapping[BatchEvent, Callable[[Batch], None]] = {

@@ -1,4 +1,4 @@
-"""What the tests of the bulk intake need: one on top of the intake's bench, and a broker that acknowledges."""
+"""What the tests of the bulk intake need: one on top of the intake's rig, and a broker that acknowledges."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from aioproducer.batching.batch import Batch
 from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.many import ManyIntake
-from tests.unit.intake.intake_bench import Bench as IntakeBench, checked
-from tests.unit.workbench import settle
+from tests.unit.floor_rig import settle
+from tests.unit.intake.intake_rig import Rig as IntakeRig, checked
 
 
-class Bench(IntakeBench):
+class Rig(IntakeRig):
     """With a bulk intake on top; acknowledges whatever is drained."""
 
     def __init__(self, **settings: Any) -> None:

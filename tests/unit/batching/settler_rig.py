@@ -9,7 +9,7 @@ from aioproducer.batching.failure import Failure
 from aioproducer.errors import DeliveryTimeout, InvalidRecord
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.idempotence.sequences import Stamp
-from tests.unit.workbench import Workbench
+from tests.unit.floor_rig import FloorRig
 
 BUMPED = Stamp(ProducerIdentity(7, 1), 0)
 """What comes after a gap in the sequences of `FIRST`."""
@@ -25,18 +25,18 @@ def errors(futures: Iterable[RecordFuture]) -> list[type[BaseException | None]]:
     return [type(future.exception()) for future in futures]
 
 
-def nothing_is_left(bench: Workbench) -> bool:
-    accumulator = bench.accumulator
+def nothing_is_left(rig: FloorRig) -> bool:
+    accumulator = rig.accumulator
     return (
         accumulator.memory.used == 0
         and accumulator.unfinished == 0
         and accumulator.idle
         and accumulator.deadlines.next_due() is None
-        and bench.queue().idle
+        and rig.queue().idle
     )
 
 
-def next_stamp(bench: Workbench) -> Stamp | None:
+def next_stamp(rig: FloorRig) -> Stamp | None:
     """Return what the next batch of the partition is stamped with."""
-    batch, _ = bench.sent()
+    batch, _ = rig.sent()
     return batch.stamp

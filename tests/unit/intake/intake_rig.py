@@ -1,4 +1,4 @@
-"""What the tests of the intake need: an intake on top of the workbench, and an interceptor that remembers."""
+"""What the tests of the intake need: an intake on top of the rig, and an interceptor that remembers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.sender import describe
 from aioproducer.serializers import AnySerializer
 from aioproducer.types import HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
-from tests.unit.workbench import TOPIC, Workbench
+from tests.unit.floor_rig import TOPIC, FloorRig
 
 NOW_MS = 1_700_000_000_000
 """What the wall clock shows in every test of this directory."""
@@ -59,7 +59,7 @@ class Spy(Interceptor):
         self.errors.append((error, record))
 
 
-class Bench(Workbench):
+class Rig(FloorRig):
     """With an intake on top."""
 
     def __init__(

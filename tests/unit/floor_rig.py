@@ -226,7 +226,7 @@ def topic_info(topic: str, *leaders: int) -> TopicInfo:
     return TopicInfo(topic, b"\0" * 16, partitions)
 
 
-class Workbench:
+class FloorRig:
     """An accumulator and a settler on the running loop, with one topic that `NODE` leads."""
 
     def __init__(self, *, partitions: int = 1, identified: bool = True, **settings: Any) -> None:

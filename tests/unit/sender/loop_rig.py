@@ -15,13 +15,13 @@ from aioproducer.records.decode import decode_batches
 from aioproducer.sender.loop import Sender
 from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder
 from aioproducer.sender.wakeup import Wakeup
-from tests.unit.workbench import NODE, TOPIC, FakeConnection, FakePool, Workbench, sender_settings, settle
+from tests.unit.floor_rig import NODE, TOPIC, FakeConnection, FakePool, FloorRig, sender_settings, settle
 
 LINGER_S = 0.005
 LARGE = b"x" * COMPRESS_OFF_LOOP_BYTES
 
 
-class Bench(Workbench):
+class Rig(FloorRig):
     """A sender that runs from `async with` on; its pool is connected to node 1."""
 
     def __init__(
@@ -119,8 +119,8 @@ class Thread:
 
         monkeypatch.setattr(Encoder, "encode", waiting)
 
-    async def ends(self, bench: Bench) -> None:
-        [preparing] = bench.sender._preparing.values()
+    async def ends(self, rig: Rig) -> None:
+        [preparing] = rig.sender._preparing.values()
         self.release.set()
         await asyncio.wait([preparing])
         await settle()

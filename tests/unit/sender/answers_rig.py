@@ -12,10 +12,10 @@ from aioproducer.protocol.produce import (
     TopicProduceResponse,
 )
 from aioproducer.sender.answers import AnswerHandler
-from tests.unit.workbench import TOPIC, FakeConnection, Workbench, sender_settings
+from tests.unit.floor_rig import TOPIC, FakeConnection, FloorRig, sender_settings
 
 
-class Bench(Workbench):
+class Rig(FloorRig):
     """With an answer handler on top."""
 
     def __init__(self, *, partitions: int = 1, retries: int = 2**31 - 1, idempotent: bool = True) -> None:
