@@ -10,8 +10,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.failure import Failure
-from aioproducer.batching.settler import Settler
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
@@ -77,13 +77,13 @@ class Engine:
             wake=wakeup.ring,
             touch=self.updater.touch,
         )
-        settler = Settler(self.accumulator, observer=OutcomeObserver(self.metrics, interceptors))
-        self._settler = settler
+        completion = BatchCompletion(self.accumulator, observer=OutcomeObserver(self.metrics, interceptors))
+        self._completion = completion
         self._wakeup = wakeup
         self._sender = Sender(
             config.sender_settings(),
             accumulator=self.accumulator,
-            settler=settler,
+            completion=completion,
             pool=self.pool,
             updater=self.updater,
             wakeup=wakeup,
@@ -100,7 +100,7 @@ class Engine:
         self.intake: Final = Intake(
             settings,
             accumulator=self.accumulator,
-            settler=settler,
+            completion=completion,
             updater=self.updater,
             expired=self._sender.expired,
         )
@@ -110,7 +110,7 @@ class Engine:
         """What `send_many` sends through, made when it is first called: the first record of others comes the sooner."""
         from aioproducer.intake.many import ManyIntake  # noqa: PLC0415
 
-        return ManyIntake(self.intake, accumulator=self.accumulator, settler=self._settler)
+        return ManyIntake(self.intake, accumulator=self.accumulator, completion=self._completion)
 
     @property
     def degraded(self) -> bool:
@@ -152,7 +152,7 @@ class Engine:
         arriving = self.accumulator.arriving
         self.accumulator.close(failure)
         self.updater.fail_all(failure.error)
-        return arriving + self._settler.fail_everything(failure)
+        return arriving + self._completion.fail_everything(failure)
 
     async def stop(self) -> None:
         """Close connections and end tasks; at the same time from several callers is fine.

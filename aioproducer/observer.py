@@ -13,7 +13,7 @@ from aioproducer.types import RecordMetadata, TopicPartition
 
 
 class OutcomeObserver:
-    """Implements the settler's Observer."""
+    """Implements the Observer of `BatchCompletion`."""
 
     def __init__(self, metrics: Metrics, interceptors: InterceptorChain) -> None:
         self._metrics = metrics

@@ -75,7 +75,7 @@ def deliver(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadat
     A task only asks what wakes it whether to raise. So one Future that is done wakes all of them, which a task
     asks in C.
     """
-    _settle(waiters, metadata)
+    _set_outcomes(waiters, metadata)
     herald = asyncio.get_running_loop().create_future()
     herald.set_result(None)
     _wake_soon(zip(waiters, repeat(herald), strict=False))
@@ -83,11 +83,13 @@ def deliver(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadat
 
 def fail(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
     """Fail each of *waiters* with its error; their tasks go on in the next turn of the event loop."""
-    _settle(waiters, errors)
+    _set_outcomes(waiters, errors)
     _wake_soon(zip(waiters, waiters, strict=True))
 
 
-def _settle(waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]) -> None:
+def _set_outcomes(
+    waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]
+) -> None:
     for waiter, outcome in zip(waiters, outcomes, strict=False):
         try:
             if waiter.wakeup is not None:  # else it was cancelled, and has its outcome
@@ -96,15 +98,15 @@ def _settle(waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadat
             waiter.wakeup = None
 
 
-def _wake_soon(settled: Iterator[tuple[Acknowledgement, Herald]]) -> None:
-    asyncio.get_running_loop().call_soon(_wake, settled)
+def _wake_soon(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+    asyncio.get_running_loop().call_soon(_wake, resolved)
 
 
-def _wake(settled: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+def _wake(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
     try:
-        for waiter, herald in settled:
+        for waiter, herald in resolved:
             if waiter.wakeup is not None:
                 waiter.context.run(waiter.wakeup, herald)
     except BaseException:  # a task was interrupted: the others still go on, if the loop does
-        _wake_soon(settled)
+        _wake_soon(resolved)
         raise

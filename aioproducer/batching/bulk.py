@@ -30,13 +30,13 @@ class SendManyCall:
     def delivered(self, run: DeliveredRun) -> None:
         """Note the records of *run* as acknowledged."""
         self.result.add_delivered(run)
-        self._settled(len(run.positions))
+        self._count_down(len(run.positions))
 
     def failed(self, positions: Sequence[int], failure: Failure) -> None:
         """Note the records at *positions* as failed."""
         for position in positions:
             self.result.add_failed(position, failure.error())
-        self._settled(len(positions))
+        self._count_down(len(positions))
 
     def run(self, positions: Sequence[int]) -> ColumnRun:
         """Return a run of the records at *positions*."""
@@ -46,7 +46,7 @@ class SendManyCall:
         """Wait until every record is settled. Cancelling only stops the waiting."""
         await asyncio.shield(self._done)
 
-    def _settled(self, count: int) -> None:
+    def _count_down(self, count: int) -> None:
         self._outstanding -= count
         if self._outstanding == 0 and not self._done.done():  # nothing (count 0) may follow the last one
             self._done.set_result(None)

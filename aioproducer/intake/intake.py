@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.acknowledgement import Acknowledgement, acknowledgement_on
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
-from aioproducer.batching.settler import Settler
 from aioproducer.errors import (
     BufferFull,
     MetadataUnavailable,
@@ -51,7 +51,7 @@ class Intake:
         settings: IntakeSettings,
         *,
         accumulator: Accumulator,
-        settler: Settler,
+        completion: BatchCompletion,
         updater: MetadataUpdater,
         expired: Callable[[Batch, float], Failure],
     ) -> None:
@@ -65,7 +65,7 @@ class Intake:
             self.awaits = acknowledgement_on(self.loop)
         self._accumulator = accumulator
         self._topics = accumulator.topics
-        self._settler = settler
+        self._completion = completion
         self._updater = updater
         self._partitioner = settings.partitioner
         self.in_context: InContext | None = in_context(settings.key_serializer, settings.value_serializer)
@@ -275,7 +275,7 @@ class Intake:
         future.add_done_callback(lambda _: timer.cancel())
 
     def _expire(self, batch: Batch, future: RecordFuture, timeout_s: float) -> None:
-        self._settler.expire_waiter(batch, future, self.expired(batch, timeout_s))
+        self._completion.expire_waiter(batch, future, self.expired(batch, timeout_s))
 
     def check_loop(self) -> None:
         """Raise WrongLoop unless called on the event loop that the producer was started on."""

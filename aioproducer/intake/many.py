@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.bulk import SendManyCall
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.queues import TopicQueues
 from aioproducer.batching.rows import Rows
-from aioproducer.batching.settler import Settler
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.checks import check_timeout
@@ -29,11 +29,11 @@ CHUNK_RECORDS: Final = 4096
 class ManyIntake:
     """Takes the columns of `send_many` calls: chunk by chunk, partition by partition, as memory allows."""
 
-    def __init__(self, intake: Intake, *, accumulator: Accumulator, settler: Settler) -> None:
+    def __init__(self, intake: Intake, *, accumulator: Accumulator, completion: BatchCompletion) -> None:
         self._intake = intake
         self._settings = intake.settings
         self._accumulator = accumulator
-        self._settler = settler
+        self._completion = completion
         self._preparing = Preparing(intake, accumulator=accumulator)
 
     async def send_columns(
@@ -171,7 +171,7 @@ class ManyIntake:
     def _expire(self, call: SendManyCall, timeout_s: float) -> None:
         for batch in tuple(self._accumulator.unresolved):
             if batch.holds(call):
-                self._settler.expire_waiter(batch, call, self._intake.expired(batch, timeout_s))
+                self._completion.expire_waiter(batch, call, self._intake.expired(batch, timeout_s))
 
 
 class _Sending:

@@ -54,11 +54,11 @@ class TopicWaiters:
                 continue
             for waiter in tuple(self._waiters[topic]):
                 if info.partitions:
-                    self.settle(topic, waiter, info)
+                    self.wake(topic, waiter, info)
                 elif info.error is not None and info.error in FINAL_ERRORS:
-                    self.settle(topic, waiter, topic_error(topic, info.error))
+                    self.wake(topic, waiter, topic_error(topic, info.error))
 
-    def settle(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
+    def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
         """Wake *waiter* with *outcome*, which it raises if it is an error."""
         self.leave(topic, waiter)
         if not waiter.done():  # cancelled, and not run since
@@ -68,7 +68,7 @@ class TopicWaiters:
         """Wake everybody, each with an *error* of its own."""
         for topic, waiters in tuple(self._waiters.items()):
             for waiter in tuple(waiters):
-                self.settle(topic, waiter, error())
+                self.wake(topic, waiter, error())
 
 
 def topic_error(topic: str, kind: type[BrokerError]) -> BrokerError:

@@ -237,7 +237,7 @@ class MetadataUpdater:
             text += f"; last error: {type(cause).__name__}: {cause}"
         error = MetadataTimeout(text)
         error.__cause__ = cause
-        self._waiters.settle(topic, waiter, error)
+        self._waiters.wake(topic, waiter, error)
 
 
 def _now() -> float:

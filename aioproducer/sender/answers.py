@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.settler import Settler
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import (
     ConnectionFailed,
@@ -28,11 +28,13 @@ log: Final = logging.getLogger(__name__)
 
 
 class AnswerHandler:
-    """Matches answers to batches, judges them, and has the settler carry the verdicts out."""
+    """Matches answers to batches, judges them, and has the completion carry the verdicts out."""
 
-    def __init__(self, settings: SenderSettings, settler: Settler, updater: MetadataUpdater) -> None:
+    def __init__(
+        self, settings: SenderSettings, completion: BatchCompletion, updater: MetadataUpdater
+    ) -> None:
         self._settings = settings
-        self._settler = settler
+        self._completion = completion
         self._updater = updater
         self._loop = asyncio.get_running_loop()
 
@@ -57,7 +59,7 @@ class AnswerHandler:
                 missing.append(batch)
             else:
                 batch.answered()
-                self._settle(connection, batch, of_batch)
+                self._judge(connection, batch, of_batch)
         if missing or answers:
             unasked = ", ".join(f"{topic}-{index}" for topic, index in answers)
             error = ProtocolError(
@@ -93,9 +95,9 @@ class AnswerHandler:
         if refused:
             self._updater.doubt_leader(connection.node_id, refused)
 
-    def _settle(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
+    def _judge(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
         if not answer.error_code:
-            self._settler.deliver(batch, answer.base_offset, answer.log_append_time_ms)
+            self._completion.complete(batch, answer.base_offset, answer.log_append_time_ms)
             return
         kind = broker_error(answer.error_code)
         error = kind(answer.error_message or kind.__doc__ or kind.__name__)
@@ -115,32 +117,32 @@ class AnswerHandler:
             if 0 <= each.batch_index < len(batch)
         }
         verdict = outcomes.judge(error, standing, record_errors)
-        if batch.state is BatchState.ABANDONED and not isinstance(verdict, outcomes.Deliver):
+        if batch.state is BatchState.ABANDONED and not isinstance(verdict, outcomes.Complete):
             verdict = outcomes.Fail(error)
         self._apply(connection, batch, verdict)
 
     def _apply(self, connection: Connection, batch: Batch, verdict: outcomes.Verdict) -> None:
-        settler = self._settler
+        completion = self._completion
         match verdict:
-            case outcomes.Deliver(base_offset, log_append_time_ms):
-                settler.deliver(batch, base_offset, log_append_time_ms)
+            case outcomes.Complete(base_offset, log_append_time_ms):
+                completion.complete(batch, base_offset, log_append_time_ms)
             case outcomes.Retry(error):
                 self._retry(connection, batch, error)
-            case outcomes.Restamp(error):
+            case outcomes.Renumber(error):
                 log.warning(
                     "batch.restamp partition=%s stamp=%s error=%s",
                     batch.queue,
                     batch.stamp,
                     type(error).__name__,
                 )
-                settler.restamp(batch, self._retry_at(connection, batch))
+                completion.renumber(batch, self._retry_at(connection, batch))
             case outcomes.Split(error):
                 log.warning(
                     "batch.split partition=%s records=%d bytes=%d", batch.queue, len(batch), batch.size
                 )
-                settler.split(batch)
+                completion.split(batch)
             case outcomes.FailRecords(error, messages):
-                settler.reject_records(
+                completion.reject_records(
                     batch,
                     {
                         index: describe.failed(batch, connection, type(error)(message))
@@ -148,7 +150,7 @@ class AnswerHandler:
                     },
                 )
             case outcomes.Fail(error):
-                settler.fail(batch, describe.failed(batch, connection, error))
+                completion.fail(batch, describe.failed(batch, connection, error))
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
         """There will be no answer for *batches*: the connection is gone."""
@@ -157,7 +159,7 @@ class AnswerHandler:
             reached_socket = not isinstance(error, ConnectionFailed) or error.written
             batch.connection_lost(error, reached_socket=reached_socket)
             if self._may_not_retry(batch):
-                self._settler.fail(batch, describe.failed(batch, connection, error))
+                self._completion.fail(batch, describe.failed(batch, connection, error))
             else:
                 self._retry(connection, batch, error)
 
@@ -183,7 +185,7 @@ class AnswerHandler:
             type(error).__name__,
             error,
         )
-        self._settler.retry(batch, retry_at)
+        self._completion.reenqueue(batch, retry_at)
 
     def _may_not_retry(self, batch: Batch) -> bool:
         return batch.state is BatchState.ABANDONED or batch.retries >= self._settings.retries

@@ -10,8 +10,8 @@ from functools import partial
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.failure import Failure
-from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import ProducerError, UnsupportedVersion
 from aioproducer.metadata.updater import MetadataUpdater
@@ -40,7 +40,7 @@ class Sender:
         settings: SenderSettings,
         *,
         accumulator: Accumulator,
-        settler: Settler,
+        completion: BatchCompletion,
         pool: Pool,
         updater: MetadataUpdater,
         wakeup: Wakeup,
@@ -49,14 +49,14 @@ class Sender:
         self._settings = settings
         self._accumulator = accumulator
         self._schedule = accumulator.schedule
-        self._settler = settler
+        self._completion = completion
         self._pool = pool
         self._updater = updater
         self._wakeup = wakeup
         self._metrics = metrics
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
-        self._answers = AnswerHandler(settings, settler, updater)
+        self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
         """What went wrong beside `run`: in a task or a callback of ours."""
@@ -111,7 +111,7 @@ class Sender:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
-        self._settler.expire(now, self.expired)
+        self._completion.expire(now, self.expired)
         schedule.collect(now, hurry=accumulator.hurry)
         leaderless = schedule.leaderless_topics()
         if leaderless:
@@ -205,7 +205,7 @@ class Sender:
     def _fail_unencodable(self, failed: Unencodable) -> None:
         for batch, error in failed:
             if batch.state is BatchState.IN_FLIGHT:  # it has not expired meanwhile
-                self._settler.fail(batch, describe.unencodable(batch, error))
+                self._completion.fail(batch, describe.unencodable(batch, error))
 
     def _prepared(self, node_id: int, task: asyncio.Task[None]) -> None:
         del self._preparing[node_id]
@@ -233,14 +233,14 @@ class Sender:
         except UnsupportedVersion as error:
             for batch in batches:
                 batch.not_written()
-                self._settler.fail(batch, describe.failed(batch, connection, error))
+                self._completion.fail(batch, describe.failed(batch, connection, error))
         except ProducerError as error:
             self._answers.lost(connection, batches, error)
         else:
             self._count(batches, now)
             if self._settings.acks == 0:
                 for batch in batches:
-                    self._settler.deliver(batch, -1)
+                    self._completion.complete(batch, -1)
 
     def _count(self, batches: Sequence[Batch], now: float) -> None:
         """Count what was written in one request."""
@@ -285,4 +285,4 @@ class Sender:
     def _identity_refused(self, error: ProducerError) -> None:
         for batch in tuple(self._accumulator.unresolved):
             if batch.due and batch.stamp is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
-                self._settler.fail(batch, describe.refused_identity(batch, error))
+                self._completion.fail(batch, describe.refused_identity(batch, error))

@@ -17,12 +17,12 @@ from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.bulk import SendManyCall
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.rows import Rows
 from aioproducer.batching.settings import BatchingSettings
-from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import (
     BufferTimeout,
@@ -139,10 +139,10 @@ class World:
         )
         self.schedule = self.accumulator.schedule
         self.topic = self.accumulator.topic(TOPIC)
-        self.settler = Settler(self.accumulator, observer=self)
+        self.completion = BatchCompletion(self.accumulator, observer=self)
         self.handler = AnswerHandler(
             sending(idempotent=idempotent, retries=retries),
-            self.settler,
+            self.completion,
             cast("MetadataUpdater", FakeUpdater()),
         )
         self._records = 0
@@ -166,7 +166,7 @@ class World:
         self.refresh()
         self.queues = [self.topic[partition] for partition in range(PARTITIONS)]
 
-    # What the accumulator and the settler call.
+    # What the accumulator and the completion call.
 
     def ring(self) -> None:
         self.rung = True
@@ -254,7 +254,7 @@ class World:
         """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""
         self.rung = False
         now = self.loop.time()
-        self.settler.expire(now, describe.expired)
+        self.completion.expire(now, describe.expired)
         self.schedule.collect(now, hurry=self.accumulator.hurry)
         checks = [self.schedule.next_due(), self.accumulator.deadlines.next_due()]
         for node_id in self.schedule.nodes():
@@ -357,7 +357,7 @@ class World:
         failure = Failure(ProducerClosed, "closed")
         without_outcome = sum(len(batch) for batch in self.accumulator.unresolved)
         assert self.accumulator.close(failure) == self.accumulator.callers
-        assert self.settler.fail_everything(failure) == without_outcome
+        assert self.completion.fail_everything(failure) == without_outcome
 
     @asynccontextmanager
     async def _my_turn(self) -> AsyncIterator[None]:

@@ -127,7 +127,7 @@ class BatchingMachine(RuleBasedStateMachine):
         if cancelled:
             self.inside(future.cancel)
         else:
-            self.inside(lambda: self.world.settler.expire_waiter(batch, future, TIMED_OUT))
+            self.inside(lambda: self.world.completion.expire_waiter(batch, future, TIMED_OUT))
             assert future.done()
 
     @precondition(lambda self: self.world.calls)
@@ -137,7 +137,7 @@ class BatchingMachine(RuleBasedStateMachine):
 
         def expire() -> None:
             for batch in tuple(self.world.accumulator.unresolved):
-                self.world.settler.expire_waiter(batch, call, TIMED_OUT)
+                self.world.completion.expire_waiter(batch, call, TIMED_OUT)
 
         self.inside(expire)
 

@@ -10,10 +10,10 @@ from typing import Any, cast
 from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.settings import BatchingSettings
-from aioproducer.batching.settler import Settler
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, PartitionInfo, TopicInfo
@@ -63,7 +63,7 @@ def sender_settings(**changes: Any) -> SenderSettings:
 
 
 class Witness:
-    """The settler's observer: remembers every outcome it is told."""
+    """The completion's observer: remembers every outcome it is told."""
 
     def __init__(self) -> None:
         self.delivered_batches: list[tuple[Batch, int, int]] = []
@@ -227,7 +227,7 @@ def topic_info(topic: str, *leaders: int) -> TopicInfo:
 
 
 class FloorRig:
-    """An accumulator and a settler on the running loop, with one topic that `NODE` leads."""
+    """An accumulator and a completion on the running loop, with one topic that `NODE` leads."""
 
     def __init__(self, *, partitions: int = 1, identified: bool = True, **settings: Any) -> None:
         self.loop = asyncio.get_running_loop()
@@ -244,7 +244,7 @@ class FloorRig:
             touch=self.updater.touch,
         )
         self.witness = Witness()
-        self.settler = Settler(self.accumulator, observer=self.witness)
+        self.completion = BatchCompletion(self.accumulator, observer=self.witness)
         if partitions:
             self.learn(TOPIC, *[NODE] * partitions)
 

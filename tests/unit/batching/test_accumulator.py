@@ -267,7 +267,7 @@ async def test_an_idle_topic_that_goes_away_takes_its_sequences_along() -> None:
     batch, futures = rig.sent()
     rig.accumulator.update_topic(TOPIC, [])
     assert TOPIC in rig.accumulator.topics  # its batch is with the broker
-    rig.settler.deliver(batch, 0)
+    rig.completion.complete(batch, 0)
     rig.accumulator.update_topic(TOPIC, [])
     assert TOPIC not in rig.accumulator.topics
     assert rig.identities.current == ProducerIdentity(7, 1)
@@ -292,7 +292,7 @@ async def test_hastened_a_batch_expires_earlier_never_later() -> None:
 async def test_hastened_after_its_outcome_a_batch_does_not_come_back() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
-    rig.settler.deliver(batch, 0)
+    rig.completion.complete(batch, 0)
     rig.accumulator.hasten(batch, future, 1.0)
     assert rig.accumulator.deadlines.next_due() is None
 
@@ -301,10 +301,10 @@ async def test_hastened_after_its_outcome_a_batch_does_not_come_back() -> None:
 async def test_hastened_after_a_split_it_is_the_part_with_the_record_that_expires_earlier() -> None:
     rig = FloorRig(delivery_timeout_s=30.0)
     batch, futures = rig.sent(b"a", b"b", b"c", b"d")
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     [first, second] = rig.accumulator.unresolved
     [drained] = rig.drain()
-    rig.settler.split(drained)  # the first half, once more
+    rig.completion.split(drained)  # the first half, once more
     rig.accumulator.hasten(batch, futures[1], 20.0)
     assert [(each.columns.values, each.deadline) for each in rig.accumulator.unresolved] == [
         ([b"c", b"d"], 30.0),
@@ -340,7 +340,7 @@ async def test_a_flush_waits_for_what_was_appended_before_it() -> None:
     assert rig.accumulator.hurry
     _ = rig.fill(partition=1)
     _ = rig.drain()
-    rig.settler.deliver(before, 0)
+    rig.completion.complete(before, 0)
     await flush
     assert not rig.accumulator.hurry
     assert len(unresolved(rig)) == 1

@@ -85,7 +85,7 @@ class Rig(FloorRig):
                 on_refused=lambda count, error: None,  # noqa: ARG005 - scenarios look at what is counted
             ),
             accumulator=self.accumulator,
-            settler=self.settler,
+            completion=self.completion,
             updater=self.updater.real,
             expired=lambda batch, timeout_s: describe.expired(batch, self.unreachable, timeout_s),
         )

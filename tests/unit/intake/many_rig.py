@@ -18,7 +18,7 @@ class Rig(IntakeRig):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.many = ManyIntake(self.intake, accumulator=self.accumulator, settler=self.settler)
+        self.many = ManyIntake(self.intake, accumulator=self.accumulator, completion=self.completion)
         self.offsets: dict[int, int] = {}
 
     def send(
@@ -49,7 +49,7 @@ class Rig(IntakeRig):
             partition = batch.queue.partition
             offset = self.offsets.get(partition, 0)
             self.offsets[partition] = offset + len(batch)
-            self.settler.deliver(batch, offset)
+            self.completion.complete(batch, offset)
         return batches
 
     def queued_values(self, partition: int) -> list[bytes | None]:

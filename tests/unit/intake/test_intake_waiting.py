@@ -174,7 +174,7 @@ class TestServedByAnother:
         future = await (await self.served(rig, after_s=4.0))
         [batch] = rig.drain()
         assert batch.deadline == 10, "it counts from the call"
-        rig.settler.deliver(batch, 5)
+        rig.completion.complete(batch, 5)
         assert future.result().offset == 5
 
     @in_virtual_time
@@ -184,7 +184,7 @@ class TestServedByAnother:
         closed = Failure(ProducerClosed, "closed")
         arriving = rig.accumulator.arriving
         rig.accumulator.close(closed)
-        assert arriving + rig.settler.fail_everything(closed) == 1
+        assert arriving + rig.completion.fail_everything(closed) == 1
         assert isinstance((await waiting).exception(), ProducerClosed)
 
     @in_virtual_time
@@ -192,7 +192,7 @@ class TestServedByAnother:
         rig = Rig(delivery_timeout_s=10.0)
         waiting = await self.served(rig, after_s=4.0)
         [batch] = rig.drain()
-        rig.settler.deliver(batch, 0)
+        rig.completion.complete(batch, 0)
         assert (await waiting).result().offset == 0
         assert rig.accumulator.deadlines.next_due() is None
 
@@ -204,7 +204,7 @@ class TestServedByAnother:
         waiting = await self.served(rig, after_s=4.0)
         rig.put(b"later")
         [batch] = rig.drain()
-        rig.settler.split(batch)
+        rig.completion.split(batch)
         assert batch.deadline == 14
         _ = await waiting
         assert [(each.columns.values, each.deadline) for each in rig.accumulator.unresolved] == [
@@ -287,7 +287,7 @@ class TestDeadlines:
         rig = Rig()
         future = await rig.intake.wait(rig.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 2.0)
         [batch] = rig.drain()
-        rig.settler.deliver(batch, 5)
+        rig.completion.complete(batch, 5)
         await asyncio.sleep(3)
         assert future.result().offset == 5
         assert rig.witness.failures == []

@@ -160,7 +160,7 @@ class TestTurns:
         sending = rig.send([b"v"] * (CHUNK_RECORDS * 2))
         await asyncio.sleep(0)
         [batch] = rig.drain()
-        rig.settler.deliver(batch, 0)
+        rig.completion.complete(batch, 0)
         queues = rig.accumulator.topics[TOPIC]
         rig.accumulator.update_topic(TOPIC, ())
         assert rig.accumulator.topics[TOPIC] is queues
@@ -259,7 +259,7 @@ class TestTimeout:
         [batch] = rig.drain()
         result = await sending
         assert [error.possibly_persisted for error in result.failures.values()] == [True, True]
-        rig.settler.deliver(batch, 0)
+        rig.completion.complete(batch, 0)
         assert result.delivered == 0, "it is too late for that"
 
     @in_virtual_time
@@ -268,7 +268,7 @@ class TestTimeout:
         sending = rig.send([b"a", b"b"], partitions=[0, 1], timeout_s=2.0)
         await settle()
         first, _ = rig.drain()
-        rig.settler.deliver(first, 7)
+        rig.completion.complete(first, 7)
         result = await sending
         assert result.delivered == 1
         assert len(result.failures) == 1
@@ -352,7 +352,7 @@ class TestEnd:
         closed = Failure(ProducerClosed, "closed")
         arriving = rig.accumulator.arriving
         rig.accumulator.close(closed)
-        assert arriving + rig.settler.fail_everything(closed) == CHUNK_RECORDS * 2
+        assert arriving + rig.completion.fail_everything(closed) == CHUNK_RECORDS * 2
         result = await sending
         assert len(result.failures) == CHUNK_RECORDS * 2
         assert all(isinstance(error, ProducerClosed) for error in result.failures.values())

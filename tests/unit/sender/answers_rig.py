@@ -21,7 +21,7 @@ class Rig(FloorRig):
     def __init__(self, *, partitions: int = 1, retries: int = 2**31 - 1, idempotent: bool = True) -> None:
         super().__init__(partitions=partitions, idempotent=idempotent)
         self.connection = FakeConnection()
-        self.handler = AnswerHandler(sender_settings(retries=retries), self.settler, self.updater.real)
+        self.handler = AnswerHandler(sender_settings(retries=retries), self.completion, self.updater.real)
 
     def take(self, batches: list[Batch], *answers: PartitionProduceResponse) -> None:
         response = ProduceResponse(

@@ -45,7 +45,7 @@ class Rig(FloorRig):
         self.sender = Sender(
             sender_settings(**settings),
             accumulator=self.accumulator,
-            settler=self.settler,
+            completion=self.completion,
             pool=self.pool.real,
             updater=self.updater.real,
             wakeup=self.wakeup,

@@ -61,7 +61,7 @@ class TestAbandoned:
     @staticmethod
     def abandoned(rig: Rig) -> Batch:
         batch, _ = rig.sent()
-        rig.settler.give_up(batch, describe.expired(batch))
+        rig.completion.fail_or_expire(batch, describe.expired(batch))
         assert batch.state is BatchState.ABANDONED
         return batch
 
@@ -89,7 +89,7 @@ class TestAbandoned:
     async def test_records_refused_by_name_are_not_sent_again(self) -> None:
         rig = Rig()
         batch, _ = rig.sent(b"a", b"b")
-        rig.settler.give_up(batch, describe.expired(batch))
+        rig.completion.fail_or_expire(batch, describe.expired(batch))
         rig.take([batch], refused(InvalidRecord, records={0: "no key"}))
         assert batch.state is BatchState.FAILED
 

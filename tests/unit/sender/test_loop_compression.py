@@ -46,7 +46,7 @@ class TestCompression:
             batch = rig.fill(LARGE)
             await settle()
             assert batch.state is BatchState.IN_FLIGHT
-            rig.settler.fail_everything(Failure(ProducerError, "enough"))
+            rig.completion.fail_everything(Failure(ProducerError, "enough"))
             await thread.ends(rig)
             assert rig.connection.calls == []
             assert rig.sender._preparing == {}
@@ -84,7 +84,7 @@ class TestCompression:
             rig.fill(LARGE)
             spoil(rig.fill(b"bad", partition=1))
             await settle()
-            rig.settler.fail_everything(Failure(ProducerError, "enough"))
+            rig.completion.fail_everything(Failure(ProducerError, "enough"))
             await thread.ends(rig)
             assert len(rig.witness.failures) == 2
             assert not rig.running.done()

@@ -9,7 +9,7 @@ from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed
 from aioproducer.idempotence.sequences import Stamp
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.batching.settler_rig import (
+from tests.unit.batching.completion_rig import (
     BUMPED,
     LATE,
     SPOILT,
@@ -25,7 +25,7 @@ from tests.unit.floor_rig import FIRST, FloorRig, doubt, lose
 async def test_delivered_records_learn_their_offsets_and_give_everything_back() -> None:
     rig = FloorRig()
     batch, futures = rig.sent(b"a", b"b")
-    rig.settler.deliver(batch, 40)
+    rig.completion.complete(batch, 40)
     assert offsets(futures) == [40, 41]
     assert [future.result().timestamp_ms for future in futures] == [1_000, 1_000]
     assert batch.state is BatchState.DELIVERED
@@ -38,7 +38,7 @@ async def test_delivered_records_learn_their_offsets_and_give_everything_back() 
 async def test_the_time_of_the_log_is_passed_on() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
-    rig.settler.deliver(batch, 0, 5_000)
+    rig.completion.complete(batch, 0, 5_000)
     assert future.result().timestamp_ms == 5_000
     assert future.result().log_append_time
     assert rig.witness.delivered_batches == [(batch, 0, 5_000)]
@@ -48,7 +48,7 @@ async def test_the_time_of_the_log_is_passed_on() -> None:
 async def test_without_idempotence_there_is_no_sequence_to_acknowledge() -> None:
     rig = FloorRig(idempotent=False)
     batch, futures = rig.sent()
-    rig.settler.deliver(batch, 3)
+    rig.completion.complete(batch, 3)
     assert offsets(futures) == [3]
     assert not rig.queue().sequences.recognised
 
@@ -59,7 +59,7 @@ async def test_an_outcome_offers_the_partition_again() -> None:
     first, _ = rig.sent(b"first")
     second = rig.fill(b"second")
     assert rig.drain() == []  # the leader has not recognised the producer yet
-    rig.settler.deliver(first, 0)
+    rig.completion.complete(first, 0)
     assert rig.drain() == [second]
 
 
@@ -69,7 +69,7 @@ async def test_failed_records_get_an_error_each_and_the_sequence_is_broken(
 ) -> None:
     rig = FloorRig()
     batch, futures = rig.sent(b"a", b"b")
-    rig.settler.fail(batch, SPOILT)
+    rig.completion.fail(batch, SPOILT)
     assert errors(futures) == [InvalidRecord, InvalidRecord]
     assert futures[0].exception() is not futures[1].exception()
     assert batch.state is BatchState.FAILED
@@ -84,7 +84,7 @@ async def test_a_batch_that_fails_before_it_was_sent_breaks_no_sequence() -> Non
     rig = FloorRig()
     future = rig.append()
     [batch] = rig.accumulator.unresolved
-    rig.settler.fail(batch, SPOILT)
+    rig.completion.fail(batch, SPOILT)
     assert errors([future]) == [InvalidRecord]
     assert rig.queue().open is None
     assert nothing_is_left(rig)
@@ -96,7 +96,7 @@ async def test_abandoned_records_fail_but_hold_memory_and_sequence_until_the_ans
     rig = FloorRig()
     batch, futures = rig.sent()
     wakes = rig.wakes
-    rig.settler.abandon(batch, LATE)
+    rig.completion.expire_in_flight(batch, LATE)
     assert rig.wakes == wakes + 1  # a sender that is to end may wait for nothing else
     assert errors(futures) == [DeliveryTimeout]
     assert rig.witness.failures == [(batch, 1, LATE)]
@@ -110,8 +110,8 @@ async def test_abandoned_records_fail_but_hold_memory_and_sequence_until_the_ans
 async def test_an_abandoned_batch_that_arrived_after_all_is_told_nobody_and_the_sequence_goes_on() -> None:
     rig = FloorRig()
     batch, _ = rig.sent()
-    rig.settler.abandon(batch, LATE)
-    rig.settler.deliver(batch, 0)
+    rig.completion.expire_in_flight(batch, LATE)
+    rig.completion.complete(batch, 0)
     assert rig.witness.delivered_batches == []
     assert rig.queue().sequences.recognised
     assert nothing_is_left(rig)
@@ -122,8 +122,8 @@ async def test_an_abandoned_batch_that_arrived_after_all_is_told_nobody_and_the_
 async def test_an_abandoned_batch_that_fails_is_told_nobody_twice_and_breaks_the_sequence() -> None:
     rig = FloorRig()
     batch, _ = rig.sent()
-    rig.settler.abandon(batch, LATE)
-    rig.settler.fail(batch, SPOILT)
+    rig.completion.expire_in_flight(batch, LATE)
+    rig.completion.fail(batch, SPOILT)
     assert rig.witness.failures == [(batch, 1, LATE)]
     assert nothing_is_left(rig)
     assert next_stamp(rig) == BUMPED
@@ -133,7 +133,7 @@ async def test_an_abandoned_batch_that_fails_is_told_nobody_twice_and_breaks_the
 async def test_a_retried_batch_goes_again_at_its_time_under_its_stamp() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
-    rig.settler.retry(batch, 0.1)
+    rig.completion.reenqueue(batch, 0.1)
     assert rig.witness.retried_batches == [batch]
     assert batch.state is BatchState.BACKOFF
     assert rig.drain() == []
@@ -150,7 +150,7 @@ async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_
     rig = FloorRig()
     batch, [future] = rig.sent()
     behind = rig.fill(b"behind")
-    rig.settler.restamp(batch, 0.1)
+    rig.completion.renumber(batch, 0.1)
     assert rig.witness.retried_batches == [batch]
     assert batch.state is BatchState.SEALED
     assert batch.stamp is None
@@ -176,11 +176,11 @@ async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_it
     for each in (absent, late):
         each.answered()
     for each in (absent, uncertain):
-        rig.settler.retry(each, 0.1)
-    rig.settler.fail(batch, SPOILT)
+        rig.completion.reenqueue(each, 0.1)
+    rig.completion.fail(batch, SPOILT)
     assert (absent.state, absent.stamp) == (BatchState.SEALED, None)
     assert (uncertain.state, uncertain.stamp) == (BatchState.BACKOFF, Stamp(FIRST, 1))
-    rig.settler.retry(late, 0.1)
+    rig.completion.reenqueue(late, 0.1)
     assert (late.state, late.stamp) == (BatchState.SEALED, None)
     assert list(rig.queue().batches) == [absent, late]
 
@@ -197,8 +197,8 @@ async def test_a_sequence_that_is_given_up_shows_that_nothing_behind_it_is_in_th
     for each in (given_up, refused):
         each.answered()
     for each in (given_up, uncertain):
-        rig.settler.retry(each, 0.1)
-    rig.settler.restamp(refused, 0.1)
+        rig.completion.reenqueue(each, 0.1)
+    rig.completion.renumber(refused, 0.1)
     assert list(rig.queue().batches) == [given_up, uncertain, refused]
     assert {each.stamp for each in rig.queue().batches} == {None}
     assert not uncertain.possibly_persisted
@@ -213,9 +213,9 @@ async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
     behind, _ = rig.sent(b"behind")
     lose(before, behind)
     for each in (before, behind):
-        rig.settler.retry(each, 0.1)
+        rig.completion.reenqueue(each, 0.1)
     hole.answered()
-    rig.settler.restamp(hole, 0.1)
+    rig.completion.renumber(hole, 0.1)
     assert before.stamp == Stamp(FIRST, 0)
     assert (behind.state, behind.stamp, behind.possibly_persisted) == (BatchState.SEALED, None, False)
     assert list(rig.queue().batches) == [hole, behind]
@@ -226,9 +226,9 @@ async def test_everything_fails_and_each_error_says_whether_its_record_may_be_in
     rig = FloorRig(partitions=2)
     written, sent = rig.sent(b"a", b"b")
     queued = [rig.append(partition=1)]
-    assert rig.settler.fail_everything(Failure(ProducerClosed, "over")) == 3
+    assert rig.completion.fail_everything(Failure(ProducerClosed, "over")) == 3
     assert errors(sent + queued) == [ProducerClosed] * 3
     assert [failure.possibly_persisted for _, _, failure in rig.witness.failures] == [True, False]
     assert written.state is BatchState.ABANDONED
     assert rig.accumulator.idle
-    assert rig.settler.fail_everything(Failure(ProducerClosed, "over")) == 0
+    assert rig.completion.fail_everything(Failure(ProducerClosed, "over")) == 0

@@ -6,7 +6,7 @@ from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, MessageTooLarge
 from aioproducer.idempotence.sequences import Stamp
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.batching.settler_rig import (
+from tests.unit.batching.completion_rig import (
     BUMPED,
     LATE,
     SPOILT,
@@ -24,8 +24,8 @@ async def test_behind_a_gap_the_halves_of_a_split_batch_get_new_sequences() -> N
     rig.recognise(1)
     batch, _ = rig.sent(b"first")
     large, _ = rig.sent(b"a", b"b")
-    rig.settler.fail(batch, SPOILT)
-    rig.settler.split(large)
+    rig.completion.fail(batch, SPOILT)
+    rig.completion.split(large)
     assert list(rig.queue().batches) == list(large.successors)
     assert [part.stamp for part in large.successors] == [None, None]
     assert rig.drain() == [large.successors[0]]
@@ -39,7 +39,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     batch, futures = rig.sent(b"a", b"b", b"c", b"d")
     doubt(batch)
     batch.refused(MessageTooLarge("too large"), oldest=True)
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     assert (rig.witness.split_batches, rig.witness.retried_batches) == ([batch], [])
     assert batch.state is BatchState.SPLIT
     left, right = batch.successors
@@ -56,7 +56,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     assert rig.accumulator.topics[TOPIC].batch_bytes == left.size
     for part, base in ((left, 10), (right, 12)):
         assert rig.drain() == [part]
-        rig.settler.deliver(part, base)
+        rig.completion.complete(part, base)
     assert offsets(futures) == [10, 11, 12, 13]
     assert nothing_is_left(rig)
     assert next_stamp(rig) == Stamp(FIRST, 4)
@@ -67,13 +67,13 @@ async def test_halves_follow_each_other_as_any_batches_do_until_the_leader_knows
     """It would take the second half also if the first one had failed."""
     rig = FloorRig()
     batch, _ = rig.sent(b"a", b"b", b"c", b"d")
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     left, right = batch.successors
     assert [part.stamp for part in (left, right)] == [None, None]
     assert rig.drain() == [left]
     assert left.stamp == Stamp(FIRST, 0)
     assert rig.drain() == []
-    rig.settler.deliver(left, 10)
+    rig.completion.complete(left, 10)
     assert rig.drain() == [right]
     assert right.stamp == Stamp(FIRST, 2)
 
@@ -85,7 +85,7 @@ async def test_halves_keep_their_sequences_if_something_behind_them_has_its_own(
     batch, _ = rig.sent(b"a", b"b")
     rig.sent(b"c")
     rig.learn(TOPIC, NODE + 1)  # who knows nothing of us yet
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     assert [part.stamp for part in batch.successors] == [Stamp(FIRST, 0), Stamp(FIRST, 1)]
 
 
@@ -95,7 +95,7 @@ async def test_halves_of_what_may_be_in_the_log_keep_its_sequences_whatever_the_
     rig = FloorRig()
     batch, _ = rig.sent(b"a", b"b")
     doubt(batch)
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     left, right = batch.successors
     assert [(part.stamp, part.persistence.half_of_possibly_persisted) for part in (left, right)] == [
         (Stamp(FIRST, 0), True),
@@ -110,7 +110,7 @@ async def test_halves_of_what_is_surely_not_in_the_log_are_as_any_batch() -> Non
     rig = FloorRig()
     rig.recognise(1)
     batch, _ = rig.sent(b"a", b"b")
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     assert not any(part.persistence.half_of_possibly_persisted for part in batch.successors)
 
 
@@ -121,9 +121,9 @@ async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -
     missing, _ = rig.sent(b"missing")
     batch, _ = rig.sent(b"a", b"b")
     doubt(batch)
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     missing.answered()
-    rig.settler.fail(missing, SPOILT)
+    rig.completion.fail(missing, SPOILT)
     for part in batch.successors:
         assert part.stamp is None
         assert not part.possibly_persisted
@@ -137,7 +137,7 @@ async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -
 async def test_halves_are_of_bytes_and_never_empty(lengths: list[int], left: int) -> None:
     rig = FloorRig()
     batch, _ = rig.sent(*(bytes(length) for length in lengths))
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     assert [len(part) for part in batch.successors] == [left, len(lengths) - left]
 
 
@@ -145,7 +145,7 @@ async def test_halves_are_of_bytes_and_never_empty(lengths: list[int], left: int
 async def test_without_idempotence_the_halves_have_no_stamps() -> None:
     rig = FloorRig(idempotent=False)
     batch, _ = rig.sent(b"a", b"b")
-    rig.settler.split(batch)
+    rig.completion.split(batch)
     assert [part.stamp for part in batch.successors] == [None, None]
     assert rig.drain() == [batch.successors[0]]
     assert rig.queue().retrying == [batch.successors[1]]
@@ -155,7 +155,7 @@ async def test_without_idempotence_the_halves_have_no_stamps() -> None:
 async def test_of_refused_records_the_others_go_again_under_new_sequences() -> None:
     rig = FloorRig()
     batch, futures = rig.sent(b"a", b"bad", b"c", b"worse")
-    rig.settler.reject_records(batch, {3: LATE, 1: SPOILT})
+    rig.completion.reject_records(batch, {3: LATE, 1: SPOILT})
     assert rig.witness.failures == [(batch, 1, SPOILT), (batch, 1, LATE)]
     assert errors([futures[1], futures[3]]) == [InvalidRecord, DeliveryTimeout]
     assert batch.state is BatchState.SPLIT
@@ -164,7 +164,7 @@ async def test_of_refused_records_the_others_go_again_under_new_sequences() -> N
     assert rig.accumulator.memory.used == rest.size
     assert rig.drain() == [rest]
     assert rest.stamp == BUMPED
-    rig.settler.deliver(rest, 5)
+    rig.completion.complete(rest, 5)
     assert offsets([futures[0], futures[2]]) == [5, 6]
     assert nothing_is_left(rig)
 
@@ -175,9 +175,9 @@ async def test_of_refused_records_the_others_wait_for_what_is_in_flight_beside_t
     rig.recognise(1)
     batch, _ = rig.sent(b"a", b"bad")
     beside, _ = rig.sent(b"beside")
-    rig.settler.reject_records(batch, {1: SPOILT})
+    rig.completion.reject_records(batch, {1: SPOILT})
     assert rig.drain() == []
-    rig.settler.deliver(beside, 5)
+    rig.completion.complete(beside, 5)
     assert rig.drain() == list(batch.successors)
 
 
@@ -186,7 +186,7 @@ async def test_without_idempotence_the_others_go_before_anything_new() -> None:
     rig = FloorRig(idempotent=False)
     batch, _ = rig.sent(b"bad", b"b")
     _ = rig.fill(b"new")
-    rig.settler.reject_records(batch, {0: SPOILT})
+    rig.completion.reject_records(batch, {0: SPOILT})
     [rest] = batch.successors
     assert rest.state is BatchState.BACKOFF
     assert rig.drain() == [rest]

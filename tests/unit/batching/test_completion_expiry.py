@@ -9,7 +9,7 @@ from aioproducer.batching.rows import Rows
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.batching.settler_rig import (
+from tests.unit.batching.completion_rig import (
     BUMPED,
     LATE,
     SPOILT,
@@ -34,7 +34,7 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
     sent, [out] = rig.sent(b"sent")
     waiting = rig.append(partition=1)
     [_, queued] = rig.accumulator.unresolved
-    rig.settler.expire(0.9, lambda _: SPOILT)
+    rig.completion.expire(0.9, lambda _: SPOILT)
     assert not out.done()
     asked: list[Batch] = []
 
@@ -42,7 +42,7 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
         asked.append(batch)
         return LATE
 
-    rig.settler.expire(1.0, failure_of)
+    rig.completion.expire(1.0, failure_of)
     assert asked == [sent, queued]
     assert errors([out, waiting]) == [DeliveryTimeout, DeliveryTimeout]
     assert [sent.state, queued.state] == [BatchState.ABANDONED, BatchState.FAILED]
@@ -53,7 +53,7 @@ async def test_a_batch_that_expires_before_it_is_written_leaves_its_sequence_beh
     rig = FloorRig()
     batch, _ = rig.sent()
     batch.not_written()
-    rig.settler.give_up(batch, LATE)
+    rig.completion.fail_or_expire(batch, LATE)
     assert batch.state is BatchState.FAILED
     assert nothing_is_left(rig)
     assert next_stamp(rig) == BUMPED
@@ -64,14 +64,14 @@ async def test_a_waiter_that_expires_before_the_first_drain_takes_its_record_alo
     rig = FloorRig()
     impatient, patient = rig.append(b"impatient"), rig.append(b"patient")
     [batch] = rig.accumulator.unresolved
-    rig.settler.expire_waiter(batch, impatient, LATE)
+    rig.completion.expire_waiter(batch, impatient, LATE)
     assert errors([impatient]) == [DeliveryTimeout]
     assert rig.witness.failures == [(batch, 1, LATE)]
     assert batch.columns.values == [b"patient"]
     assert rig.accumulator.memory.used == batch.size == 61 + 14 + 7
     later = rig.append(b"later")
     [drained] = rig.drain()
-    rig.settler.deliver(drained, 8)
+    rig.completion.complete(drained, 8)
     assert offsets([patient, later]) == [8, 9]
 
 
@@ -82,7 +82,7 @@ async def test_a_batch_of_which_the_last_record_expires_ends_silently(
     rig = FloorRig()
     call = bulk(rig, 3)
     [batch] = rig.accumulator.unresolved
-    rig.settler.expire_waiter(batch, call, LATE)
+    rig.completion.expire_waiter(batch, call, LATE)
     await call.wait()
     assert len(call.result.failures) == 3
     assert batch.state is BatchState.FAILED
@@ -96,12 +96,12 @@ async def test_a_waiter_that_expires_after_the_drain_leaves_its_record_in_the_ba
     rig = FloorRig()
     certain = Failure(DeliveryTimeout, "too late")
     batch, [impatient, patient] = rig.sent(b"impatient", b"patient")
-    rig.settler.expire_waiter(batch, impatient, certain)
+    rig.completion.expire_waiter(batch, impatient, certain)
     error = impatient.exception()
     assert isinstance(error, ProducerError)
     assert error.possibly_persisted
     assert rig.witness.failures == []
-    rig.settler.deliver(batch, 8)
+    rig.completion.complete(batch, 8)
     assert offsets([patient]) == [9]
     assert rig.witness.delivered_batches == [(batch, 8, -1)]
 
@@ -110,8 +110,8 @@ async def test_a_waiter_that_expires_after_the_drain_leaves_its_record_in_the_ba
 async def test_a_waiter_is_found_where_its_record_went() -> None:
     rig = FloorRig()
     batch, futures = rig.sent(b"a", b"b", b"c", b"d")
-    rig.settler.split(batch)
-    rig.settler.expire_waiter(batch, futures[3], LATE)
+    rig.completion.split(batch)
+    rig.completion.expire_waiter(batch, futures[3], LATE)
     assert errors([futures[3]]) == [DeliveryTimeout]
     assert not any(future.done() for future in futures[:3])
 
@@ -122,7 +122,7 @@ async def test_a_waiter_of_another_batch_expires_without_harm() -> None:
     future = rig.append()
     [batch] = rig.accumulator.unresolved
     stranger: RecordFuture = rig.loop.create_future()
-    rig.settler.expire_waiter(batch, stranger, LATE)
+    rig.completion.expire_waiter(batch, stranger, LATE)
     assert len(batch) == 1
     assert not future.done()
     assert not stranger.done()
@@ -132,8 +132,8 @@ async def test_a_waiter_of_another_batch_expires_without_harm() -> None:
 async def test_a_waiter_that_has_its_outcome_does_not_expire() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
-    rig.settler.deliver(batch, 1)
-    rig.settler.expire_waiter(batch, future, LATE)
+    rig.completion.complete(batch, 1)
+    rig.completion.expire_waiter(batch, future, LATE)
     assert offsets([future]) == [1]
     assert rig.witness.failures == []
 
@@ -145,5 +145,5 @@ async def test_a_partition_whose_only_batch_expired_is_not_ready_any_more() -> N
     batch = rig.fill()
     rig.accumulator.seal(batch, rig.loop.time())
     assert rig.accumulator.schedule.nodes() == [1]
-    rig.settler.give_up(batch, LATE)
+    rig.completion.fail_or_expire(batch, LATE)
     assert rig.accumulator.schedule.nodes() == []

@@ -1,4 +1,4 @@
-"""What becomes of a batch: the one place where batches end, come back, or are taken apart."""
+"""Completion of batches: the one place where they end, are sent again, or are taken apart."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Observer(Protocol):
         """*batch* was too large, and goes in parts."""
 
 
-class Settler:
+class BatchCompletion:
     """Moves batches on once something is known of them, and gives back what they held."""
 
     def __init__(self, accumulator: Accumulator, *, observer: Observer) -> None:
@@ -48,7 +48,7 @@ class Settler:
         self._loop = asyncio.get_running_loop()
         self._burst = Burst()
 
-    def deliver(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
+    def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
         """The broker has *batch*: resolve its records and go on with its partition."""
         abandoned = batch.state is BatchState.ABANDONED
         batch.queue.remove(batch)
@@ -72,9 +72,9 @@ class Settler:
             batch.queue.break_off(batch)
         if not abandoned:
             self._reject(batch, failure)
-        self._go_on(batch.queue)
+        self._offer_again(batch.queue)
 
-    def abandon(self, batch: Batch, failure: Failure) -> None:
+    def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
         batch.expire()
         self._accumulator.unresolved.pop(batch, None)
@@ -82,7 +82,7 @@ class Settler:
         self._reject(batch, failure)
         self._accumulator.wake()  # it may have been the last that a sender waits for which is to end
 
-    def retry(self, batch: Batch, at: float) -> None:
+    def reenqueue(self, batch: Batch, at: float) -> None:
         """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
         queue = batch.queue
         queue.remove(batch)
@@ -92,9 +92,9 @@ class Settler:
         if queue.sequences.broken:
             queue.void_sequences()
         self._schedule.back_off(queue, at)
-        self._go_on(queue)
+        self._offer_again(queue)
 
-    def restamp(self, batch: Batch, at: float) -> None:
+    def renumber(self, batch: Batch, at: float) -> None:
         """The broker refused *batch* for its sequence: send it again under a new identity, not before *at*.
 
         Only for a batch that is surely not in the log, and after every other batch of the
@@ -108,7 +108,7 @@ class Settler:
         queue.put_back(batch)
         queue.break_off(batch)
         self._schedule.back_off(queue, at)
-        self._go_on(queue)
+        self._offer_again(queue)
 
     def split(self, batch: Batch) -> None:
         """Send *batch*, refused for its size, again in two halves that share out its own sequences.
@@ -135,12 +135,12 @@ class Settler:
         if queue.sequences.broken:
             queue.void_sequences()
         self._accumulator.topics[queue.topic].cap(max(part.size for part in parts), self._loop.time())
-        self._go_on(queue)
+        self._offer_again(queue)
 
     def reject_records(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
         """The broker refused *batch* because of the records named: fail those, send the others again.
 
-        The others get new sequences, after the drain that `restamp` tells of. Where there are none, they go
+        The others get new sequences, after the drain that `renumber` tells of. Where there are none, they go
         before what is to be sent again behind them.
         """
         kept = [index for index in range(len(batch)) if index not in failures]
@@ -156,17 +156,17 @@ class Settler:
         else:
             batch.queue.put_back(rest)
             batch.queue.break_off(batch)
-        self._go_on(batch.queue)
+        self._offer_again(batch.queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:
         """Fail what is past its deadline, wherever it is."""
         for batch in self._accumulator.deadlines.take_due(now):
-            self.give_up(batch, failure_of(batch))
+            self.fail_or_expire(batch, failure_of(batch))
 
-    def give_up(self, batch: Batch, failure: Failure) -> None:
+    def fail_or_expire(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, wherever it is."""
         if batch.persistence.attempt_is_out:
-            self.abandon(batch, failure)
+            self.expire_in_flight(batch, failure)
         else:
             self.fail(batch, failure)
 
@@ -200,7 +200,7 @@ class Settler:
         """Fail every record that has no outcome yet; return how many there were."""
         batches = tuple(self._accumulator.unresolved)
         for batch in batches:
-            self.give_up(batch, failure._replace(possibly_persisted=batch.possibly_persisted))
+            self.fail_or_expire(batch, failure._replace(possibly_persisted=batch.possibly_persisted))
         return sum(len(batch) for batch in batches)
 
     def _halfway(self, batch: Batch) -> int:
@@ -246,6 +246,6 @@ class Settler:
         for run in batch.runs:
             run.fail(failure)
 
-    def _go_on(self, queue: PartitionQueue) -> None:
+    def _offer_again(self, queue: PartitionQueue) -> None:
         self._schedule.offer(queue, self._loop.time())
         self._accumulator.wake()

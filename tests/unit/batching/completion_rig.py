@@ -1,4 +1,4 @@
-"""What the tests of the settler look at: who was told what, and what is left behind."""
+"""What the tests of the completion look at: who was told what, and what is left behind."""
 
 from __future__ import annotations
 
