@@ -81,10 +81,10 @@ def test_nobody_but_a_batch_writes_its_fields() -> None:
         ("part.size -= 1", "size"),
         ("queue.open.due = True", "due"),
         ("self.in_flight[0].deadline: float = 1.0", "deadline"),
-        ("a, (self.retrying[0].stamp, b) = c", "stamp"),
+        ("a, (self.retrying[0].sequence, b) = c", "sequence"),
         ("for batch.order in orders: pass", "order"),
         ("del rest.queue", "queue"),
-        ("whatever.encoded_stamp = None", "encoded_stamp"),
+        ("whatever.encoded_sequence = None", "encoded_sequence"),
         ("one.persistence = other.persistence = None", "persistence"),
     ],
 )

@@ -12,7 +12,7 @@ from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.runs import AwaitedRun, Delivered, FutureRun, Run, Waiter
 from aioproducer.batching.state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.errors import BrokerError, ProducerError
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
 from aioproducer.types import RecordMetadata
@@ -42,17 +42,17 @@ class Batch:
         "deadline",
         "due",
         "encoded",
-        "encoded_stamp",
+        "encoded_sequence",
         "last_error",
+        "numbered_before",
         "order",
         "persistence",
         "queue",
         "retries",
         "retry_at",
         "runs",
+        "sequence",
         "size",
-        "stamp",
-        "stamped_before",
         "state",
         "successors",
         "waiters",
@@ -90,13 +90,13 @@ class Batch:
         self.retries: int = 0
         """How often it was put back to be sent again; a split is no retry."""
         self.retry_at: float = 0.0
-        self.stamp: Stamp | None = None
+        self.sequence: BatchSequence | None = None
         """The sequence it holds; None before the first drain, and after the broker refused it for its sequence."""
-        self.stamped_before: int = 0
+        self.numbered_before: int = 0
         """How many batches of its partition got a sequence before it."""
         self.encoded: bytearray | None = None
         """What is written; kept for resending, made at the first drain."""
-        self.encoded_stamp: Stamp | None = None
+        self.encoded_sequence: BatchSequence | None = None
         """The sequence in `encoded`."""
         self.persistence: Persistence = Persistence()
         """Whether it may be in the log."""
@@ -109,7 +109,7 @@ class Batch:
         return len(self.columns)
 
     def __repr__(self) -> str:
-        return f"<Batch {self.queue} {self.order} {self.state.name} records={len(self)} stamp={self.stamp}>"
+        return f"<Batch {self.queue} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
 
     @property
     def possibly_persisted(self) -> bool:
@@ -128,10 +128,10 @@ class Batch:
             self._happened(BatchEvent.SEAL)
         self.due = True
 
-    def assign_sequence(self, stamp: Stamp, stamped_before: int) -> None:
-        """Hold *stamp* from now on; so many of the partition's batches got theirs before."""
-        self.stamp = stamp
-        self.stamped_before = stamped_before
+    def assign_sequence(self, sequence: BatchSequence, numbered_before: int) -> None:
+        """Hold *sequence* from now on; so many of the partition's batches got theirs before."""
+        self.sequence = sequence
+        self.numbered_before = numbered_before
 
     def drain(self) -> None:
         """Be in flight: the sender takes it."""
@@ -141,7 +141,7 @@ class Batch:
     def keep_encoded(self, encoded: bytearray) -> None:
         """Keep what is written, with the sequence that it has now."""
         self.encoded = encoded
-        self.encoded_stamp = self.stamp
+        self.encoded_sequence = self.sequence
 
     def drop_encoded(self) -> None:
         """Forget what was written: it is not sent again."""
@@ -189,7 +189,7 @@ class Batch:
     def renumber(self) -> None:
         """Wait to be sent again under another sequence: it is surely not in the log."""
         self._happened(BatchEvent.RENUMBER)
-        self.stamp = None
+        self.sequence = None
 
     def pause(self, at: float) -> None:
         """Count a retry, which is not to begin before *at*."""
@@ -218,11 +218,11 @@ class Batch:
         self.successors = parts
 
     def part(
-        self, indices: Sequence[int], number: int, state: BatchState, *, stamp: Stamp | None = None
+        self, indices: Sequence[int], number: int, state: BatchState, *, sequence: BatchSequence | None = None
     ) -> Batch:
         """Return a batch of the records at *indices* (ascending), which stands in *state* where this one stood.
 
-        It is part *number*. *stamp* is its share of this batch's sequences, if it is to have one.
+        It is part *number*. *sequence* is its share of this batch's sequences, if it is to have one.
         """
         columns = self.columns.take(indices)
         part = Batch(
@@ -238,9 +238,9 @@ class Batch:
         part.size += sum(sizes(columns.values, columns.keys, columns.headers))
         part.attempts = self.attempts
         part.retries = self.retries
-        part.stamp = stamp
-        part.stamped_before = self.stamped_before
-        part.persistence = self.persistence.of_part(keeps_sequence=stamp is not None)
+        part.sequence = sequence
+        part.numbered_before = self.numbered_before
+        part.persistence = self.persistence.of_part(keeps_sequence=sequence is not None)
         part.last_error = self.last_error
         return part
 

@@ -53,8 +53,8 @@ class BatchCompletion:
         abandoned = batch.state is BatchState.ABANDONED
         batch.queue.remove(batch)
         batch.acknowledge()
-        if batch.stamp is not None:
-            batch.queue.sequences.acknowledge(batch.stamp)
+        if batch.sequence is not None:
+            batch.queue.sequences.acknowledge(batch.sequence)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
         self._end(batch)
@@ -68,7 +68,7 @@ class BatchCompletion:
         batch.queue.remove(batch)
         batch.fail()
         self._end(batch)
-        if batch.stamp is not None:
+        if batch.sequence is not None:
             batch.queue.break_off(batch)
         if not abandoned:
             self._reject(batch, failure)
@@ -117,16 +117,23 @@ class BatchCompletion:
         then the second one gets its sequence when the first has its answer, as any batch would. Unless the
         batch may be in the log: only under the same sequences does a leader that has it refuse the halves.
         """
-        queue, stamp, half = batch.queue, batch.stamp, self._halfway(batch)
+        queue, sequence, half = batch.queue, batch.sequence, self._halfway(batch)
         surely_absent = not batch.persistence.in_doubt
-        if stamp is not None and surely_absent and not queue.sequences.recognised and queue.is_alone(batch):
-            queue.sequences.take_back(stamp)
-            stamp, state, put = None, BatchState.SEALED, queue.put_back
+        if (
+            sequence is not None
+            and surely_absent
+            and not queue.sequences.recognised
+            and queue.is_alone(batch)
+        ):
+            queue.sequences.take_back(sequence)
+            sequence, state, put = None, BatchState.SEALED, queue.put_back
         else:
             state, put = BatchState.BACKOFF, queue.retry
         parts = (
-            batch.part(range(half), 0, state, stamp=stamp),
-            batch.part(range(half, len(batch)), 1, state, stamp=None if stamp is None else stamp.after(half)),
+            batch.part(range(half), 0, state, sequence=sequence),
+            batch.part(
+                range(half, len(batch)), 1, state, sequence=None if sequence is None else sequence.after(half)
+            ),
         )
         self._observer.split(batch)
         self._replace(batch, parts)
@@ -148,10 +155,10 @@ class BatchCompletion:
             self._observer.failed(batch, batch.columns.take([index]), failure)
             for run in batch.take_runs([index]):
                 run.fail(failure)
-        rest = batch.part(kept, 0, BatchState.BACKOFF if batch.stamp is None else BatchState.SEALED)
+        rest = batch.part(kept, 0, BatchState.BACKOFF if batch.sequence is None else BatchState.SEALED)
         self._replace(batch, (rest,))
         self._observer.retried(rest)
-        if batch.stamp is None:
+        if batch.sequence is None:
             batch.queue.retry(rest)
         else:
             batch.queue.put_back(rest)

@@ -44,12 +44,12 @@ class PartitionQueue:
         "batches",
         "in_flight",
         "leader",
+        "numbered",
         "offered_to",
         "open",
         "partition",
         "retrying",
         "sequences",
-        "stamped",
         "topic",
     )
 
@@ -68,7 +68,7 @@ class PartitionQueue:
         self.in_flight: list[Batch] = []
         """Drained and not answered, the oldest first."""
         self.sequences: Final = PartitionSequences()
-        self.stamped: int = 0
+        self.numbered: int = 0
         """How many batches got a sequence."""
         self.offered_to: int | None = None
         """The node among whose ready partitions the schedule has it."""
@@ -125,11 +125,14 @@ class PartitionQueue:
             return None if self.in_flight else self.batches[0]
         if self.batches[0].retry_at > now:
             return None  # refused for its sequence a moment ago
-        if self.in_flight and self.stamped - self.in_flight[0].stamped_before >= self._settings.max_in_flight:
+        if (
+            self.in_flight
+            and self.numbered - self.in_flight[0].numbered_before >= self._settings.max_in_flight
+        ):
             # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
             # long as it may have to be sent again, however many behind it are acknowledged already.
             return None
-        if not self.sequences.may_stamp(self._identities, unsettled=bool(self.in_flight)):
+        if not self.sequences.may_assign(self._identities, unsettled=bool(self.in_flight)):
             return None
         if self.in_flight and not self.sequences.recognised:
             return None
@@ -151,8 +154,8 @@ class PartitionQueue:
             self.batches.popleft()
             self.seal(batch)
             if self._settings.idempotent:
-                batch.assign_sequence(self.sequences.stamp(len(batch)), self.stamped)
-                self.stamped += 1
+                batch.assign_sequence(self.sequences.assign(len(batch)), self.numbered)
+                self.numbered += 1
         batch.drain()
         insort(self.in_flight, batch, key=_by_order)
 

@@ -14,14 +14,14 @@ def add_to_sequence(sequence: int, count: int) -> int:
     return (sequence + count) % _SEQUENCES
 
 
-class Stamp(NamedTuple):
+class BatchSequence(NamedTuple):
     """What a batch carries so that the broker recognises it when it comes again."""
 
     identity: ProducerIdentity
     base_sequence: int
 
-    def after(self, count: int) -> Stamp:
-        """Return the stamp of the batch that begins *count* records later in the same range."""
+    def after(self, count: int) -> BatchSequence:
+        """Return the sequence of the batch that begins *count* records later in the same range."""
         return self._replace(base_sequence=add_to_sequence(self.base_sequence, count))
 
 
@@ -66,13 +66,13 @@ class PartitionSequences:
         """Whether a batch in place *order* is surely not in the log, because one before it is not."""
         return self.hole is not None and self.hole < order
 
-    def acknowledge(self, stamp: Stamp) -> None:
-        """The leader has appended the batch that carries *stamp*."""
-        self.recognised |= stamp.identity == self._identity
+    def acknowledge(self, sequence: BatchSequence) -> None:
+        """The leader has appended the batch that carries *sequence*."""
+        self.recognised |= sequence.identity == self._identity
 
-    def take_back(self, stamp: Stamp) -> None:
-        """The leader refused the batch that carries *stamp*, and nothing was stamped since: begin there again."""
-        self._next = stamp.base_sequence
+    def take_back(self, sequence: BatchSequence) -> None:
+        """The leader refused the batch that carries *sequence*, and nothing was numbered since: begin there again."""
+        self._next = sequence.base_sequence
 
     def retire(self, keeper: IdentityKeeper) -> None:
         """Forget where the partition was: who writes to it later may not begin at 0 under the same identity.
@@ -82,7 +82,7 @@ class PartitionSequences:
         if self._identity is not None:
             keeper.begin_after(self._identity)
 
-    def may_stamp(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
+    def may_assign(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
         if self.broken:
             if unsettled:
@@ -102,10 +102,10 @@ class PartitionSequences:
         self._next = 0
         self.recognised = False
 
-    def stamp(self, count: int) -> Stamp:
-        """Give the next *count* sequences to a batch; `may_stamp` has just said yes."""
+    def assign(self, count: int) -> BatchSequence:
+        """Give the next *count* sequences to a batch; `may_assign` has just said yes."""
         if self._identity is None:
-            raise AssertionError("stamp() before may_stamp() said yes")
-        stamp = Stamp(self._identity, self._next)
+            raise AssertionError("assign() before may_assign() said yes")
+        sequence = BatchSequence(self._identity, self._next)
         self._next = add_to_sequence(self._next, count)
-        return stamp
+        return sequence

@@ -66,7 +66,7 @@ def encode_batch(
     return batch
 
 
-def restamp(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
+def set_sequence(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
     """Give an encoded batch another producer id, epoch and base sequence, in place; the records stay as they are."""
     IDENTITY.pack_into(batch, IDENTITY_AT, producer_id, epoch, base_sequence)
     _set_crc(batch)

@@ -105,7 +105,7 @@ class AnswerHandler:
         batch.refused(error, oldest=oldest)
         standing = outcomes.Standing(
             records=len(batch),
-            idempotent=batch.stamp is not None,
+            idempotent=batch.sequence is not None,
             oldest=oldest,
             in_doubt=batch.persistence.in_doubt,
             half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
@@ -132,7 +132,7 @@ class AnswerHandler:
                 log.warning(
                     "batch.restamp partition=%s stamp=%s error=%s",
                     batch.queue,
-                    batch.stamp,
+                    batch.sequence,
                     type(error).__name__,
                 )
                 completion.renumber(batch, self._retry_at(connection, batch))

@@ -284,5 +284,5 @@ class Sender:
 
     def _identity_refused(self, error: ProducerError) -> None:
         for batch in tuple(self._accumulator.unresolved):
-            if batch.due and batch.stamp is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
+            if batch.due and batch.sequence is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
                 self._completion.fail(batch, describe.refused_identity(batch, error))

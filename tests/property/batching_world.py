@@ -282,9 +282,9 @@ class World:
     def _encoded(self, batch: Batch) -> Written:
         queue = batch.queue
         assert batch.state is BatchState.IN_FLIGHT
-        assert (batch.stamp is not None) == self.idempotent
+        assert (batch.sequence is not None) == self.idempotent
         alone = batch.attempts == 1 and queue.in_flight == [batch] and not queue.retrying
-        return Written(queue.partition, batch.stamp, tuple(values_of(batch)), alone)
+        return Written(queue.partition, batch.sequence, tuple(values_of(batch)), alone)
 
     def prepared(self, node_id: int, *, connected: bool = True) -> None:
         """Write what was prepared for *node_id*, unless its connection is gone."""

@@ -8,10 +8,10 @@ from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.failure import Failure
 from aioproducer.errors import DeliveryTimeout, InvalidRecord
 from aioproducer.idempotence.identity import ProducerIdentity
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from tests.unit.floor_rig import FloorRig
 
-BUMPED = Stamp(ProducerIdentity(7, 1), 0)
+BUMPED = BatchSequence(ProducerIdentity(7, 1), 0)
 """What comes after a gap in the sequences of `FIRST`."""
 LATE = Failure(DeliveryTimeout, "too late", possibly_persisted=True)
 SPOILT = Failure(InvalidRecord, "spoilt")
@@ -36,7 +36,7 @@ def nothing_is_left(rig: FloorRig) -> bool:
     )
 
 
-def next_stamp(rig: FloorRig) -> Stamp | None:
-    """Return what the next batch of the partition is stamped with."""
+def next_sequence(rig: FloorRig) -> BatchSequence | None:
+    """Return what the next batch of the partition is numbered with."""
     batch, _ = rig.sent()
-    return batch.stamp
+    return batch.sequence

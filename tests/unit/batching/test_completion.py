@@ -7,14 +7,14 @@ import pytest
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.completion_rig import (
     BUMPED,
     LATE,
     SPOILT,
     errors,
-    next_stamp,
+    next_sequence,
     nothing_is_left,
     offsets,
 )
@@ -76,7 +76,7 @@ async def test_failed_records_get_an_error_each_and_the_sequence_is_broken(
     assert rig.witness.failures == [(batch, 2, SPOILT)]
     assert nothing_is_left(rig)
     assert "batch.failed partition=orders-0 records=2 attempts=1 possibly_persisted=False" in caplog.text
-    assert next_stamp(rig) == BUMPED
+    assert next_sequence(rig) == BUMPED
 
 
 @in_virtual_time
@@ -88,7 +88,7 @@ async def test_a_batch_that_fails_before_it_was_sent_breaks_no_sequence() -> Non
     assert errors([future]) == [InvalidRecord]
     assert rig.queue().open is None
     assert nothing_is_left(rig)
-    assert next_stamp(rig) == Stamp(FIRST, 0)
+    assert next_sequence(rig) == BatchSequence(FIRST, 0)
 
 
 @in_virtual_time
@@ -115,7 +115,7 @@ async def test_an_abandoned_batch_that_arrived_after_all_is_told_nobody_and_the_
     assert rig.witness.delivered_batches == []
     assert rig.queue().sequences.recognised
     assert nothing_is_left(rig)
-    assert next_stamp(rig) == Stamp(FIRST, 1)
+    assert next_sequence(rig) == BatchSequence(FIRST, 1)
 
 
 @in_virtual_time
@@ -126,7 +126,7 @@ async def test_an_abandoned_batch_that_fails_is_told_nobody_twice_and_breaks_the
     rig.completion.fail(batch, SPOILT)
     assert rig.witness.failures == [(batch, 1, LATE)]
     assert nothing_is_left(rig)
-    assert next_stamp(rig) == BUMPED
+    assert next_sequence(rig) == BUMPED
 
 
 @in_virtual_time
@@ -141,7 +141,7 @@ async def test_a_retried_batch_goes_again_at_its_time_under_its_stamp() -> None:
     await asyncio.sleep(0.1)
     rig.accumulator.schedule.collect(rig.loop.time(), hurry=False)
     assert rig.drain() == [batch]
-    assert batch.stamp == Stamp(FIRST, 0)
+    assert batch.sequence == BatchSequence(FIRST, 0)
     assert not future.done()
 
 
@@ -153,13 +153,13 @@ async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_
     rig.completion.renumber(batch, 0.1)
     assert rig.witness.retried_batches == [batch]
     assert batch.state is BatchState.SEALED
-    assert batch.stamp is None
+    assert batch.sequence is None
     assert list(rig.queue().batches) == [batch, behind]
     assert rig.drain() == []
     await asyncio.sleep(0.1)
     rig.accumulator.schedule.collect(rig.loop.time(), hurry=False)
     assert rig.drain() == [batch]
-    assert batch.stamp == BUMPED
+    assert batch.sequence == BUMPED
     assert not future.done()
 
 
@@ -178,10 +178,10 @@ async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_it
     for each in (absent, uncertain):
         rig.completion.reenqueue(each, 0.1)
     rig.completion.fail(batch, SPOILT)
-    assert (absent.state, absent.stamp) == (BatchState.SEALED, None)
-    assert (uncertain.state, uncertain.stamp) == (BatchState.BACKOFF, Stamp(FIRST, 1))
+    assert (absent.state, absent.sequence) == (BatchState.SEALED, None)
+    assert (uncertain.state, uncertain.sequence) == (BatchState.BACKOFF, BatchSequence(FIRST, 1))
     rig.completion.reenqueue(late, 0.1)
-    assert (late.state, late.stamp) == (BatchState.SEALED, None)
+    assert (late.state, late.sequence) == (BatchState.SEALED, None)
     assert list(rig.queue().batches) == [absent, late]
 
 
@@ -200,7 +200,7 @@ async def test_a_sequence_that_is_given_up_shows_that_nothing_behind_it_is_in_th
         rig.completion.reenqueue(each, 0.1)
     rig.completion.renumber(refused, 0.1)
     assert list(rig.queue().batches) == [given_up, uncertain, refused]
-    assert {each.stamp for each in rig.queue().batches} == {None}
+    assert {each.sequence for each in rig.queue().batches} == {None}
     assert not uncertain.possibly_persisted
 
 
@@ -216,8 +216,8 @@ async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
         rig.completion.reenqueue(each, 0.1)
     hole.answered()
     rig.completion.renumber(hole, 0.1)
-    assert before.stamp == Stamp(FIRST, 0)
-    assert (behind.state, behind.stamp, behind.possibly_persisted) == (BatchState.SEALED, None, False)
+    assert before.sequence == BatchSequence(FIRST, 0)
+    assert (behind.state, behind.sequence, behind.possibly_persisted) == (BatchState.SEALED, None, False)
     assert list(rig.queue().batches) == [hole, behind]
 
 

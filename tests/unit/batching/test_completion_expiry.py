@@ -14,7 +14,7 @@ from tests.unit.batching.completion_rig import (
     LATE,
     SPOILT,
     errors,
-    next_stamp,
+    next_sequence,
     nothing_is_left,
     offsets,
 )
@@ -56,7 +56,7 @@ async def test_a_batch_that_expires_before_it_is_written_leaves_its_sequence_beh
     rig.completion.fail_or_expire(batch, LATE)
     assert batch.state is BatchState.FAILED
     assert nothing_is_left(rig)
-    assert next_stamp(rig) == BUMPED
+    assert next_sequence(rig) == BUMPED
 
 
 @in_virtual_time

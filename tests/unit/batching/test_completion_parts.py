@@ -4,14 +4,14 @@ import pytest
 
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, MessageTooLarge
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.completion_rig import (
     BUMPED,
     LATE,
     SPOILT,
     errors,
-    next_stamp,
+    next_sequence,
     nothing_is_left,
     offsets,
 )
@@ -27,9 +27,9 @@ async def test_behind_a_gap_the_halves_of_a_split_batch_get_new_sequences() -> N
     rig.completion.fail(batch, SPOILT)
     rig.completion.split(large)
     assert list(rig.queue().batches) == list(large.successors)
-    assert [part.stamp for part in large.successors] == [None, None]
+    assert [part.sequence for part in large.successors] == [None, None]
     assert rig.drain() == [large.successors[0]]
-    assert large.successors[0].stamp == BUMPED
+    assert large.successors[0].sequence == BUMPED
 
 
 @in_virtual_time
@@ -44,9 +44,9 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
     assert batch.state is BatchState.SPLIT
     left, right = batch.successors
     assert [part.columns.values for part in (left, right)] == [[b"a", b"b"], [b"c", b"d"]]
-    assert [part.stamp for part in (left, right)] == [Stamp(FIRST, 0), Stamp(FIRST, 2)]
+    assert [part.sequence for part in (left, right)] == [BatchSequence(FIRST, 0), BatchSequence(FIRST, 2)]
     assert [part.order for part in (left, right)] == [(1, 0), (1, 1)]
-    assert {part.stamped_before for part in (left, right)} == {batch.stamped_before}
+    assert {part.numbered_before for part in (left, right)} == {batch.numbered_before}
     for part in (left, right):
         assert part.deadline == batch.deadline
         assert (part.attempts, part.last_error) == (1, batch.last_error)
@@ -59,7 +59,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
         rig.completion.complete(part, base)
     assert offsets(futures) == [10, 11, 12, 13]
     assert nothing_is_left(rig)
-    assert next_stamp(rig) == Stamp(FIRST, 4)
+    assert next_sequence(rig) == BatchSequence(FIRST, 4)
 
 
 @in_virtual_time
@@ -69,13 +69,13 @@ async def test_halves_follow_each_other_as_any_batches_do_until_the_leader_knows
     batch, _ = rig.sent(b"a", b"b", b"c", b"d")
     rig.completion.split(batch)
     left, right = batch.successors
-    assert [part.stamp for part in (left, right)] == [None, None]
+    assert [part.sequence for part in (left, right)] == [None, None]
     assert rig.drain() == [left]
-    assert left.stamp == Stamp(FIRST, 0)
+    assert left.sequence == BatchSequence(FIRST, 0)
     assert rig.drain() == []
     rig.completion.complete(left, 10)
     assert rig.drain() == [right]
-    assert right.stamp == Stamp(FIRST, 2)
+    assert right.sequence == BatchSequence(FIRST, 2)
 
 
 @in_virtual_time
@@ -86,7 +86,7 @@ async def test_halves_keep_their_sequences_if_something_behind_them_has_its_own(
     rig.sent(b"c")
     rig.learn(TOPIC, NODE + 1)  # who knows nothing of us yet
     rig.completion.split(batch)
-    assert [part.stamp for part in batch.successors] == [Stamp(FIRST, 0), Stamp(FIRST, 1)]
+    assert [part.sequence for part in batch.successors] == [BatchSequence(FIRST, 0), BatchSequence(FIRST, 1)]
 
 
 @in_virtual_time
@@ -97,9 +97,9 @@ async def test_halves_of_what_may_be_in_the_log_keep_its_sequences_whatever_the_
     doubt(batch)
     rig.completion.split(batch)
     left, right = batch.successors
-    assert [(part.stamp, part.persistence.half_of_possibly_persisted) for part in (left, right)] == [
-        (Stamp(FIRST, 0), True),
-        (Stamp(FIRST, 1), True),
+    assert [(part.sequence, part.persistence.half_of_possibly_persisted) for part in (left, right)] == [
+        (BatchSequence(FIRST, 0), True),
+        (BatchSequence(FIRST, 1), True),
     ]
     assert rig.drain() == [left]
     assert rig.drain() == []  # it goes first and alone
@@ -125,7 +125,7 @@ async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -
     missing.answered()
     rig.completion.fail(missing, SPOILT)
     for part in batch.successors:
-        assert part.stamp is None
+        assert part.sequence is None
         assert not part.possibly_persisted
         assert not part.persistence.half_of_possibly_persisted
 
@@ -146,7 +146,7 @@ async def test_without_idempotence_the_halves_have_no_stamps() -> None:
     rig = FloorRig(idempotent=False)
     batch, _ = rig.sent(b"a", b"b")
     rig.completion.split(batch)
-    assert [part.stamp for part in batch.successors] == [None, None]
+    assert [part.sequence for part in batch.successors] == [None, None]
     assert rig.drain() == [batch.successors[0]]
     assert rig.queue().retrying == [batch.successors[1]]
 
@@ -163,7 +163,7 @@ async def test_of_refused_records_the_others_go_again_under_new_sequences() -> N
     assert rest.columns.values == [b"a", b"c"]
     assert rig.accumulator.memory.used == rest.size
     assert rig.drain() == [rest]
-    assert rest.stamp == BUMPED
+    assert rest.sequence == BUMPED
     rig.completion.complete(rest, 5)
     assert offsets([futures[0], futures[2]]) == [5, 6]
     assert nothing_is_left(rig)

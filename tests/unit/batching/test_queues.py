@@ -7,7 +7,7 @@ from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, Partition
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lost
 
 
@@ -20,7 +20,7 @@ class Rig:
             self.identities.assign(*FIRST)
         self.queue = PartitionQueue("orders", 3, batching_settings(**settings), self.identities)
         if recognised:
-            assert self.queue.sequences.may_stamp(self.identities, unsettled=False) == identified
+            assert self.queue.sequences.may_assign(self.identities, unsettled=False) == identified
             self.queue.sequences.recognised = True
 
     def add(self, records: int = 1, *, due: bool = True) -> Batch:
@@ -85,13 +85,13 @@ def test_taken_it_is_sealed_in_flight_and_stamped() -> None:
     batch = rig.add(records=3)
     rig.take()
     assert batch.state is BatchState.IN_FLIGHT
-    assert batch.stamp == Stamp(FIRST, 0)
+    assert batch.sequence == BatchSequence(FIRST, 0)
     assert batch.attempts == 1
     assert rig.queue.open is None
     assert not rig.queue.batches
     assert rig.queue.in_flight == [batch]
     rig.add()
-    assert rig.take().stamp == Stamp(FIRST, 3)
+    assert rig.take().sequence == BatchSequence(FIRST, 3)
 
 
 def test_sealing_twice_does_no_harm() -> None:
@@ -112,7 +112,7 @@ def test_sent_again_it_keeps_its_stamp() -> None:
     back_off(batch, 1.0)
     assert rig.queue.next_batch(0.9) is None
     assert rig.take(1.0) is batch
-    assert batch.stamp == Stamp(FIRST, 0)
+    assert batch.sequence == BatchSequence(FIRST, 0)
     assert batch.attempts == 2
     assert not rig.queue.retrying
 
@@ -167,8 +167,8 @@ def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> 
     first, second = rig.add(), rig.add()
     assert rig.take() is first
     assert rig.queue.next_batch(0.0) is None
-    assert first.stamp is not None
-    rig.queue.sequences.acknowledge(first.stamp)
+    assert first.sequence is not None
+    rig.queue.sequences.acknowledge(first.sequence)
     assert rig.take() is second
 
 
@@ -180,7 +180,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
     assert rig.queue.next_batch(0.0) is None
     rig.answered(first)
     assert rig.take() is second
-    assert second.stamp == Stamp(ProducerIdentity(7, 1), 0)
+    assert second.sequence == BatchSequence(ProducerIdentity(7, 1), 0)
 
 
 def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
@@ -231,7 +231,7 @@ def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> Non
     first, second = rig.add(), rig.add()
     assert not rig.queue.needs_identity
     assert rig.take() is first
-    assert first.stamp is None
+    assert first.sequence is None
     assert rig.queue.next_batch(0.0) is None
     rig.answered(first)
     assert rig.take() is second

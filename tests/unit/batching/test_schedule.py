@@ -55,8 +55,8 @@ class Floor:
 def settle(batch: Batch) -> None:
     batch.queue.remove(batch)
     batch.acknowledge()
-    assert batch.stamp is not None
-    batch.queue.sequences.acknowledge(batch.stamp)
+    assert batch.sequence is not None
+    batch.queue.sequences.acknowledge(batch.sequence)
 
 
 def test_nothing_is_ready_at_first() -> None:

@@ -95,16 +95,16 @@ def test_a_topic_is_capped_for_a_while_and_only_ever_smaller() -> None:
     assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
 
 
-@pytest.mark.parametrize("stamped", [True, False])
-def test_a_retired_topic_leaves_an_identity_it_wrote_under(stamped: bool) -> None:
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_retired_topic_leaves_an_identity_it_wrote_under(numbered: bool) -> None:
     identities = IdentityKeeper()
     identities.assign(*FIRST)
     queues = TopicQueues("orders", batching_settings(), identities)
     sequences = queues[0].sequences
-    if stamped:
-        assert sequences.may_stamp(identities, unsettled=False)
+    if numbered:
+        assert sequences.may_assign(identities, unsettled=False)
     queues.retire()
-    assert identities.current == ProducerIdentity(7, int(stamped))
+    assert identities.current == ProducerIdentity(7, int(numbered))
 
 
 def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> None:

@@ -30,9 +30,9 @@ class TestRetried:
     async def test_it_waits_for_its_backoff_under_the_same_sequence(self) -> None:
         rig = Rig()
         batch, [future] = rig.sent()
-        stamp = batch.stamp
+        sequence = batch.sequence
         rig.refuse(batch, NotEnoughReplicas)
-        assert (batch.state, batch.retry_at, batch.stamp) == (BatchState.BACKOFF, 0.1, stamp)
+        assert (batch.state, batch.retry_at, batch.sequence) == (BatchState.BACKOFF, 0.1, sequence)
         assert rig.resend() is batch
         rig.refuse(batch, NotEnoughReplicas)
         assert batch.retry_at == 0.2
@@ -152,14 +152,14 @@ class TestTakenApart:
     ) -> None:
         rig = Rig()
         batch, _ = rig.sent()
-        before = batch.stamp
+        before = batch.sequence
         with caplog.at_level(logging.WARNING):
             rig.refuse(batch, OutOfOrderSequenceNumber)
         assert "batch.restamp partition=orders-0" in caplog.text
         assert rig.resend() is batch
         assert before is not None
-        assert batch.stamp is not None
-        assert batch.stamp.identity.epoch == before.identity.epoch + 1
+        assert batch.sequence is not None
+        assert batch.sequence.identity.epoch == before.identity.epoch + 1
 
     @in_virtual_time
     async def test_out_of_order_behind_one_that_is_resent_keeps_its_sequence(self) -> None:
@@ -168,10 +168,10 @@ class TestTakenApart:
         rig.take([first], accepted(0))
         first, _ = rig.sent(b"b")
         second, _ = rig.sent(b"c")
-        stamp = second.stamp
+        sequence = second.sequence
         rig.refuse(first, NotEnoughReplicas)
         rig.refuse(second, OutOfOrderSequenceNumber)
-        assert (second.state, second.stamp) == (BatchState.BACKOFF, stamp)
+        assert (second.state, second.sequence) == (BatchState.BACKOFF, sequence)
 
     @in_virtual_time
     async def test_behind_a_refused_record_a_lost_batch_holds_up_nobody(self) -> None:
@@ -180,10 +180,10 @@ class TestTakenApart:
         refused_one, _ = rig.sent(b"bad")
         behind, [future] = rig.sent(b"good")
         rig.refuse(refused_one, TopicAuthorizationFailed)
-        stamp = behind.stamp
+        sequence = behind.sequence
         rig.handler.take(rig.connection.real, [behind], lost())
         assert rig.resend() is behind
-        assert behind.stamp != stamp  # the broker knows the producer, and expects the refused one
+        assert behind.sequence != sequence  # the broker knows the producer, and expects the refused one
         rig.take([behind], accepted(0))
         assert future.result().offset == 0
 
@@ -218,13 +218,13 @@ class TestSequenceRefusedAgainAndAgain:
     async def test_a_batch_is_believed_to_be_missing_once_the_broker_has_said_so_several_times(self) -> None:
         rig = Rig()
         behind, future = self.lost_behind_a_failure(rig)
-        stamp = behind.stamp
+        sequence = behind.sequence
         for _ in range(DENIALS_BELIEVED - 1):
             rig.refuse(behind, OutOfOrderSequenceNumber)
             assert rig.resend() is behind
-            assert (behind.stamp, behind.possibly_persisted) == (stamp, True)
+            assert (behind.sequence, behind.possibly_persisted) == (sequence, True)
         rig.refuse(behind, OutOfOrderSequenceNumber)
-        assert (behind.stamp, behind.persistence.possible) == (None, False)
+        assert (behind.sequence, behind.persistence.possible) == (None, False)
         assert rig.resend() is behind
         rig.take([behind], accepted(0))
         assert future.result().offset == 0
@@ -253,7 +253,7 @@ class TestSequenceRefusedAgainAndAgain:
             assert batch.possibly_persisted
             assert rig.resend() is batch
             rig.refuse(batch, kind)
-        assert (batch.stamp, batch.persistence.possible) == (None, False)
+        assert (batch.sequence, batch.persistence.possible) == (None, False)
         assert rig.resend() is batch
         rig.take([batch], accepted(0))
         assert future.result().offset == 0

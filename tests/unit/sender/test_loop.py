@@ -69,8 +69,8 @@ class TestWhatGoesWhen:
             rig.pool.connections[NODE] = FakeConnection()
             batch = rig.fill(b"b")
             await pass_time(LINGER_S)
-            assert batch.stamp is not None
-            assert batch.stamp.base_sequence == 0
+            assert batch.sequence is not None
+            assert batch.sequence.base_sequence == 0
 
     @pytest.mark.parametrize(
         ("settings", "expected"),

@@ -20,8 +20,8 @@ class TestIdentity:
             rig.connection.answer(InitProducerIdResponse(error_code=0, producer_id=5, producer_epoch=0))
             await settle()
             assert rig.sent_values() == [[b"a"]]
-            assert batch.stamp is not None
-            assert batch.stamp.identity == (5, 0)
+            assert batch.sequence is not None
+            assert batch.sequence.identity == (5, 0)
 
     @in_virtual_time
     async def test_without_idempotence_nobody_asks(self) -> None:

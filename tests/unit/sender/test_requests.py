@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.idempotence.identity import ProducerIdentity
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.compression import Codec
 from aioproducer.records.decode import DecodedBatch, decode_batches
 from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder, produce_request
@@ -28,7 +28,7 @@ class TestEncode:
         read = decoded(batch)
         assert [record.value for record in read.records] == [b"a", b"b"]
         assert (read.producer_id, read.producer_epoch, read.base_sequence) == (7, 0, 0)
-        assert batch.encoded_stamp == batch.stamp
+        assert batch.encoded_sequence == batch.sequence
 
     async def test_without_idempotence_it_has_no_producer(self) -> None:
         batch, _ = FloorRig(idempotent=False).sent(b"a")
@@ -58,7 +58,7 @@ class TestEncode:
         encoder.encode(batch)
         first = batch.encoded
         batch.renumber()
-        batch.assign_sequence(Stamp(ProducerIdentity(8, 3), 0), 1)
+        batch.assign_sequence(BatchSequence(ProducerIdentity(8, 3), 0), 1)
         encoder.encode(batch)
         assert batch.encoded is first
         read = decoded(batch)
