@@ -69,7 +69,7 @@ class BatchCompletion:
         batch.fail()
         self._end(batch)
         if batch.sequence is not None:
-            batch.queue.break_off(batch)
+            batch.queue.request_epoch_bump(batch)
         if not abandoned:
             self._reject(batch, failure)
         self._offer_again(batch.queue)
@@ -89,8 +89,8 @@ class BatchCompletion:
         batch.retry(at)
         self._observer.retried(batch)
         queue.retry(batch)
-        if queue.sequences.broken:
-            queue.void_sequences()
+        if queue.sequences.needs_epoch_bump:
+            queue.renumber_retrying()
         self._schedule.back_off(queue, at)
         self._offer_again(queue)
 
@@ -106,7 +106,7 @@ class BatchCompletion:
         batch.pause(at)
         self._observer.retried(batch)
         queue.put_back(batch)
-        queue.break_off(batch)
+        queue.request_epoch_bump(batch)
         self._schedule.back_off(queue, at)
         self._offer_again(queue)
 
@@ -122,7 +122,7 @@ class BatchCompletion:
         if (
             sequence is not None
             and surely_absent
-            and not queue.sequences.recognised
+            and not queue.sequences.acknowledged_here
             and queue.is_alone(batch)
         ):
             queue.sequences.take_back(sequence)
@@ -139,8 +139,8 @@ class BatchCompletion:
         self._replace(batch, parts)
         for part in parts:
             put(part)
-        if queue.sequences.broken:
-            queue.void_sequences()
+        if queue.sequences.needs_epoch_bump:
+            queue.renumber_retrying()
         self._accumulator.topics[queue.topic].cap(max(part.size for part in parts), self._loop.time())
         self._offer_again(queue)
 
@@ -162,7 +162,7 @@ class BatchCompletion:
             batch.queue.retry(rest)
         else:
             batch.queue.put_back(rest)
-            batch.queue.break_off(batch)
+            batch.queue.request_epoch_bump(batch)
         self._offer_again(batch.queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:

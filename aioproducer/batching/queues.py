@@ -134,7 +134,7 @@ class PartitionQueue:
             return None
         if not self.sequences.may_assign(self._identities, unsettled=bool(self.in_flight)):
             return None
-        if self.in_flight and not self.sequences.recognised:
+        if self.in_flight and not self.sequences.acknowledged_here:
             return None
         return self.batches[0]
 
@@ -195,23 +195,23 @@ class PartitionQueue:
         """Put *batch* where it belongs among `retrying`."""
         insort(self.retrying, batch, key=_by_order)
 
-    def break_off(self, batch: Batch) -> None:
+    def request_epoch_bump(self, batch: Batch) -> None:
         """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
-        self.sequences.break_off(batch.order, absent=not batch.persistence.possible)
-        self.void_sequences()
+        self.sequences.request_epoch_bump(batch.order, absent=not batch.persistence.possible)
+        self.renumber_retrying()
 
-    def void_sequences(self) -> None:
+    def renumber_retrying(self) -> None:
         """Let those of `retrying` that are surely not in the log get new sequences: the ones they have lead nowhere.
 
         Sent again under those, a broker that knows nothing of the identity would take them before what has
-        to come first. A sequence that is given up here is a hole as well, for what was sent behind it.
+        to come first. A sequence that is given up here is a gap as well, for what was sent behind it.
         """
         retrying, self.retrying = self.retrying, []
         for batch in retrying:
-            if batch.persistence.in_doubt and not self.sequences.behind_hole(batch.order):
+            if batch.persistence.in_doubt and not self.sequences.behind_gap(batch.order):
                 self.retrying.append(batch)
                 continue
-            self.sequences.break_off(batch.order, absent=True)
+            self.sequences.request_epoch_bump(batch.order, absent=True)
             batch.rule_out()
             batch.renumber()
             self.put_back(batch)
@@ -292,7 +292,7 @@ class TopicQueues:
             if topic_id != self.topic_id:
                 # Made anew, its logs are empty: they would take any sequence first, also from the same leaders.
                 for queue in self._queues.values():
-                    queue.sequences.recognised = False
+                    queue.sequences.acknowledged_here = False
             self.topic_id = topic_id
         self.leaders = leaders
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
@@ -301,7 +301,7 @@ class TopicQueues:
             leader = self._leader(partition)
             if leader != queue.leader:
                 queue.leader = leader
-                queue.sequences.recognised = False
+                queue.sequences.acknowledged_here = False
                 changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()

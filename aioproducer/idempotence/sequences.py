@@ -33,19 +33,19 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_identity", "_next", "broken", "hole", "recognised")
+    __slots__ = ("_identity", "_next", "acknowledged_here", "gap_at", "needs_epoch_bump")
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
-        self.broken: bool = False
+        self.needs_epoch_bump: bool = False
         """Whether a sequence was given out that will never be in the log, or may not be."""
-        self.hole: tuple[int, ...] | None = None
+        self.gap_at: tuple[int, ...] | None = None
         """The place, in the order of its partition, of the first batch whose sequence will never be in the log.
 
         Nothing behind it that got a sequence under the same identity can be: the broker refuses to leave a gap.
         """
-        self.recognised: bool = False
+        self.acknowledged_here: bool = False
         """Whether the leader has acknowledged something under the present identity.
 
         Until then it takes whatever sequence it sees first (KIP-360), and nothing may follow a batch that
@@ -53,22 +53,22 @@ class PartitionSequences:
         would be the first, and the order be lost.
         """
 
-    def break_off(self, place: tuple[int, ...], *, absent: bool) -> None:
+    def request_epoch_bump(self, place: tuple[int, ...], *, absent: bool) -> None:
         """The batch in *place*, which held a sequence, is gone or was refused: give out none until all is settled.
 
         *absent* is whether it is surely not in the log.
         """
-        self.broken = True
+        self.needs_epoch_bump = True
         if absent:
-            self.hole = min(place, self.hole or place)
+            self.gap_at = min(place, self.gap_at or place)
 
-    def behind_hole(self, order: tuple[int, ...]) -> bool:
+    def behind_gap(self, order: tuple[int, ...]) -> bool:
         """Whether a batch in place *order* is surely not in the log, because one before it is not."""
-        return self.hole is not None and self.hole < order
+        return self.gap_at is not None and self.gap_at < order
 
     def acknowledge(self, sequence: BatchSequence) -> None:
         """The leader has appended the batch that carries *sequence*."""
-        self.recognised |= sequence.identity == self._identity
+        self.acknowledged_here |= sequence.identity == self._identity
 
     def take_back(self, sequence: BatchSequence) -> None:
         """The leader refused the batch that carries *sequence*, and nothing was numbered since: begin there again."""
@@ -84,11 +84,11 @@ class PartitionSequences:
 
     def may_assign(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
-        if self.broken:
+        if self.needs_epoch_bump:
             if unsettled:
                 return False
             self._begin(None if self._identity is None else keeper.after(self._identity))
-            self.broken, self.hole = False, None
+            self.needs_epoch_bump, self.gap_at = False, None
         if keeper.current is None:
             return False
         if self._identity is None or self._identity.producer_id != keeper.current.producer_id:
@@ -100,7 +100,7 @@ class PartitionSequences:
     def _begin(self, identity: ProducerIdentity | None) -> None:
         self._identity = identity
         self._next = 0
-        self.recognised = False
+        self.acknowledged_here = False
 
     def assign(self, count: int) -> BatchSequence:
         """Give the next *count* sequences to a batch; `may_assign` has just said yes."""

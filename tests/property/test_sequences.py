@@ -50,7 +50,7 @@ def test_no_identity_is_ever_left_backwards(epoch: int, gaps: list[bool]) -> Non
     given_out: list[BatchSequence] = []
     for number, gap in enumerate(gaps, start=2):
         if gap:
-            sequences.break_off((1,), absent=False)
+            sequences.request_epoch_bump((1,), absent=False)
         if not sequences.may_assign(keeper, unsettled=False):
             keeper.assign(number, 0)
             assert sequences.may_assign(keeper, unsettled=False)

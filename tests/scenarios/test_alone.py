@@ -207,7 +207,7 @@ class TestProducerId:
             assert identities.current is not None
             queue = producer._engine.accumulator.topic(TOPIC)[0]
             queue.sequences._identity = identities.current._replace(epoch=32_767)
-            queue.sequences.break_off((1,), absent=True)
+            queue.sequences.request_epoch_bump((1,), absent=True)
             assert await send_one(producer) < 0.1
             first, last = cluster.batches(TOPIC, 0)
             assert (last.producer_id, last.producer_epoch, last.base_sequence) == (last.producer_id, 0, 0)

@@ -259,7 +259,7 @@ class FloorRig:
         """Let the leaders have acknowledged something before: batches may follow each other unanswered."""
         for partition in range(partitions):
             sequences = self.queue(partition).sequences
-            sequences.recognised = sequences.may_assign(self.identities, unsettled=False)
+            sequences.acknowledged_here = sequences.may_assign(self.identities, unsettled=False)
 
     def queue(self, partition: int = 0) -> PartitionQueue:
         return self.accumulator.topics[TOPIC][partition]

@@ -30,7 +30,7 @@ async def test_delivered_records_learn_their_offsets_and_give_everything_back() 
     assert [future.result().timestamp_ms for future in futures] == [1_000, 1_000]
     assert batch.state is BatchState.DELIVERED
     assert rig.witness.delivered_batches == [(batch, 40, -1)]
-    assert rig.queue().sequences.recognised
+    assert rig.queue().sequences.acknowledged_here
     assert nothing_is_left(rig)
 
 
@@ -50,7 +50,7 @@ async def test_without_idempotence_there_is_no_sequence_to_acknowledge() -> None
     batch, futures = rig.sent()
     rig.completion.complete(batch, 3)
     assert offsets(futures) == [3]
-    assert not rig.queue().sequences.recognised
+    assert not rig.queue().sequences.acknowledged_here
 
 
 @in_virtual_time
@@ -113,7 +113,7 @@ async def test_an_abandoned_batch_that_arrived_after_all_is_told_nobody_and_the_
     rig.completion.expire_in_flight(batch, LATE)
     rig.completion.complete(batch, 0)
     assert rig.witness.delivered_batches == []
-    assert rig.queue().sequences.recognised
+    assert rig.queue().sequences.acknowledged_here
     assert nothing_is_left(rig)
     assert next_sequence(rig) == BatchSequence(FIRST, 1)
 
@@ -209,16 +209,16 @@ async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
     rig = FloorRig()
     rig.recognise(1)
     before, _ = rig.sent(b"before")
-    hole, _ = rig.sent(b"hole")
+    gap, _ = rig.sent(b"gap")
     behind, _ = rig.sent(b"behind")
     lose(before, behind)
     for each in (before, behind):
         rig.completion.reenqueue(each, 0.1)
-    hole.answered()
-    rig.completion.renumber(hole, 0.1)
+    gap.answered()
+    rig.completion.renumber(gap, 0.1)
     assert before.sequence == BatchSequence(FIRST, 0)
     assert (behind.state, behind.sequence, behind.possibly_persisted) == (BatchState.SEALED, None, False)
-    assert list(rig.queue().batches) == [hole, behind]
+    assert list(rig.queue().batches) == [gap, behind]
 
 
 @in_virtual_time

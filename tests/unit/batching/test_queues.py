@@ -14,14 +14,14 @@ from tests.unit.floor_rig import FIRST, back_off, batching_settings, lost
 class Rig:
     """One partition's queue."""
 
-    def __init__(self, *, identified: bool = True, recognised: bool = True, **settings: Any) -> None:
+    def __init__(self, *, identified: bool = True, acknowledged_here: bool = True, **settings: Any) -> None:
         self.identities = IdentityKeeper()
         if identified:
             self.identities.assign(*FIRST)
         self.queue = PartitionQueue("orders", 3, batching_settings(**settings), self.identities)
-        if recognised:
+        if acknowledged_here:
             assert self.queue.sequences.may_assign(self.identities, unsettled=False) == identified
-            self.queue.sequences.recognised = True
+            self.queue.sequences.acknowledged_here = True
 
     def add(self, records: int = 1, *, due: bool = True) -> Batch:
         """Append an open batch; those before it are sealed."""
@@ -163,7 +163,7 @@ def test_no_more_than_max_in_flight_follow_one_that_may_have_to_be_sent_again() 
 
 
 def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> None:
-    rig = Rig(recognised=False)
+    rig = Rig(acknowledged_here=False)
     first, second = rig.add(), rig.add()
     assert rig.take() is first
     assert rig.queue.next_batch(0.0) is None
@@ -176,7 +176,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
     rig = Rig()
     first, second = rig.add(), rig.add()
     rig.take()
-    rig.queue.sequences.break_off((1,), absent=False)
+    rig.queue.sequences.request_epoch_bump((1,), absent=False)
     assert rig.queue.next_batch(0.0) is None
     rig.answered(first)
     assert rig.take() is second
@@ -227,7 +227,7 @@ def test_an_older_one_is_sent_again_while_newer_ones_are_in_flight() -> None:
 
 
 def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> None:
-    rig = Rig(identified=False, recognised=False, idempotent=False)
+    rig = Rig(identified=False, acknowledged_here=False, idempotent=False)
     first, second = rig.add(), rig.add()
     assert not rig.queue.needs_identity
     assert rig.take() is first
@@ -238,7 +238,7 @@ def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> Non
 
 
 def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
-    rig = Rig(identified=False, recognised=False, idempotent=False)
+    rig = Rig(identified=False, acknowledged_here=False, idempotent=False)
     first, second = rig.add(), rig.add()
     rig.take()
     back_off(first, 0.0)

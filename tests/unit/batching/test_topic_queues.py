@@ -35,10 +35,10 @@ def test_an_update_names_the_queues_whose_leader_changed() -> None:
     queues = topic(1, 2, 3)
     kept, moved, gone = queues[0], queues[1], queues[2]
     for each in (kept, moved, gone):
-        each.sequences.recognised = True
+        each.sequences.acknowledged_here = True
     assert queues.update([1, 5]) == [moved, gone]
     assert [each.leader for each in (kept, moved, gone)] == [1, 5, NO_LEADER]
-    assert [each.sequences.recognised for each in (kept, moved, gone)] == [True, False, False]
+    assert [each.sequences.acknowledged_here for each in (kept, moved, gone)] == [True, False, False]
 
 
 def test_partitions_without_a_leader_are_not_available() -> None:
@@ -121,15 +121,15 @@ def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> Non
     assert queues.idle
 
 
-def test_made_anew_a_topic_is_recognised_by_no_leader() -> None:
+def test_made_anew_a_topic_is_acknowledged_by_no_leader() -> None:
     """Its logs are empty, and would take any sequence first."""
     queues = topic()
     queue = queues[0]
     assert queues.update([1], b"a" * 16) == [queue]
-    for topic_id, recognised in ((b"a" * 16, True), (NO_TOPIC_ID, True), (b"b" * 16, False)):
-        queue.sequences.recognised = True
+    for topic_id, acknowledged in ((b"a" * 16, True), (NO_TOPIC_ID, True), (b"b" * 16, False)):
+        queue.sequences.acknowledged_here = True
         assert queues.update([1], topic_id) == []
-        assert queue.sequences.recognised == recognised
+        assert queue.sequences.acknowledged_here == acknowledged
     assert queues.topic_id == b"b" * 16
 
 

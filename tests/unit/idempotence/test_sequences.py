@@ -78,7 +78,7 @@ def test_the_epoch_of_another_partition_is_none_of_its_business(keeper: Identity
     for each in (broken, sequences):
         assert settled(each, keeper)
         each.assign(3)
-    broken.break_off((1,), absent=True)
+    broken.request_epoch_bump((1,), absent=True)
     assert settled(broken, keeper)
     assert unsettled(sequences, keeper)
     assert sequences.assign(1) == BatchSequence(IDENTITY, 3)
@@ -88,7 +88,7 @@ def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(ke
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.assign(3)
-    sequences.break_off((1,), absent=False)
+    sequences.request_epoch_bump((1,), absent=False)
     assert not unsettled(sequences, keeper)
     assert settled(sequences, keeper)
     assert sequences.assign(1) == BatchSequence(ProducerIdentity(7, 1), 0)
@@ -97,8 +97,8 @@ def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(ke
 def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    sequences.break_off((1,), absent=False)
-    sequences.break_off((1,), absent=False)
+    sequences.request_epoch_bump((1,), absent=False)
+    sequences.request_epoch_bump((1,), absent=False)
     assert settled(sequences, keeper)
     assert settled(sequences, keeper)
     assert sequences.assign(1) == BatchSequence(ProducerIdentity(7, 1), 0)
@@ -106,7 +106,7 @@ def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
 
 def test_a_gap_before_the_first_identity_costs_none(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
-    sequences.break_off((1,), absent=False)
+    sequences.request_epoch_bump((1,), absent=False)
     assert settled(sequences, keeper)
     assert sequences.assign(1) == BatchSequence(IDENTITY, 0)
 
@@ -117,7 +117,7 @@ def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     sequences.assign(3)
-    sequences.break_off((1,), absent=False)
+    sequences.request_epoch_bump((1,), absent=False)
     assert not settled(sequences, keeper)
     keeper.assign(8, 0)
     assert settled(sequences, keeper)
@@ -138,9 +138,9 @@ def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of
 ) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    assert not sequences.recognised
+    assert not sequences.acknowledged_here
     sequences.acknowledge(sequences.assign(1))
-    assert sequences.recognised
+    assert sequences.acknowledged_here
 
 
 def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: IdentityKeeper) -> None:
@@ -148,11 +148,11 @@ def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: Iden
     assert settled(sequences, keeper)
     old = sequences.assign(1)
     sequences.acknowledge(old)
-    sequences.break_off((1,), absent=True)
+    sequences.request_epoch_bump((1,), absent=True)
     assert settled(sequences, keeper)
-    assert not sequences.recognised
+    assert not sequences.acknowledged_here
     sequences.acknowledge(old)
-    assert not sequences.recognised
+    assert not sequences.acknowledged_here
 
 
 def test_a_partition_that_was_written_to_takes_its_identity_with_it_when_it_retires(
@@ -170,11 +170,11 @@ def test_a_partition_that_was_written_to_takes_its_identity_with_it_when_it_reti
 def test_the_first_hole_counts_until_the_identity_is_left(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    assert not sequences.behind_hole((4,))
+    assert not sequences.behind_gap((4,))
     for place in ((3,), (2, 1), (2, 2)):
-        sequences.break_off(place, absent=True)
-    sequences.break_off((1,), absent=False)
-    assert sequences.hole == (2, 1)
-    assert [sequences.behind_hole(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
+        sequences.request_epoch_bump(place, absent=True)
+    sequences.request_epoch_bump((1,), absent=False)
+    assert sequences.gap_at == (2, 1)
+    assert [sequences.behind_gap(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
     assert settled(sequences, keeper)
-    assert sequences.hole is None
+    assert sequences.gap_at is None

@@ -71,7 +71,7 @@ class TestAbandoned:
         batch = self.abandoned(rig)
         rig.take([batch], accepted(0))
         assert batch.state is BatchState.DELIVERED
-        assert not batch.queue.sequences.broken
+        assert not batch.queue.sequences.needs_epoch_bump
 
     @pytest.mark.parametrize(
         "kind", [NotEnoughReplicas, MessageTooLarge, InvalidProducerEpoch, TopicAuthorizationFailed]
@@ -82,7 +82,7 @@ class TestAbandoned:
         batch = self.abandoned(rig)
         rig.refuse(batch, kind)
         assert batch.state is BatchState.FAILED
-        assert batch.queue.sequences.broken
+        assert batch.queue.sequences.needs_epoch_bump
         assert rig.queue().idle
 
     @in_virtual_time
