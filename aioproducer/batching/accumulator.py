@@ -21,7 +21,7 @@ from aioproducer.batching.memory import MemoryBudget
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.schedule import Schedule
 from aioproducer.batching.settings import BatchingSettings
-from aioproducer.clock import TurnClock
+from aioproducer.clock import LoopClock
 from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.protocol.metadata import NO_TOPIC_ID
@@ -51,7 +51,7 @@ class Accumulator:
         self.memory: Final = MemoryBudget(settings.buffer_bytes)
         self.schedule: Final = Schedule(identities)
         self.deadlines: Deadlines[Batch] = Deadlines()
-        self.clock: Final = TurnClock(loop)
+        self.clock: Final = LoopClock(loop)
         self.unresolved: dict[Batch, None] = {}
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
         self.unfinished: int = 0
@@ -62,7 +62,7 @@ class Accumulator:
         self.finishing = False
         """Whether the sender ends as soon as everything has its outcome."""
         self.callers = 0
-        """How many calls are on their way here: waiting for their turn, metadata or memory."""
+        """How many calls are on their way here: waiting for earlier calls, metadata or memory."""
         self.arriving = 0
         """How many records those calls have still to append."""
         self.closed_for: Failure | None = None

@@ -70,7 +70,7 @@ def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]
 
 
 def deliver(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
-    """Tell each of *waiters* where its record is; their tasks go on in the next turn of the event loop.
+    """Tell each of *waiters* where its record is; their tasks go on in the next iteration of the event loop.
 
     A task only asks what wakes it whether to raise. So one Future that is done wakes all of them, which a task
     asks in C.
@@ -82,7 +82,7 @@ def deliver(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadat
 
 
 def fail(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
-    """Fail each of *waiters* with its error; their tasks go on in the next turn of the event loop."""
+    """Fail each of *waiters* with its error; their tasks go on in the next iteration of the event loop."""
     _set_outcomes(waiters, errors)
     _wake_soon(zip(waiters, waiters, strict=True))
 

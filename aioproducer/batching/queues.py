@@ -11,8 +11,8 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Final
 
+from aioproducer.batching.append_lock import AppendLock, Ticket
 from aioproducer.batching.batch import Appended, Batch, Order
-from aioproducer.batching.line import Line, Place
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import BrokerError
@@ -235,13 +235,13 @@ class TopicQueues:
         "_identities",
         "_queues",
         "_settings",
-        "aside",
+        "append_lock",
         "available",
+        "awaiting_partition",
         "batch_bytes",
         "callers",
         "capped_until",
         "leaders",
-        "line",
         "name",
         "sticky",
         "topic_id",
@@ -258,9 +258,9 @@ class TopicQueues:
         self.batch_bytes: int = settings.batch_bytes
         """The largest batch to make; smaller than the setting once the broker refused one for its size."""
         self.capped_until: float = math.inf
-        self.line: Line[Appended] = Line()
+        self.append_lock: AppendLock[Appended] = AppendLock()
         """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
-        self.aside: dict[Place[Appended], int] = {}
+        self.awaiting_partition: dict[Ticket[Appended], int] = {}
         """The calls that wait beside the line for a partition that is not there, and for which."""
         self.callers: int = 0
         """How many calls are on their way here, in line or not."""
@@ -305,11 +305,11 @@ class TopicQueues:
                 changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()
-        there = [place for place, partition in self.aside.items() if partition < len(leaders)]
+        there = [ticket for ticket, partition in self.awaiting_partition.items() if partition < len(leaders)]
         if there:
-            for place in there:
-                del self.aside[place]
-            self.line.let_in(there)
+            for ticket in there:
+                del self.awaiting_partition[ticket]
+            self.append_lock.readmit(there)
         return changed
 
     def retire(self) -> None:

@@ -21,6 +21,7 @@ from aioproducer.errors import (
     ProducerError,
     WrongLoop,
 )
+from aioproducer.intake.appending import Caller, earlier_calls, has_partition, no_such_partition
 from aioproducer.intake.checks import (
     as_bytes,
     as_headers,
@@ -32,7 +33,6 @@ from aioproducer.intake.checks import (
 from aioproducer.intake.pending import Pending, Ready
 from aioproducer.intake.serializing import InContext, in_context, serialized
 from aioproducer.intake.settings import IntakeSettings
-from aioproducer.intake.turn import Caller, earlier_calls, has_partition, no_such_partition
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.partitioning.partitioner import ColumnPartitioner
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
@@ -113,7 +113,7 @@ class Intake:
             except (KeyError, TypeError, RuntimeError):
                 pass  # not written to yet, or not even a str; another thread
             else:
-                if here is self.loop and queues.leaders and not queues.line.length:
+                if here is self.loop and queues.leaders and not queues.append_lock.calls:
                     waiter = self._accumulator.join(queues, value, waits)
                     if waiter is not None:
                         return waiter
@@ -123,7 +123,7 @@ class Intake:
     def _append_pending(self, waits: type[W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic) or self._known(topic)
-        if queues is None or queues.line.length or not has_partition(queues, pending.partition):
+        if queues is None or queues.append_lock.calls or not has_partition(queues, pending.partition):
             return pending
         try:
             ready = self.prepare(queues, pending)
@@ -218,7 +218,7 @@ class Intake:
             return MetadataUnavailable(
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )
-        if queues.line.length:
+        if queues.append_lock.calls:
             return BufferFull(f"the record would have to wait behind {earlier_calls(queues)}")
         memory = self._accumulator.memory
         return BufferFull(
@@ -227,7 +227,7 @@ class Intake:
         )
 
     async def wait(self, pending: Pending, called_at: float, timeout_s: float | None) -> RecordFuture:
-        """Append *pending* as soon as its turn, the topic's metadata and memory allow; return its Future.
+        """Append *pending* as soon as earlier calls, the topic's metadata and memory allow; return its Future.
 
         The Future fails with DeliveryTimeout *timeout_s* after *called_at*, if that is not None.
         Cancelling before the append leaves nothing behind.
@@ -246,11 +246,11 @@ class Intake:
             attempt = partial(copy_context().run, arrival.attempt)
             deadline, partition = called_at + min(limits_s), pending.partition
             with self.caller(queues, 1) as caller:
-                async with caller.turn(deadline, partition=partition, attempt=attempt) as turn:
-                    appended = turn.appended or arrival.attempt()
+                async with caller.permit(deadline, partition=partition, attempt=attempt) as permit:
+                    appended = permit.appended or arrival.attempt()
                     if appended is None:
                         reserved = self._accumulator.room_for(arrival.prepared().size)
-                        await turn.memory(reserved)
+                        await permit.reserve(reserved)
                         appended = arrival.append(reserved)
         except (ProducerError, ValueError, CancelledError) as error:
             if not arrival.appended:  # else it was cancelled just after somebody had made the attempt for it

@@ -15,12 +15,12 @@ from aioproducer.batching.queues import TopicQueues
 from aioproducer.batching.rows import Rows
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.errors.send_many import SendManyResult
+from aioproducer.intake.appending import Caller, has_partition
 from aioproducer.intake.checks import check_timeout
 from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.preparing import Group, Preparing, failure
 from aioproducer.intake.rows import check_rows
-from aioproducer.intake.turn import Caller, has_partition
 
 CHUNK_RECORDS: Final = 4096
 """After so many records others have their turn: calls that wait for the topic, and the event loop."""
@@ -82,7 +82,7 @@ class ManyIntake:
         try:
             with self._intake.caller(queues, len(rows)) as caller:
                 until = self._block_deadline(sending)
-                async with nullcontext() if convoy is None else convoy.turn(rows.topic, until):
+                async with nullcontext() if convoy is None else convoy.in_order(rows.topic, until):
                     await self._append_chunks(sending, caller)
         except ProducerError as error:
             for rest in sending.begun():
@@ -98,21 +98,21 @@ class ManyIntake:
             self._seal(queues, call)
 
     async def _append_chunks(self, sending: _Sending, caller: Caller) -> None:
-        """Append all there is, with a turn for each chunk: other calls wait for one chunk at most."""
+        """Append all there is, chunk by chunk, the lock released in between: other calls wait for one chunk at most."""
         queues = sending.queues
         partition, argument = _highest_partition(sending.rows, queues)
         while sending.has_more():
             until = self._block_deadline(sending)
-            async with caller.turn(until, partition=partition, argument=argument) as turn:
+            async with caller.permit(until, partition=partition, argument=argument) as permit:
                 partition = None  # that one is there
                 if not sending.groups:
                     self._prepare_chunk(sending, caller)
                 self._extend(sending, caller)
                 patience = self._patience(queues)
                 while sending.groups and patience > 0:
-                    turn.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
+                    permit.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
                     reserved = self._accumulator.room_for(sending.groups[0][1].sizes[0])
-                    await turn.memory(reserved)
+                    await permit.reserve(reserved)
                     patience -= self._extend(sending, caller, reserved)
             if sending.has_more() and not sending.groups:
                 await asyncio.sleep(0)
@@ -148,7 +148,7 @@ class ManyIntake:
         return size
 
     def _patience(self, queues: TopicQueues) -> int:
-        """Return for how many bytes to wait in a turn: small calls are not torn apart, and others not held up for long."""
+        """Return for how many bytes to wait at a time: small calls are not torn apart, and others not held up for long."""
         return max(1, min(queues.batch_bytes, self._accumulator.memory.limit // 4))
 
     def _check_time(self, sending: _Sending) -> None:

@@ -14,10 +14,10 @@ from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue, TopicQueues
 from aioproducer.batching.rows import Rows
 from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
+from aioproducer.intake.appending import no_such_partition
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.pending import Pending
 from aioproducer.intake.serializing import Contents, InContext, serialized
-from aioproducer.intake.turn import no_such_partition
 from aioproducer.partitioning.partitioner import chooses_columns
 from aioproducer.records.sizes import sizes
 from aioproducer.types import Headers

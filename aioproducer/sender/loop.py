@@ -31,7 +31,7 @@ from aioproducer.sender.wakeup import Wakeup
 class Sender:
     """expire → collect → drain → send, for ever; answers arrive by callback and ring the wakeup.
 
-    Everything but encoding off the loop and waiting happens without an await, so a turn sees a
+    Everything but encoding off the loop and waiting happens without an await, so `_run_once` sees a
     state that nobody else changes.
     """
 
@@ -98,7 +98,7 @@ class Sender:
         """
         try:
             while not (self._accumulator.finishing and self._accumulator.idle):
-                await self._wakeup.wait(self._turn())
+                await self._wakeup.wait(self._run_once())
                 if self._bug is not None:
                     raise self._bug
         finally:
@@ -107,7 +107,7 @@ class Sender:
                 task.cancel()
             await asyncio.gather(*self._preparing.values(), return_exceptions=True)
 
-    def _turn(self) -> float | None:
+    def _run_once(self) -> float | None:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
@@ -275,8 +275,8 @@ class Sender:
             self._bug = self._bug or bug
             raise
         finally:
-            # Behind the tasks that go on with this answer: what they send now is in the sender's next turn, which
-            # is in the same turn of the event loop.
+            # Behind the tasks that go on with this answer: what they send now is in the sender's next `_run_once`, which
+            # is in the same iteration of the event loop.
             self._wakeup.ring()
 
     def _identity_changed(self) -> None:

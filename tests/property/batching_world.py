@@ -250,7 +250,7 @@ class World:
         self.handler.take(cast("Connection", connection), batches, answer)
         self.ring()
 
-    def turn(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
+    def run_once(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
         """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""
         self.rung = False
         now = self.loop.time()
@@ -320,7 +320,7 @@ class World:
 
     def offer(self, partition: int | None, value: bytes, key: bytes | None) -> bool:
         """Append one record if that needs no waiting."""
-        return not self.topic.line.length and self._append(partition, value, key)
+        return not self.topic.append_lock.calls and self._append(partition, value, key)
 
     async def send(self, partition: int | None, value: bytes, key: bytes | None, deadline: float) -> None:
         """Append one record as soon as there is memory."""
@@ -363,13 +363,13 @@ class World:
     async def _my_turn(self) -> AsyncIterator[None]:
         self.accumulator.callers += 1
         try:
-            await self.topic.line.enter(self.topic.line.place(lambda: None), math.inf)
+            await self.topic.append_lock.acquire(self.topic.append_lock.ticket(lambda: None), math.inf)
             try:
                 if self.accumulator.closed_for is not None:
                     raise self.accumulator.closed_for.error()
                 yield
             finally:
-                self.topic.line.leave()
+                self.topic.append_lock.release()
         finally:
             self.accumulator.callers -= 1
             if not self.accumulator.callers:

@@ -157,12 +157,12 @@ class BatchingMachine(RuleBasedStateMachine):
 
     @rule(connected=st.just(set(NODES)) | nodes, slow=st.sets(node_ids))
     def the_sender_has_a_turn(self, connected: set[int], slow: set[int]) -> None:
-        self.inside(lambda: self.world.turn(connected, slow))
+        self.inside(lambda: self.world.run_once(connected, slow))
 
     @rule(answers=st.just([HONEST]) | faults, lost=st.booleans())
     def the_first_of_all_requests_are_answered(self, answers: list[Fault], lost: bool) -> None:
         """What the other rules do, too, but all of it at once: the shortest way to a fault."""
-        self.inside(lambda: self.world.turn(NODES))
+        self.inside(lambda: self.world.run_once(NODES))
         for node_id in self.busy_nodes():
             self.inside(partial(self.world.answer, node_id, answers))
             if lost:
@@ -288,7 +288,7 @@ class BatchingMachine(RuleBasedStateMachine):
         while world.preparing:
             self.a_request_is_prepared(connected=True)
         leaders = set(world.cluster.leaders)
-        self.inside(lambda: world.turn(leaders))
+        self.inside(lambda: world.run_once(leaders))
         for node_id in self.busy_nodes():
             while world.connections[node_id].outstanding:
                 self.inside(partial(world.answer, node_id, [HONEST]))

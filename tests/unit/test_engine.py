@@ -193,7 +193,7 @@ class TestCrash:
 
         async with started(linger_ms=1_000) as running:
             future = await running.append()
-            monkeypatch.setattr(Sender, "_turn", fail)
+            monkeypatch.setattr(Sender, "_run_once", fail)
             running.engine._wakeup.ring()
             with pytest.raises(
                 ProducerError, match="the sender task ended because of a bug in aioproducer: LookupError"
@@ -216,7 +216,7 @@ class TestCrash:
             before = asyncio.all_tasks()
             await running.engine.start()
             await (await running.append())
-            monkeypatch.setattr(Sender, "_turn", fail)
+            monkeypatch.setattr(Sender, "_run_once", fail)
             running.engine._wakeup.ring()
             await asyncio.sleep(1)
             assert running.engine.pool.get(1) is None

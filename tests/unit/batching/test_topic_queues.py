@@ -143,12 +143,12 @@ async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order
         made.append(number)
         return Appended(asyncio.Future(), Batch(queues[1], (1,), created_at=0.0, deadline=1.0))
 
-    places = [queues.line.place(partial(attempt, number)) for number in range(4)]
-    for place, partition in zip(reversed(places), (1, 5, 2, 1), strict=True):
-        queues.aside[place] = partition
+    tickets = [queues.append_lock.ticket(partial(attempt, number)) for number in range(4)]
+    for ticket, partition in zip(reversed(tickets), (1, 5, 2, 1), strict=True):
+        queues.awaiting_partition[ticket] = partition
     assert queues.update([1]) == []
     assert made == []
     queues.update([1, 1, 1])
     assert made == [0, 1, 3]
-    assert list(queues.aside.values()) == [5]
-    assert queues.line.length == 0
+    assert list(queues.awaiting_partition.values()) == [5]
+    assert queues.append_lock.calls == 0

@@ -146,7 +146,7 @@ class TestWhoHasToWait:
 
     async def test_records_behind_one_that_waits(self) -> None:
         rig = Rig()
-        rig.accumulator.topics[TOPIC].line.length = 1
+        rig.accumulator.topics[TOPIC].append_lock.calls = 1
         assert rig.pending().ready is None
         assert rig.pending(b"v", b"k", timestamp_ms=1).ready is None
         assert rig.queued == 0
@@ -190,7 +190,7 @@ class TestRefusal:
 
     async def test_earlier_calls_may_not_be_overtaken(self) -> None:
         rig = Rig()
-        rig.accumulator.topics[TOPIC].line.length = 3
+        rig.accumulator.topics[TOPIC].append_lock.calls = 3
         error = rig.intake.refusal(rig.pending(partition=0))
         assert isinstance(error, BufferFull)
         assert str(error) == "the record would have to wait behind 3 earlier calls for 'orders'"

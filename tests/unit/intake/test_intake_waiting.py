@@ -160,7 +160,7 @@ class TestServedByAnother:
     async def served(rig: Rig, *, after_s: float = 0.0) -> asyncio.Task[RecordFuture]:
         """Return a call that waited for so long behind another, whose record is in a batch, and that has not run since."""
         pending = rig.intake.pend(TOPIC, b"v", None, None, (), None)
-        async with rig.intake.caller(rig.accumulator.topics[TOPIC], 0).turn(1e9):
+        async with rig.intake.caller(rig.accumulator.topics[TOPIC], 0).permit(1e9):
             waiting = asyncio.create_task(rig.intake.wait(pending, rig.loop.time(), None))
             await asyncio.sleep(after_s)
             await settle()

@@ -12,10 +12,10 @@ from aioproducer.errors import (
     ProducerClosed,
     RecordTooLarge,
 )
-from aioproducer.intake.turn import no_such_partition
+from aioproducer.intake.appending import no_such_partition
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import TOPIC, settle, topic_info
-from tests.unit.intake.turn_rig import CLOSED, FOREVER, Rig
+from tests.unit.intake.appending_rig import CLOSED, FOREVER, Rig
 
 
 class TestOrder:
@@ -25,14 +25,14 @@ class TestOrder:
         order = []
 
         async def call(number: int, takes_s: float) -> None:
-            async with rig.turn():
+            async with rig.permit():
                 await asyncio.sleep(takes_s)
                 order.append(number)
 
         with rig.nothing_left_behind():
             calls = [asyncio.create_task(call(number, 3 - number)) for number in range(3)]
             await settle()
-            assert rig.queues.line.length == 3
+            assert rig.queues.append_lock.calls == 3
             assert rig.accumulator.callers == 3
             await asyncio.gather(*calls)
         assert order == [0, 1, 2]
@@ -41,10 +41,10 @@ class TestOrder:
     async def test_a_turn_that_does_not_come_in_time_is_given_up(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
-            async with rig.turn():
+            async with rig.permit():
                 await asyncio.sleep(1)
                 with pytest.raises(BufferTimeout, match=r"waited 2.000 s for 1 earlier call for 'orders'"):
-                    async with rig.turn(deadline=3.0):
+                    async with rig.permit(deadline=3.0):
                         pytest.fail("it is not its turn")
                 assert rig.loop.time() == 3
 
@@ -55,7 +55,7 @@ class TestOrder:
             waiting = asyncio.create_task(rig.call([], "it", deadline=2.0))
             await settle()
             with pytest.raises(MetadataTimeout):
-                async with rig.turn(deadline=1.0):
+                async with rig.permit(deadline=1.0):
                     pytest.fail("it is not its turn")
             await asyncio.wait([waiting])
             assert isinstance(waiting.exception(), TimeoutError)
@@ -64,10 +64,10 @@ class TestOrder:
     async def test_cancelled_in_line_it_leaves_no_hole(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
-            async with rig.turn():
+            async with rig.permit():
 
                 async def call() -> None:
-                    async with rig.turn():
+                    async with rig.permit():
                         pass
 
                 cancelled, patient = asyncio.create_task(call()), asyncio.create_task(call())
@@ -75,13 +75,13 @@ class TestOrder:
                 cancelled.cancel()
                 await asyncio.wait([cancelled])
                 assert cancelled.cancelled()
-                assert rig.queues.line.length == 2
+                assert rig.queues.append_lock.calls == 2
             await patient
 
     @in_virtual_time
     async def test_the_last_to_leave_wakes_a_sender_that_waits_for_it(self) -> None:
         rig = Rig()
-        async with rig.turn():
+        async with rig.permit():
             wakes = rig.wakes
         assert rig.wakes == wakes + 1
 
@@ -111,16 +111,16 @@ class TestServed:
         with rig.nothing_left_behind():
             free = rig.accumulator.memory.free
             with rig.caller(3) as caller:
-                async with rig.turn():
-                    turn = caller.turn(FOREVER, attempt=partial(rig.serve, order, "served"))
-                    entering = asyncio.create_task(turn.__aenter__())
+                async with rig.permit():
+                    permit = caller.permit(FOREVER, attempt=partial(rig.serve, order, "served"))
+                    entering = asyncio.create_task(permit.__aenter__())
                     await settle()
                 assert order == ["served"]
-                assert rig.queues.line.length == 0
+                assert rig.queues.append_lock.calls == 0
                 assert rig.accumulator.arriving == 0, "the records are in a batch, and to be counted there"
-                assert await entering is turn
-                assert turn.appended is not None
-                await turn.__aexit__(None, None, None)
+                assert await entering is permit
+                assert permit.appended is not None
+                await permit.__aexit__(None, None, None)
             rig.accumulator.memory.free = free
 
     @in_virtual_time
@@ -130,7 +130,7 @@ class TestServed:
 
         rig = Rig()
         with rig.nothing_left_behind():
-            async with rig.turn():
+            async with rig.permit():
                 entering = asyncio.create_task(rig.call([], "it", attempt=fail))
                 await settle()
             with pytest.raises(RecordTooLarge):
@@ -140,7 +140,7 @@ class TestServed:
     async def test_nobody_is_served_once_it_is_closed(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
-            async with rig.turn():
+            async with rig.permit():
                 attempt = partial(pytest.fail, "it is closed")
                 entering = asyncio.create_task(rig.call([], "it", attempt=attempt))
                 await settle()
@@ -166,27 +166,27 @@ class TestRecordsToCome:
         rig = Rig()
         with rig.nothing_left_behind(), rig.caller(2) as caller:
             for _ in range(2):
-                async with caller.turn(FOREVER):
+                async with caller.permit(FOREVER):
                     pass
                 assert (rig.accumulator.callers, rig.queues.callers) == (1, 1)
-                assert rig.queues.line.length == 0, "others need not wait"
+                assert rig.queues.append_lock.calls == 0, "others need not wait"
 
 
 class TestMemory:
     @in_virtual_time
     async def test_it_is_taken_when_it_is_free(self) -> None:
         rig = Rig(buffer_bytes=1_000)
-        async with rig.turn() as turn:
-            await turn.memory(600)
+        async with rig.permit() as permit:
+            await permit.reserve(600)
             assert rig.accumulator.memory.free == 400
 
     @in_virtual_time
     async def test_it_is_waited_for_and_nothing_lingers_meanwhile(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         rig.accumulator.memory.free = 100
-        async with rig.turn() as turn:
+        async with rig.permit() as permit:
             wakes = rig.wakes
-            waiting = asyncio.create_task(turn.memory(600))
+            waiting = asyncio.create_task(permit.reserve(600))
             await settle()
             assert rig.wakes > wakes
             assert rig.accumulator.hurry
@@ -201,17 +201,17 @@ class TestMemory:
         with rig.nothing_left_behind():
             await asyncio.sleep(1)
             with pytest.raises(BufferTimeout, match=r"waited 2.000 s for 600 of buffer_memory=1,000 bytes"):
-                async with rig.turn(deadline=3.0) as turn:
-                    await turn.memory(600)
+                async with rig.permit(deadline=3.0) as permit:
+                    await permit.reserve(600)
 
     @in_virtual_time
     async def test_who_has_several_waits_may_move_the_deadline(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         rig.accumulator.memory.free = 100
-        async with rig.turn(deadline=1.0) as turn:
-            turn.deadline = 5.0
+        async with rig.permit(deadline=1.0) as permit:
+            permit.deadline = 5.0
             with pytest.raises(BufferTimeout):
-                await turn.memory(600)
+                await permit.reserve(600)
         assert rig.loop.time() == 5
 
 
@@ -222,14 +222,14 @@ class TestClosedMeanwhile:
         with rig.nothing_left_behind():
             rig.accumulator.close(CLOSED)
             with pytest.raises(ProducerClosed):
-                async with rig.turn():
+                async with rig.permit():
                     pytest.fail("it is closed")
 
     @in_virtual_time
     async def test_who_stood_in_line_has_no_turn_either(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
-            async with rig.turn():
+            async with rig.permit():
                 pending = asyncio.create_task(rig.call([], "it"))
                 await settle()
                 rig.accumulator.close(CLOSED)
@@ -251,8 +251,8 @@ class TestClosedMeanwhile:
     async def test_memory_that_came_just_before_is_given_back(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         rig.accumulator.memory.free = 100
-        async with rig.turn() as turn:
-            waiting = asyncio.create_task(turn.memory(600))
+        async with rig.permit() as permit:
+            waiting = asyncio.create_task(permit.reserve(600))
             await settle()
             rig.accumulator.memory.give_back(900)
             rig.accumulator.close(CLOSED)

@@ -9,17 +9,17 @@ from aioproducer.errors import (
     ProducerClosed,
     TopicAuthorizationFailed,
 )
-from aioproducer.intake.turn import has_partition
+from aioproducer.intake.appending import has_partition
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import TOPIC, settle, topic_info
-from tests.unit.intake.turn_rig import CLOSED, Rig
+from tests.unit.intake.appending_rig import CLOSED, Rig
 
 
 class TestMetadata:
     @in_virtual_time
     async def test_known_partitions_need_no_waiting(self) -> None:
         rig = Rig()
-        async with rig.turn(partition=1):
+        async with rig.permit(partition=1):
             assert rig.updater.asked == []
 
     @in_virtual_time
@@ -29,7 +29,7 @@ class TestMetadata:
         await settle()
         [(name, anew, answered)] = rig.updater.asked
         assert (name, anew) == (TOPIC, False)
-        assert rig.queues.line.length == 1
+        assert rig.queues.append_lock.calls == 1
         answered.set_result(topic_info(TOPIC, 1, -1))
         await waiting
         assert list(rig.queues.leaders) == [1, -1]
@@ -86,7 +86,7 @@ class TestNewPartition:
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call(order, "it", partition=2))
             await settle()
-            assert rig.queues.line.length == 0
+            assert rig.queues.append_lock.calls == 0
             await rig.call(order, "another")
             assert (rig.accumulator.callers, rig.accumulator.arriving) == (1, 1)
             assert not rig.queues.idle
@@ -103,11 +103,11 @@ class TestNewPartition:
                 for partition in (2, 0, 2)
             ]
             await settle()
-            assert rig.queues.line.length == 3
+            assert rig.queues.append_lock.calls == 3
             rig.answer(1, 1)
             await settle()
             assert order == [0]
-            assert rig.queues.line.length == 0
+            assert rig.queues.append_lock.calls == 0
             rig.answer(1, 1)
             for each in waiting[::2]:
                 with pytest.raises(ValueError, match="partition=2"):
@@ -131,7 +131,7 @@ class TestNewPartition:
         assert order == []
         rig.answer(1, 1, 1)
         assert order == ["a", "b", "c"], "before anybody else runs"
-        assert rig.queues.line.length == 0
+        assert rig.queues.append_lock.calls == 0
         await asyncio.gather(*waiting)
 
     @in_virtual_time
@@ -139,8 +139,8 @@ class TestNewPartition:
         rig, order = Rig(), list[str]()
 
         async def short_of_memory(name: str) -> None:
-            async with rig.turn() as turn:
-                await turn.memory(600)
+            async with rig.permit() as permit:
+                await permit.reserve(600)
                 order.append(name)
 
         rig.accumulator.memory.free = 100
@@ -161,7 +161,7 @@ class TestNewPartition:
     @in_virtual_time
     async def test_it_may_go_away_again_before_the_turn_comes(self) -> None:
         rig, order = Rig(), list[str]()
-        async with rig.turn():
+        async with rig.permit():
             waiting = asyncio.create_task(rig.call(order, "it", partition=2))
             await settle()
             rig.answer(1, 1, 1)
@@ -200,7 +200,7 @@ class TestNewPartition:
             waiting = asyncio.create_task(rig.call(order, "it", partition=2))
             await settle()
             rig.answer(1, 1, 1)
-            assert rig.queues.line.length == 1, "it is its turn"
+            assert rig.queues.append_lock.calls == 1, "it is its turn"
             waiting.cancel()
             behind = asyncio.create_task(rig.call(order, "behind"))
             await asyncio.wait([waiting, behind])

@@ -12,7 +12,7 @@ from aioproducer.batching.queues import TopicQueues
 from aioproducer.errors import (
     ProducerClosed,
 )
-from aioproducer.intake.turn import Caller, Turn
+from aioproducer.intake.appending import AppendPermit, Caller
 from tests.unit.floor_rig import TOPIC, FloorRig, topic_info
 
 FOREVER = 1e9
@@ -31,15 +31,15 @@ class Rig(FloorRig):
         return Caller(self.queues, records, accumulator=self.accumulator, updater=self.updater.real)
 
     @asynccontextmanager
-    async def turn(self, deadline: float = FOREVER, **more: Any) -> AsyncIterator[Turn]:
-        """The turn of a call that appends one record and has no other."""
+    async def permit(self, deadline: float = FOREVER, **more: Any) -> AsyncIterator[AppendPermit]:
+        """The permit of a call that appends one record and has no other."""
         with self.caller() as caller:
-            async with caller.turn(deadline, **more) as turn:
-                yield turn
+            async with caller.permit(deadline, **more) as permit:
+                yield permit
 
     async def call(self, order: list[Any], name: object, **more: Any) -> None:
         """Wait for a turn, and note that in *order*."""
-        async with self.turn(**more):
+        async with self.permit(**more):
             order.append(name)
 
     def serve(self, order: list[Any], name: object) -> Appended:
@@ -67,4 +67,8 @@ class Rig(FloorRig):
         assert self.accumulator.memory.free == free
         assert not self.accumulator.memory.waiters
         queues = self.accumulator.topics.get(TOPIC)
-        assert queues is None or (queues.line.length, queues.callers, queues.aside) == (0, 0, {})
+        assert queues is None or (queues.append_lock.calls, queues.callers, queues.awaiting_partition) == (
+            0,
+            0,
+            {},
+        )

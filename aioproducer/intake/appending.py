@@ -1,4 +1,4 @@
-"""A call's turn: records of a topic are appended in the order of the calls, also when a call has to wait."""
+"""Calls that have to wait before they append: records of a topic stay in the order of the calls."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.append_lock import Ticket
 from aioproducer.batching.batch import Appended
-from aioproducer.batching.line import Place
 from aioproducer.batching.queues import TopicQueues
 from aioproducer.errors import BufferTimeout, MetadataTimeout
 from aioproducer.metadata.updater import MetadataUpdater
@@ -30,8 +30,8 @@ def no_such_partition(argument: str, topic: str, partition: int, count: int) -> 
 
 
 def earlier_calls(queues: TopicQueues) -> str:
-    """Return, for a message, how many calls for the topic are in line."""
-    count = queues.line.length
+    """Return, for a message, how many calls for the topic wait to append."""
+    count = queues.append_lock.calls
     return f"{count} earlier call{'' if count == 1 else 's'} for {queues.name!r}"
 
 
@@ -69,17 +69,17 @@ class Caller:
         self._accumulator.arriving -= records
         self._records -= records
 
-    def turn(
+    def permit(
         self,
         deadline: float,
         *,
         partition: int | None = None,
         argument: str = "partition",
         attempt: Attempt | None = None,
-    ) -> Turn:
-        """Return a turn that waits until *deadline* at most; for *partition*, too, if given, as *argument*.
+    ) -> AppendPermit:
+        """Return a permit that waits until *deadline* at most; for *partition*, too, if given, as *argument*.
 
-        *attempt* may be made by somebody else, when all is there but memory, instead of giving this call its turn;
+        *attempt* may be made by somebody else, when all is there but memory, instead of giving this call the lock;
         it appends all records.
         """
         queues, accumulator = self._queues, self._accumulator
@@ -92,7 +92,7 @@ class Caller:
                 self.settled(self._records)
             return appended
 
-        return Turn(
+        return AppendPermit(
             queues,
             deadline,
             partition=partition,
@@ -103,11 +103,11 @@ class Caller:
         )
 
 
-class Turn:
+class AppendPermit:
     """`async with`: from here on this call is the only one that appends to the topic, whose partitions are known.
 
     Everything it waits for shares one *deadline* in loop time: `max_block_ms` bounds metadata and
-    memory together. Cancelled or late, it leaves nothing behind, and the next call has its turn.
+    memory together. Cancelled or late, it leaves nothing behind, and the next call goes on.
     Whatever it waited for, it raises what the producer was closed for, if it was meanwhile.
 
     Raises, when it is entered: BufferTimeout, MetadataTimeout; ValueError for a partition that does not exist; what
@@ -138,13 +138,13 @@ class Turn:
         self._began_at = asyncio.get_running_loop().time()
 
     async def __aenter__(self) -> Self:
-        queues, line = self._queues, self._queues.line
-        place = line.place(self._attempt)
+        queues, lock = self._queues, self._queues.append_lock
+        ticket = lock.ticket(self._attempt)
         while True:
             if queues.leaders and not has_partition(queues, self._partition):
-                await self._stand_aside(place)
+                await self._stand_aside(ticket)
             try:
-                self.appended = await line.enter(place, self.deadline)
+                self.appended = await lock.acquire(ticket, self.deadline)
             except TimeoutError:
                 raise self._late(f"{earlier_calls(queues)} to be appended") from None
             if self.appended is not None:
@@ -153,21 +153,21 @@ class Turn:
                 self._check_open()
                 await self._know_the_topic()
             except BaseException:
-                line.leave()
+                lock.release()
                 raise
             if has_partition(queues, self._partition):
-                if line.comes_first(place):
+                if lock.is_first(ticket):
                     return self
-                line.let_in([place])
-            line.leave()
+                lock.readmit([ticket])
+            lock.release()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.appended is None:
-            self._queues.line.leave()
+            self._queues.append_lock.release()
 
-    async def memory(self, size: int) -> None:
+    async def reserve(self, size: int) -> None:
         """Wait for *size* bytes of `buffer_memory`. Raises: BufferTimeout."""
         memory = self._accumulator.memory
         self._accumulator.wake()  # nothing lingers while somebody waits for memory
@@ -188,23 +188,23 @@ class Turn:
             self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
         self._check_open()
 
-    async def _stand_aside(self, place: Place[Appended]) -> None:
+    async def _stand_aside(self, ticket: Ticket[Appended]) -> None:
         """Wait for our partition, which may have been added, and hold up nobody; return once we are back in line."""
         queues, partition = self._queues, self._partition
         assert partition is not None, "a topic that is known has a partition"
-        queues.aside[place] = partition
+        queues.awaiting_partition[ticket] = partition
         try:
             await self._updater.topic(queues.name, self.deadline, anew=True)
         except MetadataTimeout:
-            if place.served is None:
+            if ticket.served is None:
                 raise
-            # Let in, and perhaps served, in the turn of the event loop in which time was up: `enter` says which.
+            # Let in, and perhaps served, in the iteration of the event loop in which time was up: `acquire` says which.
         except BaseException:
-            queues.line.withdraw(place)
+            queues.append_lock.withdraw(ticket)
             raise
         finally:
-            queues.aside.pop(place, None)
-        if place.served is None:
+            queues.awaiting_partition.pop(ticket, None)
+        if ticket.served is None:
             self._check_open()
             raise no_such_partition(self._argument, queues.name, partition, len(queues.leaders))
 
