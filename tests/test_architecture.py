@@ -32,7 +32,9 @@ BATCHES = {
     *("batches", "in_flight", "parts", "retrying", "successors"),
 }
 """What a batch, or a line of them, is called."""
-APPEND_PATH = {("aioproducer/batching/accumulator.py", each, "size") for each in ("join", "append", "extend")}
+APPEND_PATH = {
+    ("aioproducer/batching/accumulator.py", each, "size") for each in ("append", "append_to_open", "extend")
+}
 """These add records to an open batch without a call for each: what every record passes is spared one."""
 INNER_DOORS = sorted(path for path in PACKAGE.rglob("__init__.py") if path.parent not in PUBLIC_PACKAGES)
 

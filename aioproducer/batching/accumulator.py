@@ -122,7 +122,7 @@ class Accumulator:
                     f"send less at once or raise {option}"
                 )
 
-    def join(self, topic: TopicQueues, value: bytes, waits: type[W]) -> W | None:
+    def append_to_open(self, topic: TopicQueues, value: bytes, waits: type[W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
         This is `append` for the most common records by far, without what those do not need; where more has
@@ -202,7 +202,7 @@ class Accumulator:
             memory.give_back(0)  # what is left of it may be enough for the next in line
         return waiter
 
-    def append_slowly(
+    def append_and_locate(
         self,
         topic: TopicQueues,
         queue: PartitionQueue | None,
@@ -213,7 +213,7 @@ class Accumulator:
         size: int,
         reserved: int = 0,
     ) -> Appended | None:
-        """Do as `append`, and tell the batch, too: who has waited has deadlines to see to."""
+        """Do as `append`, and return the batch, too: who has waited has deadlines to see to."""
         future = self.append(topic, queue, value, key, headers, timestamp_ms, size, Future, reserved=reserved)
         target = queue or topic.sticky
         if future is None or target is None or target.open is None:
@@ -302,7 +302,7 @@ class Accumulator:
         self.schedule.offer(batch.queue, now)
         self.wake()
 
-    def hasten(self, batch: Batch, waiter: RecordFuture, deadline: float) -> None:
+    def expire_earlier(self, batch: Batch, waiter: RecordFuture, deadline: float) -> None:
         """Let the record of *waiter* expire at *deadline*, if that is earlier, with all of *batch*.
 
         Somebody else may have appended the record for its call: then the batch may have its outcome already, or
@@ -311,7 +311,7 @@ class Accumulator:
         if batch not in self.unresolved:
             for successor in batch.successors:
                 if successor.holds(waiter):
-                    self.hasten(successor, waiter, deadline)
+                    self.expire_earlier(successor, waiter, deadline)
         elif deadline < batch.deadline:
             self.deadlines.discard(batch, batch.deadline)
             batch.expire_by(deadline)

@@ -44,7 +44,10 @@ _NO_HEADERS: Final = ()
 
 
 class Intake:
-    """Takes records from the five ways to send. `offer` never awaits; `wait` takes over where it could not finish."""
+    """Takes records from the five ways to send.
+
+    `try_append` never awaits; `append_when_possible` takes over where it could not finish.
+    """
 
     def __init__(
         self,
@@ -81,11 +84,13 @@ class Intake:
             self.key_serializer = cast("Serializer | None", settings.key_serializer)
             self.value_serializer = cast("Serializer | None", settings.value_serializer)
         plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
-        joins = plain and settings.partitioner.keyless_is_sticky
-        self._joins_up_to = min(SMALL_PAYLOAD, accumulator.largest_record) - RECORD_OVERHEAD if joins else -1
-        """How long a value may be for `Accumulator.join`."""
+        goes_to_open = plain and settings.partitioner.keyless_is_sticky
+        self._goes_to_open_up_to = (
+            min(SMALL_PAYLOAD, accumulator.largest_record) - RECORD_OVERHEAD if goes_to_open else -1
+        )
+        """How long a value may be for `Accumulator.append_to_open`."""
 
-    def offer(
+    def try_append(
         self,
         waits: type[W],
         topic: str,
@@ -95,7 +100,7 @@ class Intake:
         headers: HeadersInput,
         timestamp_ms: int | None,
     ) -> W | Pending:
-        """Append a record if that needs no waiting, and return a new *waits*; otherwise what `wait` goes on with.
+        """Append a record if that needs no waiting, and return a new *waits*; else it is `Pending`.
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
@@ -105,7 +110,7 @@ class Intake:
             and partition is None
             and headers is _NO_HEADERS
             and timestamp_ms is None
-            and len(value) <= self._joins_up_to
+            and len(value) <= self._goes_to_open_up_to
         ):  # the most common records by far: nothing to check, nothing to convert
             try:
                 queues = self._topics[topic]
@@ -114,11 +119,11 @@ class Intake:
                 pass  # not written to yet, or not even a str; another thread
             else:
                 if here is self.loop and queues.leaders and not queues.append_lock.calls:
-                    waiter = self._accumulator.join(queues, value, waits)
+                    waiter = self._accumulator.append_to_open(queues, value, waits)
                     if waiter is not None:
                         return waiter
         self.check_loop()
-        return self._append_pending(waits, self.pend(topic, value, key, partition, headers, timestamp_ms))
+        return self._append_pending(waits, self.check(topic, value, key, partition, headers, timestamp_ms))
 
     def _append_pending(self, waits: type[W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
@@ -142,7 +147,7 @@ class Intake:
         self._accumulator.update_topic(topic, info.leaders, info.topic_id)
         return queues
 
-    def pend(
+    def check(
         self,
         topic: str,
         value: Any,
@@ -151,7 +156,7 @@ class Intake:
         headers: HeadersInput,
         timestamp_ms: int | None,
     ) -> Pending:
-        """Check a record and make it immutable, after the interceptors have seen it; `wait` appends it.
+        """Check a record and make it immutable, after the interceptors have seen it.
 
         Raises: TypeError, ValueError, naming the argument; ProducerError if the interceptors spoilt it.
         """
@@ -226,14 +231,16 @@ class Intake:
             + ("and others wait for them already" if memory.waiters else "too few for this record")
         )
 
-    async def wait(self, pending: Pending, called_at: float, timeout_s: float | None) -> RecordFuture:
+    async def append_when_possible(
+        self, pending: Pending, called_at: float, timeout_s: float | None
+    ) -> RecordFuture:
         """Append *pending* as soon as earlier calls, the topic's metadata and memory allow; return its Future.
 
         The Future fails with DeliveryTimeout *timeout_s* after *called_at*, if that is not None.
         Cancelling before the append leaves nothing behind.
 
         Raises: MetadataTimeout, BufferTimeout; ValueError for a partition that does not exist;
-            and as `offer` for what could not be checked there.
+            and as `try_append` for what could not be checked there.
         """
         delivery_timeout_s = self._accumulator.settings.delivery_timeout_s
         limits_s = [self.settings.max_block_s, delivery_timeout_s]
@@ -257,7 +264,7 @@ class Intake:
                 self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
         future, batch = appended
-        self._accumulator.hasten(batch, future, called_at + delivery_timeout_s)
+        self._accumulator.expire_earlier(batch, future, called_at + delivery_timeout_s)
         if timeout_s is not None:
             self.limit(batch, future, called_at, timeout_s)
         return future
@@ -363,13 +370,13 @@ class _Arrival:
 
     def attempt(self) -> Appended | None:
         """Append it if there is memory."""
-        appended = self._accumulator.append_slowly(self._queues, *self.prepared())
+        appended = self._accumulator.append_and_locate(self._queues, *self.prepared())
         self.appended = appended is not None
         return appended
 
     def append(self, reserved: int) -> Appended:
         """Append it with memory that was waited for."""
-        appended = self._accumulator.append_slowly(self._queues, *self.prepared(), reserved=reserved)
+        appended = self._accumulator.append_and_locate(self._queues, *self.prepared(), reserved=reserved)
         if appended is None:
             raise AssertionError("reserved memory did not suffice")
         self.appended = True

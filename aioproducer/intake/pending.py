@@ -34,7 +34,7 @@ class Pending(NamedTuple):
     """Set once the record is serialized and its partition chosen: both happen once."""
 
 
-class Offer(Protocol):
+class TryAppend(Protocol):
     """`Intake.offer`, or what stands in for it."""
 
     def __call__(

@@ -329,7 +329,9 @@ class World:
                 reserved = self.accumulator.room_for(record_size_bound(value, key, ()))
                 await self._memory(reserved, deadline)
                 assert self._append(partition, value, key, reserved)
-        self.accumulator.hasten(self.batch_of[value], self.futures[value], deadline + DELIVERY_TIMEOUT_S / 2)
+        self.accumulator.expire_earlier(
+            self.batch_of[value], self.futures[value], deadline + DELIVERY_TIMEOUT_S / 2
+        )
 
     async def send_many(self, partition: int | None, values: Sequence[bytes], deadline: float) -> None:
         """Append many records in one call as memory allows."""
@@ -385,7 +387,7 @@ class World:
     def _append(self, partition: int | None, value: bytes, key: bytes | None, reserved: int = 0) -> bool:
         size = record_size_bound(value, key, ())
         queue = self.queue(partition)
-        appended = self.accumulator.append_slowly(self.topic, queue, value, key, (), 0, size, reserved)
+        appended = self.accumulator.append_and_locate(self.topic, queue, value, key, (), 0, size, reserved)
         if appended is None:
             return False
         self.futures[value] = appended.future

@@ -34,7 +34,9 @@ class Rig:
 
     async def append(self, value: bytes = b"value", partition: int = 0) -> RecordFuture:
         intake = self.engine.intake
-        return await intake.wait(intake.pend("orders", value, None, partition, (), None), now(), None)
+        return await intake.append_when_possible(
+            intake.check("orders", value, None, partition, (), None), now(), None
+        )
 
 
 @asynccontextmanager

@@ -90,7 +90,7 @@ class Rig(FloorRig):
             expired=lambda batch, timeout_s: describe.expired(batch, self.unreachable, timeout_s),
         )
 
-    def offer(
+    def try_append(
         self,
         value: Any = b"value",
         key: Any = None,
@@ -100,10 +100,10 @@ class Rig(FloorRig):
         headers: HeadersInput = (),
         timestamp_ms: Any = None,
     ) -> RecordFuture | Pending:
-        return self.intake.offer(asyncio.Future, topic, value, key, partition, headers, timestamp_ms)
+        return self.intake.try_append(asyncio.Future, topic, value, key, partition, headers, timestamp_ms)
 
     def appended(self, value: Any = b"value", key: Any = None, **more: Any) -> RecordFuture:
-        outcome = self.offer(value, key, **more)
+        outcome = self.try_append(value, key, **more)
         assert isinstance(outcome, asyncio.Future)
         return outcome
 
@@ -111,7 +111,7 @@ class Rig(FloorRig):
         _ = self.appended(value, key, **more)
 
     def pending(self, value: Any = b"value", key: Any = None, **more: Any) -> Pending:
-        outcome = self.offer(value, key, **more)
+        outcome = self.try_append(value, key, **more)
         assert isinstance(outcome, Pending)
         return outcome
 

@@ -22,7 +22,7 @@ class TestOffer:
         """Also where nothing else is to be checked: whether a topic is known already is no reason to be lenient."""
         rig = Rig()
         with pytest.raises(TypeError, match="headers must be pairs"):
-            rig.offer(headers=headers)
+            rig.try_append(headers=headers)
         assert rig.queued == 0
 
     async def test_a_plain_record_is_appended_at_once(self) -> None:
@@ -74,9 +74,9 @@ class TestOffer:
     async def test_a_record_that_could_never_be_sent_is_refused(self) -> None:
         rig = Rig(max_request_bytes=1_000)
         with pytest.raises(RecordTooLarge, match=r"more than max_request_size=1,000"):
-            rig.offer(b"x" * 1_000)
+            rig.try_append(b"x" * 1_000)
         with pytest.raises(RecordTooLarge):
-            rig.offer(b"x" * 940)
+            rig.try_append(b"x" * 940)
         rig.put(b"x" * (1_000 - 61 - 14))
         assert rig.queued == 1
 
@@ -107,7 +107,7 @@ class TestOffer:
     ) -> None:
         rig = Rig()
         with pytest.raises(error, match=told):
-            rig.offer(**arguments)
+            rig.try_append(**arguments)
         assert rig.queued == 0
         assert list(rig.accumulator.topics) == [TOPIC]
 
@@ -118,7 +118,7 @@ class TestWrongLoop:
 
         async def elsewhere() -> None:
             with pytest.raises(WrongLoop, match="run_coroutine_threadsafe"):
-                rig.offer()
+                rig.try_append()
 
         await asyncio.to_thread(asyncio.run, elsewhere())
 
@@ -128,7 +128,7 @@ class TestWrongLoop:
 
         def elsewhere() -> None:
             try:
-                rig.offer()
+                rig.try_append()
             except WrongLoop as error:
                 errors.append(error)
 

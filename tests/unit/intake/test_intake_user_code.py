@@ -32,7 +32,7 @@ class TestSerializers:
             SerializationError,
             match=rf"the {argument} of a record for 'orders' \(str\) could not be serialized",
         ) as raised:
-            rig.offer(**cast("Any", {"value": b"v", argument: "text"}))
+            rig.try_append(**cast("Any", {"value": b"v", argument: "text"}))
         assert isinstance(raised.value.__cause__, TypeError)
         assert rig.queued == 0
 
@@ -46,14 +46,14 @@ class TestSerializers:
         rig.put(5, b"key", headers={"own": b"1"})
         assert rig.records() == [(b"orders 5", b"key", (("own", b"1"), ("schema", b"x" * 800)), NOW_MS)]
         with pytest.raises(RecordTooLarge):
-            rig.offer("y" * 200)
+            rig.try_append("y" * 200)
 
     async def test_they_have_to_return_bytes(self) -> None:
         rig = Rig(value_serializer=cast("Serializer", str))
         with pytest.raises(
             SerializationError, match=r"what value_serializer returned must be bytes.* not str"
         ):
-            rig.offer(5)
+            rig.try_append(5)
 
 
 class TestPartitioners:
@@ -76,7 +76,7 @@ class TestPartitioners:
 
         rig = Rig(partitions=2, partitioner=CallablePartitioner(fail))
         with pytest.raises(ProducerError, match=r"the partitioner failed .* 'orders': no idea") as raised:
-            rig.offer(b"v", b"k", headers=headers)
+            rig.try_append(b"v", b"k", headers=headers)
         assert raised.value.__cause__ is error
         assert rig.queued == 0
 
@@ -90,7 +90,7 @@ class TestPartitioners:
 
         rig = Rig(partitions=2, partitioner=Odd())
         with pytest.raises(ProducerError, match="the partitioner failed"):
-            rig.offer()
+            rig.try_append()
         assert rig.queued == 0
 
 
@@ -126,20 +126,20 @@ class TestInterceptors:
         with pytest.raises(
             ProducerError, match="an interceptor spoilt a record for 'orders': value must be bytes"
         ):
-            rig.offer()
+            rig.try_append()
         assert [type(error) for error, _ in spy.errors] == [ProducerError]
 
     async def test_a_wrong_argument_stays_the_fault_of_the_caller(self) -> None:
         rig = Rig(interceptors=[Spy()])
         with pytest.raises(TypeError, match=r"^value must be bytes"):
-            rig.offer("text")
+            rig.try_append("text")
 
     async def test_they_hear_of_a_record_that_fails_before_it_is_appended(self) -> None:
         spy = Spy()
         rig = Rig(partitions=2, interceptors=[spy], value_serializer=string_serializer)
         for partition in (None, 1):
             with pytest.raises(SerializationError):
-                rig.offer(5, partition=partition)
+                rig.try_append(5, partition=partition)
         assert [(type(error), where) for error, where in spy.errors] == [
             (SerializationError, (TOPIC, -1)),
             (SerializationError, (TOPIC, 1)),

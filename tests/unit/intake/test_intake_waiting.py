@@ -26,7 +26,7 @@ class TestWait:
 
     @staticmethod
     def wait(rig: Rig, pending: Pending, timeout_s: float | None = None) -> asyncio.Task[RecordFuture]:
-        return asyncio.create_task(rig.intake.wait(pending, rig.loop.time(), timeout_s))
+        return asyncio.create_task(rig.intake.append_when_possible(pending, rig.loop.time(), timeout_s))
 
     @in_virtual_time
     async def test_it_is_appended_once_the_topic_is_known(self) -> None:
@@ -53,7 +53,7 @@ class TestWait:
     @in_virtual_time
     async def test_memory_that_is_there_by_then_is_not_waited_for(self) -> None:
         rig = Rig()
-        waiting = [self.wait(rig, rig.intake.pend(TOPIC, b"v", None, None, (), None)) for _ in range(2)]
+        waiting = [self.wait(rig, rig.intake.check(TOPIC, b"v", None, None, (), None)) for _ in range(2)]
         for each in waiting:
             _ = await each
         assert rig.queued == 2
@@ -159,9 +159,9 @@ class TestServedByAnother:
     @staticmethod
     async def served(rig: Rig, *, after_s: float = 0.0) -> asyncio.Task[RecordFuture]:
         """Return a call that waited for so long behind another, whose record is in a batch, and that has not run since."""
-        pending = rig.intake.pend(TOPIC, b"v", None, None, (), None)
+        pending = rig.intake.check(TOPIC, b"v", None, None, (), None)
         async with rig.intake.caller(rig.accumulator.topics[TOPIC], 0).permit(1e9):
-            waiting = asyncio.create_task(rig.intake.wait(pending, rig.loop.time(), None))
+            waiting = asyncio.create_task(rig.intake.append_when_possible(pending, rig.loop.time(), None))
             await asyncio.sleep(after_s)
             await settle()
         assert rig.queued == 1
@@ -229,7 +229,7 @@ class TestDeadlines:
         rig = Rig(delivery_timeout_s=10.0)
         rig.use_up_memory()
         pending, called_at = rig.pending(), rig.loop.time()
-        waiting = asyncio.create_task(rig.intake.wait(pending, called_at, None))
+        waiting = asyncio.create_task(rig.intake.append_when_possible(pending, called_at, None))
         await asyncio.sleep(4)
         rig.accumulator.memory.give_back(1_000)
         _ = await waiting
@@ -240,7 +240,9 @@ class TestDeadlines:
     async def test_a_shorter_timeout_fails_the_record_at_its_time(self) -> None:
         rig = Rig()
         await asyncio.sleep(1)
-        future = await rig.intake.wait(rig.intake.pend(TOPIC, b"v", None, None, (), None), 1.0, 2.5)
+        future = await rig.intake.append_when_possible(
+            rig.intake.check(TOPIC, b"v", None, None, (), None), 1.0, 2.5
+        )
         await asyncio.sleep(2.4)
         assert not future.done()
         await asyncio.sleep(0.1)
@@ -256,7 +258,9 @@ class TestDeadlines:
     @in_virtual_time
     async def test_then_the_error_tells_what_was_last_known(self) -> None:
         rig = Rig()
-        future = await rig.intake.wait(rig.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 2.5)
+        future = await rig.intake.append_when_possible(
+            rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 2.5
+        )
         rig.unreachable = lost()
         await asyncio.sleep(2.5)
         error = future.exception()
@@ -267,7 +271,9 @@ class TestDeadlines:
     @in_virtual_time
     async def test_once_it_is_sent_only_the_waiter_fails(self) -> None:
         rig = Rig()
-        future = await rig.intake.wait(rig.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 2.0)
+        future = await rig.intake.append_when_possible(
+            rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 2.0
+        )
         [batch] = rig.drain()
         await asyncio.sleep(2)
         error = future.exception()
@@ -278,14 +284,18 @@ class TestDeadlines:
     @in_virtual_time
     async def test_a_timeout_that_is_no_shorter_needs_no_timer(self) -> None:
         rig = Rig(delivery_timeout_s=10.0)
-        future = await rig.intake.wait(rig.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 10.0)
+        future = await rig.intake.append_when_possible(
+            rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 10.0
+        )
         await asyncio.sleep(11)
         assert not future.done(), "the sender would have expired it"
 
     @in_virtual_time
     async def test_an_outcome_takes_the_timer_along(self) -> None:
         rig = Rig()
-        future = await rig.intake.wait(rig.intake.pend(TOPIC, b"v", None, None, (), None), 0.0, 2.0)
+        future = await rig.intake.append_when_possible(
+            rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 2.0
+        )
         [batch] = rig.drain()
         rig.completion.complete(batch, 5)
         await asyncio.sleep(3)

@@ -128,7 +128,7 @@ class TestTurns:
         sending = rig.send([b"x" * 86] * 100)
         await settle()
         alone = asyncio.create_task(
-            rig.intake.wait(rig.intake.pend(TOPIC, b"x" * 86, None, None, (), None), 0, None)
+            rig.intake.append_when_possible(rig.intake.check(TOPIC, b"x" * 86, None, None, (), None), 0, None)
         )
         many = rig.send([b"later"])
         while not (alone.done() and many.done()):
@@ -183,7 +183,7 @@ class TestMetadata:
         spy = Spy()
         rig = Rig(partitions=0, max_block_s=2.0, interceptors=[spy])
         ahead = asyncio.create_task(
-            rig.intake.wait(rig.intake.pend(TOPIC, b"v", None, None, (), None), 0, None)
+            rig.intake.append_when_possible(rig.intake.check(TOPIC, b"v", None, None, (), None), 0, None)
         )
         await settle()
         result = await rig.send([b"a", b"b"])
