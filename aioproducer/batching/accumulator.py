@@ -149,7 +149,7 @@ class Accumulator:
         clock = self.clock
         columns.timestamps.append(clock.known_ms or clock.now_ms())
         waiter = waits()
-        batch.waiters.append(waiter)
+        batch.last_waiters.append(waiter)
         return waiter
 
     def append(
@@ -195,7 +195,7 @@ class Accumulator:
             columns.append(value, key, headers, timestamp_ms)
         waiter = waits()
         if batch.waits is waits:
-            batch.waiters.append(waiter)
+            batch.last_waiters.append(waiter)
         else:
             batch.add_waiter(waiter)
         if reserved:
@@ -254,7 +254,7 @@ class Accumulator:
             batch.size += ends[stop] - ends[start]
             part = rows.slice(start, stop)
             batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
-            batch.add_run(call.run(part.positions))
+            batch.add_waiters(call.waiters(part.positions))
             call.partitions.add(batch.queue.partition)
             start = stop
         memory.give_back(0)

@@ -19,7 +19,7 @@ class Acknowledgement:
 
     A Future that is resolved asks the event loop for a handle, which asyncio makes and runs in Python: with
     hundreds of tasks that each await one record, that is a quarter of all they cost. These are resolved by the
-    batch, and one handle wakes all their tasks (`deliver`), in the order of the records, as theirs would.
+    batch, and one handle wakes all their tasks (`resolve`), in the order of the records, as theirs would.
 
     It has what a task asks of anything that it waits for (`asyncio.isfuture` knows it by the first slot),
     and no more: no callbacks for others, no exception that nobody retrieved. There is no `__init__`, since
@@ -69,7 +69,7 @@ def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]
     return type("Acknowledgement", (Acknowledgement,), {"__slots__": (), "_loop": loop})
 
 
-def deliver(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
+def resolve(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
     """Tell each of *waiters* where its record is; their tasks go on in the next iteration of the event loop.
 
     A task only asks what wakes it whether to raise. So one Future that is done wakes all of them, which a task

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Sequence
 
 from aioproducer.batching.failure import Failure
-from aioproducer.batching.runs import Delivered, Waiter
+from aioproducer.batching.waiters import Delivered, Waiter
 from aioproducer.errors.send_many import DeliveredRun, SendManyResult
 
 
 class SendManyCall:
-    """What the runs of one `send_many` call have in common: its result, and who waits for it."""
+    """A `send_many` call: its result, and who waits for that."""
 
     __slots__ = ("_done", "_outstanding", "partitions", "result")
 
@@ -38,9 +38,9 @@ class SendManyCall:
             self.result.add_failed(position, failure.error())
         self._count_down(len(positions))
 
-    def run(self, positions: Sequence[int]) -> ColumnRun:
-        """Return a run of the records at *positions*."""
-        return ColumnRun(self, positions)
+    def waiters(self, positions: Sequence[int]) -> CallWaiters:
+        """Return the call as what waits for the records at *positions*."""
+        return CallWaiters(self, positions)
 
     async def wait(self) -> None:
         """Wait until every record is settled. Cancelling only stops the waiting."""
@@ -52,7 +52,7 @@ class SendManyCall:
             self._done.set_result(None)
 
 
-class ColumnRun:
+class CallWaiters:
     """Records of one `send_many` call."""
 
     __slots__ = ("call", "positions")
@@ -65,8 +65,8 @@ class ColumnRun:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def deliver(self, delivered: Delivered) -> None:
-        """Add one run to the call's result."""
+    def resolve(self, delivered: Delivered) -> None:
+        """Add them to the call's result."""
         _, partition, base, timestamps, log_append = delivered
         if self.call is not None:
             self.call.delivered(DeliveredRun(self.positions, partition, base, timestamps, log_append))
@@ -76,9 +76,9 @@ class ColumnRun:
         if self.call is not None:
             self.call.failed(self.positions, failure)
 
-    def take(self, indices: Sequence[int]) -> ColumnRun:
-        """Return a run of the positions at *indices*."""
-        return ColumnRun(self.call, [self.positions[index] for index in indices])
+    def take(self, indices: Sequence[int]) -> CallWaiters:
+        """Return those of the positions at *indices*."""
+        return CallWaiters(self.call, [self.positions[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return all of them if the call *waiter* is ours."""

@@ -13,8 +13,8 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.failure import Failure
 from aioproducer.batching.queues import PartitionQueue
-from aioproducer.batching.runs import Waiter
 from aioproducer.batching.state import RESOLVED, BatchState
+from aioproducer.batching.waiters import Waiter
 from aioproducer.log_limits import Burst
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import sizes
@@ -153,8 +153,8 @@ class BatchCompletion:
         kept = [index for index in range(len(batch)) if index not in failures]
         for index, failure in sorted(failures.items()):
             self._observer.failed(batch, batch.columns.take([index]), failure)
-            for run in batch.take_runs([index]):
-                run.fail(failure)
+            for each in batch.take_waiters([index]):
+                each.fail(failure)
         rest = batch.part(kept, 0, BatchState.BACKOFF if batch.sequence is None else BatchState.SEALED)
         self._replace(batch, (rest,))
         self._observer.retried(rest)
@@ -197,8 +197,8 @@ class BatchCompletion:
         records = batch.columns.take(indices)
         dropped = batch.drop(indices)
         self._accumulator.memory.give_back(size - batch.size)
-        for run in dropped:
-            run.fail(failure)
+        for each in dropped:
+            each.fail(failure)
         self._observer.failed(batch, records, failure)  # an interceptor may append to this very batch
         if not len(batch):
             self.fail(batch, failure)
@@ -250,8 +250,8 @@ class BatchCompletion:
             failure.message,
         )
         self._observer.failed(batch, batch.columns, failure)
-        for run in batch.runs:
-            run.fail(failure)
+        for each in batch.waiters:
+            each.fail(failure)
 
     def _offer_again(self, queue: PartitionQueue) -> None:
         self._schedule.offer(queue, self._loop.time())

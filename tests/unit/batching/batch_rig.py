@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from aioproducer.batching.batch import Batch, RecordFuture
-from aioproducer.batching.bulk import ColumnRun, SendManyCall
+from aioproducer.batching.bulk import CallWaiters, SendManyCall
 from aioproducer.batching.queues import PartitionQueue
 from aioproducer.batching.state import BatchEvent, BatchState
 from aioproducer.idempotence.identity import IdentityKeeper
@@ -63,7 +63,7 @@ def send_many(batch: Batch, call: SendManyCall, *positions: int, timestamp_ms: i
     for _ in positions:
         batch.columns.append(b"many", None, HEADERS, timestamp_ms)
         batch.size += record_size_bound(b"many", None, HEADERS)
-    batch.add_run(ColumnRun(call, positions))
+    batch.add_waiters(CallWaiters(call, positions))
 
 
 def call_of(total: int) -> SendManyCall:

@@ -5,7 +5,7 @@ import contextvars
 
 import pytest
 
-from aioproducer.batching.acknowledgement import Acknowledgement, acknowledgement_on, deliver, fail
+from aioproducer.batching.acknowledgement import Acknowledgement, acknowledgement_on, fail, resolve
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata
@@ -43,7 +43,7 @@ class Office:
 async def test_tasks_go_on_in_the_next_turn_in_the_order_of_the_records() -> None:
     office = Office()
     tasks = await office.calls(3)
-    deliver(office.waiters, [FIRST, SECOND, THIRD])
+    resolve(office.waiters, [FIRST, SECOND, THIRD])
     assert office.heard == []
     await asyncio.sleep(0)
     assert office.heard == [FIRST, SECOND, THIRD]
@@ -66,7 +66,7 @@ async def test_a_cancelled_task_goes_on_at_once_and_what_comes_later_is_not_for_
     office = Office()
     [cancelled, other] = await office.calls(2)
     assert cancelled.cancel("no more")
-    deliver(office.waiters, [FIRST, SECOND])
+    resolve(office.waiters, [FIRST, SECOND])
     with pytest.raises(asyncio.CancelledError, match="no more"):
         await cancelled
     assert await other == SECOND
@@ -89,7 +89,7 @@ async def test_a_cancelled_task_does_not_hear_of_a_failure_either() -> None:
 async def test_settled_already_a_task_can_still_be_cancelled_before_it_goes_on() -> None:
     office = Office()
     [task] = await office.calls(1)
-    deliver(office.waiters, [FIRST])
+    resolve(office.waiters, [FIRST])
     assert task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -125,7 +125,7 @@ async def test_a_task_goes_on_in_its_own_context() -> None:
 
     tasks = [asyncio.create_task(call(each)) for each in ("a", "b")]
     await asyncio.sleep(0)
-    deliver(office.waiters, [FIRST, SECOND])
+    resolve(office.waiters, [FIRST, SECOND])
     await asyncio.gather(*tasks)
     assert heard == ["a", "b"]
 
@@ -141,7 +141,7 @@ def test_if_a_task_ends_the_loop_the_others_go_on_as_soon_as_it_runs_again() -> 
     async def begin() -> None:
         tasks.extend(asyncio.create_task(each) for each in (leaving(), office.call(), office.call()))
         await asyncio.sleep(0)
-        deliver(office.waiters, [FIRST, SECOND, THIRD])
+        resolve(office.waiters, [FIRST, SECOND, THIRD])
         await asyncio.wait(tasks)
 
     with asyncio.Runner() as runner:
@@ -158,7 +158,7 @@ async def test_nobody_waits_yet_for_one_that_was_not_awaited() -> None:
     coroutine = Office().call()
     waiter = coroutine.send(None)  # driven by hand: no task has said how to wake it
     assert isinstance(waiter, Acknowledgement)
-    deliver([waiter], [FIRST])
+    resolve([waiter], [FIRST])
     await asyncio.sleep(0)
     coroutine.close()
 
@@ -171,7 +171,7 @@ async def test_one_that_nobody_ever_awaits_is_passed_over(position: int) -> None
     tasks = await office.calls(2)
     office.waiters.insert(position, acknowledgement_on(asyncio.get_running_loop())())
     places = [FIRST, SECOND, THIRD]
-    deliver(office.waiters, places)
+    resolve(office.waiters, places)
     del places[position]
     assert await asyncio.gather(*tasks) == places
 
@@ -192,7 +192,7 @@ async def test_asyncio_takes_it_for_a_future() -> None:
     [task] = await office.calls(1)
     assert asyncio.isfuture(office.waiters[0]) is True
     assert "wait_for=<aioproducer" in repr(task)
-    deliver(office.waiters, [FIRST])
+    resolve(office.waiters, [FIRST])
     await task
 
 

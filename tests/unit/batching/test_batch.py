@@ -9,8 +9,8 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.persistence import DENIALS_BELIEVED, Persistence
-from aioproducer.batching.runs import FutureRun, Run
 from aioproducer.batching.state import TRANSITIONS, BatchEvent, BatchState
+from aioproducer.batching.waiters import FutureWaiters, Waiters
 from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.columns import RecordColumns
@@ -33,18 +33,24 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     assert batch.state is BatchState.OPEN
     assert len(batch) == 0
     assert batch.size == BATCH_OVERHEAD
-    assert batch.runs == []
+    assert batch.waiters == []
     assert batch.sequence is None
 
 
 def test_a_batch_may_begin_with_what_another_held() -> None:
-    columns, runs = RecordColumns(), list[Run]([FutureRun([])])
+    columns, waiters = RecordColumns(), list[Waiters]([FutureWaiters([])])
     queue = batch_in().queue
     child = Batch(
-        queue, (5, 0), created_at=1.0, deadline=2.0, columns=columns, runs=runs, state=BatchState.BACKOFF
+        queue,
+        (5, 0),
+        created_at=1.0,
+        deadline=2.0,
+        columns=columns,
+        waiters=waiters,
+        state=BatchState.BACKOFF,
     )
     assert child.columns is columns
-    assert child.runs is runs
+    assert child.waiters is waiters
     assert child.state is BatchState.BACKOFF
 
 

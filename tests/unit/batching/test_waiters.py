@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.failure import Failure
-from aioproducer.batching.runs import Delivered, FutureRun
+from aioproducer.batching.waiters import Delivered, FutureWaiters
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
@@ -39,11 +39,11 @@ class TestDelivered:
         assert delivered(1, 2, base_offset=-1).slice(1, 2) == delivered(2, base_offset=-1)
 
 
-class TestFutureRun:
+class TestFutureWaiters:
     @in_virtual_time
     async def test_each_sender_learns_where_its_record_is(self) -> None:
         senders = futures(3)
-        FutureRun(senders).deliver(delivered(7, 8, 9, log_append_time=True))
+        FutureWaiters(senders).resolve(delivered(7, 8, 9, log_append_time=True))
         results = [sender.result() for sender in senders]
         assert results == [
             RecordMetadata(TOPIC, 3, 40 + index, 7 + index, log_append_time=True) for index in range(3)
@@ -56,7 +56,7 @@ class TestFutureRun:
         self, base_offset: int, offsets: list[int]
     ) -> None:
         senders = futures(2)
-        FutureRun(senders).deliver(delivered(7, 8, base_offset=base_offset))
+        FutureWaiters(senders).resolve(delivered(7, 8, base_offset=base_offset))
         assert [sender.result().offset for sender in senders] == offsets
 
     @pytest.mark.parametrize("cancelled", [{0}, {1, 2}, {4}, {0, 2, 4}, {0, 1, 2, 3, 4}])
@@ -67,7 +67,7 @@ class TestFutureRun:
         senders = futures(5)
         for index in cancelled:
             senders[index].cancel()
-        FutureRun(senders).deliver(delivered(1, 2, 3, 4, 5))
+        FutureWaiters(senders).resolve(delivered(1, 2, 3, 4, 5))
         assert {index for index, sender in enumerate(senders) if sender.cancelled()} == cancelled
         for index in set(range(5)) - cancelled:
             assert senders[index].result() == RecordMetadata(
@@ -77,7 +77,7 @@ class TestFutureRun:
     @in_virtual_time
     async def test_each_sender_fails_with_an_error_of_its_own(self) -> None:
         senders = futures(2)
-        FutureRun(senders).fail(LATE)
+        FutureWaiters(senders).fail(LATE)
         one, other = (sender.exception() for sender in senders)
         assert isinstance(one, DeliveryTimeout)
         assert isinstance(other, DeliveryTimeout)
@@ -88,7 +88,7 @@ class TestFutureRun:
     async def test_failing_passes_over_who_has_an_outcome(self) -> None:
         cancelled, failed = senders = futures(2)
         cancelled.cancel()
-        FutureRun(senders).fail(LATE)
+        FutureWaiters(senders).fail(LATE)
         assert cancelled.cancelled()
         assert isinstance(failed.exception(), DeliveryTimeout)
 
@@ -96,41 +96,41 @@ class TestFutureRun:
     async def test_a_failure_nobody_awaits_is_not_complained_about(self) -> None:
         complaints: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        FutureRun(futures(1)).fail(LATE)
+        FutureWaiters(futures(1)).fail(LATE)
         gc.collect()
         assert not complaints
 
     @in_virtual_time
     async def test_chosen_records_make_a_run_of_their_own(self) -> None:
         first, _, third = senders = futures(3)
-        part = FutureRun(senders).take([0, 2])
-        assert part.waiters == [first, third]
+        part = FutureWaiters(senders).take([0, 2])
+        assert part.futures == [first, third]
         assert len(part) == 2
-        assert len(FutureRun(senders)) == 3
+        assert len(FutureWaiters(senders)) == 3
 
     @in_virtual_time
     async def test_it_knows_which_record_a_sender_waits_for(self) -> None:
-        run = FutureRun(futures(3))
-        assert list(run.indices_of(run.waiters[1])) == [1]
-        assert not run.indices_of(*futures(1))
-        assert not run.indices_of(object())
+        waiters = FutureWaiters(futures(3))
+        assert list(waiters.indices_of(waiters.futures[1])) == [1]
+        assert not waiters.indices_of(*futures(1))
+        assert not waiters.indices_of(object())
 
     @in_virtual_time
     async def test_a_detached_sender_fails_alone_and_hears_of_nothing_later(self) -> None:
         leaving, staying = senders = futures(2)
-        run = FutureRun(senders)
-        run.detach(leaving, LATE)
+        waiters = FutureWaiters(senders)
+        waiters.detach(leaving, LATE)
         assert isinstance(leaving.exception(), DeliveryTimeout)
         assert not staying.done()
-        run.deliver(delivered(1, 2))
+        waiters.resolve(delivered(1, 2))
         assert isinstance(leaving.exception(), DeliveryTimeout)
         assert staying.result().offset == 41
 
     @in_virtual_time
     async def test_detaching_somebody_else_changes_nothing(self) -> None:
-        run = FutureRun(futures(1))
+        waiters = FutureWaiters(futures(1))
         (stranger,) = futures(1)
-        run.detach(stranger, LATE)
-        run.detach(object(), LATE)
-        assert not run.waiters[0].done()
+        waiters.detach(stranger, LATE)
+        waiters.detach(object(), LATE)
+        assert not waiters.futures[0].done()
         assert not stranger.done()

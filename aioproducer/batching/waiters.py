@@ -1,8 +1,8 @@
-"""Who waits for the records of a batch.
+"""The waiters of a batch: whoever wants to know what becomes of its records.
 
-A batch holds its records as columns and, beside them, *runs*: stretches of consecutive records that
-have the same kind of waiter. A batch of single sends has one run of Futures; a batch that `send_many`
-filled has one run for the whole stretch (bulk.py), so that a bulk record costs neither a Future nor a call.
+A batch holds its records as columns and, beside them, its waiters: one object for each stretch of consecutive
+records that have the same kind. A batch of single sends has one stretch of Futures; a batch that `send_many` filled
+has one for all (bulk.py), so that a bulk record costs neither a Future nor a call.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class Delivered(NamedTuple):
         return self._replace(base_offset=base, timestamps_ms=self.timestamps_ms[start:stop])
 
 
-class Run(Protocol):
+class Waiters(Protocol):
     """A stretch of a batch's records with one kind of waiter."""
 
     def __len__(self) -> int: ...
 
-    def deliver(self, delivered: Delivered) -> None:
+    def resolve(self, delivered: Delivered) -> None:
         """Tell the waiters where their records are."""
 
     def fail(self, failure: Failure) -> None:
         """Tell the waiters that their records failed."""
 
-    def take(self, indices: Sequence[int]) -> Run:
-        """Return a run of the records at *indices* only."""
+    def take(self, indices: Sequence[int]) -> Waiters:
+        """Return the waiters of the records at *indices* only."""
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return which records *waiter* waits for."""
@@ -72,20 +72,20 @@ class Run(Protocol):
         """Tell *waiter*, if it is one of ours, that its records failed; what comes later is not for it."""
 
 
-class FutureRun:
+class FutureWaiters:
     """Records whose senders each hold a Future."""
 
-    __slots__ = ("waiters",)
+    __slots__ = ("futures",)
 
-    def __init__(self, waiters: list[asyncio.Future[RecordMetadata]]) -> None:
-        self.waiters: list[asyncio.Future[RecordMetadata]] = waiters
+    def __init__(self, futures: list[asyncio.Future[RecordMetadata]]) -> None:
+        self.futures: list[asyncio.Future[RecordMetadata]] = futures
 
     def __len__(self) -> int:
-        return len(self.waiters)
+        return len(self.futures)
 
-    def deliver(self, delivered: Delivered) -> None:
+    def resolve(self, delivered: Delivered) -> None:
         """Resolve all Futures in one pass, without a step of the interpreter for each."""
-        resolved = map(asyncio.Future.set_result, self.waiters, delivered.metadata())
+        resolved = map(asyncio.Future.set_result, self.futures, delivered.metadata())
         while True:
             try:
                 deque(resolved, maxlen=0)
@@ -95,46 +95,46 @@ class FutureRun:
 
     def fail(self, failure: Failure) -> None:
         """Fail all Futures, each with an exception of its own."""
-        for future in self.waiters:
+        for future in self.futures:
             if not future.done():
                 future.set_exception(failure.error())
                 future.exception()  # retrieved: nobody has to await it to keep asyncio's log quiet
 
-    def take(self, indices: Sequence[int]) -> FutureRun:
-        """Return a run of the Futures at *indices*."""
-        return FutureRun([self.waiters[index] for index in indices])
+    def take(self, indices: Sequence[int]) -> FutureWaiters:
+        """Return those of the Futures at *indices*."""
+        return FutureWaiters([self.futures[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return where the Future *waiter* is, if it is one of these."""
-        return [index for index, future in enumerate(self.waiters) if future is waiter]
+        return [index for index, future in enumerate(self.futures) if future is waiter]
 
     def detach(self, waiter: Waiter, failure: Failure) -> None:
         """Fail the Future *waiter* now; resolving it later is passed over."""
-        FutureRun([future for future in self.waiters if future is waiter]).fail(failure)
+        FutureWaiters([future for future in self.futures if future is waiter]).fail(failure)
 
 
-class AwaitedRun:
+class AwaitingWaiters:
     """Records whose senders each await an Acknowledgement: their calls have no deadline of their own."""
 
-    __slots__ = ("waiters",)
+    __slots__ = ("acknowledgements",)
 
-    def __init__(self, waiters: list[Acknowledgement]) -> None:
-        self.waiters: list[Acknowledgement] = waiters
+    def __init__(self, acknowledgements: list[Acknowledgement]) -> None:
+        self.acknowledgements: list[Acknowledgement] = acknowledgements
 
     def __len__(self) -> int:
-        return len(self.waiters)
+        return len(self.acknowledgements)
 
-    def deliver(self, delivered: Delivered) -> None:
+    def resolve(self, delivered: Delivered) -> None:
         """Let all tasks go on."""
-        acknowledgement.deliver(self.waiters, delivered.metadata())
+        acknowledgement.resolve(self.acknowledgements, delivered.metadata())
 
     def fail(self, failure: Failure) -> None:
         """Fail all tasks, each with an exception of its own."""
-        acknowledgement.fail(self.waiters, [failure.error() for _ in self.waiters])
+        acknowledgement.fail(self.acknowledgements, [failure.error() for _ in self.acknowledgements])
 
-    def take(self, indices: Sequence[int]) -> AwaitedRun:
-        """Return a run of those at *indices*."""
-        return AwaitedRun([self.waiters[index] for index in indices])
+    def take(self, indices: Sequence[int]) -> AwaitingWaiters:
+        """Return those of them at *indices*."""
+        return AwaitingWaiters([self.acknowledgements[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return none: nobody else knows of these."""
