@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
-from aioproducer.metadata.endpoints import open_to_any
 from aioproducer.metadata.snapshot import MetadataSnapshot
+from aioproducer.metadata.source import open_to_any
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
-from aioproducer.sender.loop import Sender
-from aioproducer.sender.wakeup import Wakeup
+from aioproducer.sender.loop import Sender, Wakeup
 
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake

@@ -9,14 +9,13 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed
+from aioproducer.intake.appending import Pending, TryAppend
 from aioproducer.intake.checks import check_timeout, check_topic
-from aioproducer.intake.pending import Pending, TryAppend
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.types import HeadersInput, RecordMetadata
 

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
-from aioproducer.batching.deadlines import Deadlines
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.memory import MemoryBudget
-from aioproducer.batching.queues import PartitionQueue, TopicQueues
-from aioproducer.batching.schedule import Schedule
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.schedule import Deadlines, Schedule
 from aioproducer.batching.settings import BatchingSettings
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.clock import LoopClock
 from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
@@ -29,8 +28,7 @@ from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
 
 if TYPE_CHECKING:
-    from aioproducer.batching.bulk import SendManyCall
-    from aioproducer.batching.rows import Rows
+    from aioproducer.batching.bulk import Rows, SendManyCall
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 """What waits for a single record."""

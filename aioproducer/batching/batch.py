@@ -6,11 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioproducer.batching.acknowledgement import Acknowledgement
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
-from aioproducer.batching.waiters import AwaitingWaiters, Delivered, FutureWaiters, Waiter, Waiters
+from aioproducer.batching.waiters import (
+    Acknowledgement,
+    AwaitingWaiters,
+    Delivered,
+    Failure,
+    FutureWaiters,
+    Waiter,
+    Waiters,
+)
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.columns import RecordColumns
@@ -18,7 +24,7 @@ from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
 from aioproducer.types import RecordMetadata
 
 if TYPE_CHECKING:
-    from aioproducer.batching.queues import PartitionQueue
+    from aioproducer.batching.partition_queue import PartitionQueue
 
 Order = tuple[int, ...]
 """Where a batch stands among its partition's: `(5,) < (5, 0) < (5, 1) < (6,)`, so that the children of

@@ -11,10 +11,9 @@ from typing import Final, Protocol
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import PartitionQueue
+from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.state import RESOLVED, BatchState
-from aioproducer.batching.waiters import Waiter
+from aioproducer.batching.waiters import Failure, Waiter
 from aioproducer.log_limits import Burst
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import sizes

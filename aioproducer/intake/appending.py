@@ -5,14 +5,59 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, NamedTuple, Protocol, Self
 
-from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.append_lock import Ticket
+from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.batch import Appended
-from aioproducer.batching.queues import TopicQueues
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.topic import Ticket, TopicQueues
 from aioproducer.errors import BufferTimeout, MetadataTimeout
 from aioproducer.metadata.updater import MetadataUpdater
+from aioproducer.types import Headers, HeadersInput
+
+
+class Ready(NamedTuple):
+    """A record that only needs a place in a batch."""
+
+    queue: PartitionQueue | None
+    """None: whatever partition the topic's records without a key stick to."""
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    size: int
+
+
+class Pending(NamedTuple):
+    """A record whose call has to wait: for the topic's metadata, for its turn, or for memory."""
+
+    topic: str
+    value: Any
+    key: Any
+    partition: int | None
+    headers: Headers
+    timestamp_ms: int
+    ready: Ready | None
+    """Set once the record is serialized and its partition chosen: both happen once."""
+
+
+class TryAppend(Protocol):
+    """`Intake.offer`, or what stands in for it."""
+
+    def __call__(
+        self,
+        waits: type[W],
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+        /,
+    ) -> W | Pending:
+        """Append a record if that needs no waiting."""
+        ...
+
 
 Attempt = Callable[[], Appended | None]
 """Appends if that needs no waiting."""

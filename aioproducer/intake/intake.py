@@ -10,18 +10,25 @@ from operator import index
 from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator, W
-from aioproducer.batching.acknowledgement import Acknowledgement, acknowledgement_on
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import PartitionQueue, TopicQueues
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Acknowledgement, Failure, acknowledgement_on
 from aioproducer.errors import (
     BufferFull,
     MetadataUnavailable,
     ProducerError,
     WrongLoop,
 )
-from aioproducer.intake.appending import Caller, earlier_calls, has_partition, no_such_partition
+from aioproducer.intake.appending import (
+    Caller,
+    Pending,
+    Ready,
+    earlier_calls,
+    has_partition,
+    no_such_partition,
+)
 from aioproducer.intake.checks import (
     as_bytes,
     as_headers,
@@ -30,7 +37,6 @@ from aioproducer.intake.checks import (
     check_topic,
     legal_headers,
 )
-from aioproducer.intake.pending import Pending, Ready
 from aioproducer.intake.serializing import InContext, in_context, serialized
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.metadata.updater import MetadataUpdater

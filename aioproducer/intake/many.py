@@ -9,10 +9,9 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.bulk import SendManyCall
+from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.queues import TopicQueues
-from aioproducer.batching.rows import Rows
+from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.appending import Caller, has_partition

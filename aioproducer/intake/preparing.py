@@ -9,14 +9,13 @@ from itertools import count, repeat
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.bulk import SendManyCall
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import PartitionQueue, TopicQueues
-from aioproducer.batching.rows import Rows
+from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
-from aioproducer.intake.appending import no_such_partition
+from aioproducer.intake.appending import Pending, no_such_partition
 from aioproducer.intake.intake import Intake
-from aioproducer.intake.pending import Pending
 from aioproducer.intake.serializing import Contents, InContext, serialized
 from aioproducer.partitioning.partitioner import chooses_columns
 from aioproducer.records.sizes import sizes

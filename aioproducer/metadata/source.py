@@ -19,7 +19,7 @@ from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
 from aioproducer.metadata.staggered import Attempt, first_success
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
+from aioproducer.net.dial import Address, endpoints
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 
 log: Final = logging.getLogger(__name__)
@@ -204,3 +204,39 @@ async def close_all(*connections: Connection) -> None:
         connection.close()
     for connection in connections:
         await connection.wait_closed()
+
+
+async def open_to_any(address: Address, open_connection: OpenConnection, *, deadline: float) -> Connection:
+    """Return the first connection past its handshake to any address that the name in *address* stands for.
+
+    One of several may be dead or, worse, accept and say nothing.
+
+    Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
+    """
+    try:
+        found = await endpoints(address)
+    except (OSError, ValueError) as error:
+        raise ConnectionFailed(f"{address}: cannot connect: {error}", written=False) from error
+    if len(found) == 1:
+        return await open_connection(found[0])
+    opened: list[Connection] = []
+
+    async def open_one(endpoint: Address) -> Connection:
+        opened.append(await open_connection(endpoint))
+        return opened[-1]
+
+    attempts = (Attempt(str(each), partial(open_one, each), CONNECT_STAGGER_S) for each in found)
+    try:
+        winner = await first_success(
+            attempts, deadline=deadline, failure=f"{address} is {len(found)} addresses"
+        )
+        opened.remove(winner)
+    finally:
+        for each in opened:
+            each.close()  # before anything is waited for: cancelled meanwhile, nobody gets the winner either
+        try:
+            await close_all(*opened)
+        except BaseException:
+            await close_all(winner)
+            raise
+    return winner

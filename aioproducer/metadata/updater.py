@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from contextlib import suppress
-from math import isinf
-from typing import Final, TypeAlias
+from math import inf, isinf
+from typing import Final, Protocol, TypeAlias
 
-from aioproducer.errors import MetadataTimeout, ProducerClosed, ProducerError
+from aioproducer.errors import (
+    BrokerError,
+    ClusterAuthorizationFailed,
+    InvalidTopicException,
+    MetadataTimeout,
+    ProducerClosed,
+    ProducerError,
+    TopicAuthorizationFailed,
+)
 from aioproducer.log_limits import Outage
-from aioproducer.metadata.missing_brokers import MissingBrokers
 from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer.metadata.source import ConnectionPool, MetadataSource, OpenConnection
-from aioproducer.metadata.topic_waiters import TopicWaiters, Waiter, topic_error
+from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 log: Final = logging.getLogger(__name__)
@@ -242,3 +249,104 @@ class MetadataUpdater:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+FINAL_ERRORS: Final = (InvalidTopicException, TopicAuthorizationFailed, ClusterAuthorizationFailed)
+"""What will not be different a moment later, so nobody waits for that."""
+
+Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
+"""Errors are results here: a waiter that was cancelled retrieves no exception, which asyncio would complain about."""
+
+
+class TopicWaiters:
+    """The waiters by topic; those of one topic are woken in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[str, dict[Waiter, None]] = {}
+
+    @property
+    def topics(self) -> KeysView[str]:
+        """The topics that somebody waits for."""
+        return self._waiters.keys()
+
+    def enter(self, topic: str) -> Waiter:
+        """Return a future for *topic*."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(topic, {})[waiter] = None
+        return waiter
+
+    def leave(self, topic: str, waiter: Waiter) -> None:
+        """Forget *waiter*; it may have left already."""
+        waiters = self._waiters.get(topic, {})
+        waiters.pop(waiter, None)
+        if not waiters:
+            self._waiters.pop(topic, None)
+
+    def serve(self, snapshot: MetadataSnapshot, topics: Iterable[str]) -> None:
+        """Wake those whose topic, one of *topics*, is known now, or will not be."""
+        for topic in self.topics & set(topics):
+            info = snapshot.topics.get(topic)
+            if info is None:
+                continue
+            for waiter in tuple(self._waiters[topic]):
+                if info.partitions:
+                    self.wake(topic, waiter, info)
+                elif info.error is not None and info.error in FINAL_ERRORS:
+                    self.wake(topic, waiter, topic_error(topic, info.error))
+
+    def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
+        """Wake *waiter* with *outcome*, which it raises if it is an error."""
+        self.leave(topic, waiter)
+        if not waiter.done():  # cancelled, and not run since
+            waiter.set_result(outcome)
+
+    def fail_all(self, error: Callable[[], ProducerError]) -> None:
+        """Wake everybody, each with an *error* of its own."""
+        for topic, waiters in tuple(self._waiters.items()):
+            for waiter in tuple(waiters):
+                self.wake(topic, waiter, error())
+
+
+def topic_error(topic: str, kind: type[BrokerError]) -> BrokerError:
+    """Return a new instance of what the last answer said about *topic*."""
+    return kind(f"topic {topic!r}: {kind.__doc__ or kind.__name__}")
+
+
+class Dialler(Protocol):
+    """What is needed of `net.pool.Pool`."""
+
+    def connect_soon(self, node_id: int, address: Address) -> None:
+        """Start connecting, unless that is so already or has just failed."""
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        """Return when the pause after a failure is over."""
+
+
+class MissingBrokers:
+    """Brokers that are gone from the cluster while partitions have no leader: they may be about to come back.
+
+    To ask the others again and again when one is back costs them a request each time. So it is dialled itself, as
+    any node that was lost: once it accepts, there is a reason to ask.
+    """
+
+    def __init__(self, pool: Dialler) -> None:
+        self._pool = pool
+        self._brokers: dict[int, Broker] = {}
+
+    def note(self, before: MetadataSnapshot, after: MetadataSnapshot) -> None:
+        """Note who left, who is back, and whether anybody is missed at all."""
+        if not any(info.leaderless for info in after.topics.values()):
+            self._brokers = {}
+            return
+        known = {**self._brokers, **before.brokers}
+        self._brokers = {each: known[each] for each in known.keys() - after.brokers.keys()}
+
+    def dial(self) -> float:
+        """Have the pool connect to them; return when to do so again, unless it reports one before."""
+        next_at = inf
+        for broker in self._brokers.values():
+            self._pool.connect_soon(broker.node_id, broker.address)
+            pause_over_at = self._pool.next_attempt_at(broker.node_id)
+            if pause_over_at is not None:
+                next_at = min(next_at, pause_over_at)
+        return next_at

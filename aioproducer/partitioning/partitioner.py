@@ -74,7 +74,7 @@ class Murmur2Partitioner:
         self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
     ) -> Sequence[int]:
         """Choose for each of *keys* as `partition` does, many at once."""
-        from aioproducer.partitioning.murmur2_column import positive_murmur2_column  # noqa: PLC0415 - as below
+        from aioproducer.partitioning.murmur2 import positive_murmur2_column  # noqa: PLC0415 - as below
 
         return list(map(mod, positive_murmur2_column(keys), repeat(partition_count)))
 

@@ -32,8 +32,7 @@ from operator import add
 from typing import TypeAlias, cast
 
 from aioproducer.records.columns import RecordColumns
-from aioproducer.records.header_columns import RecordHeaders
-from aioproducer.records.headers import NAMES, as_columns, encode_each, encode_value
+from aioproducer.records.headers import NAMES, RecordHeaders, as_columns, encode_each, encode_value
 from aioproducer.records.memo import FIELD_SIZES, VARINTS, Memo, field_size, varint, varints_after
 
 _NULL = varint(-1)

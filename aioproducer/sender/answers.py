@@ -11,8 +11,10 @@ from typing import Final
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     ConnectionFailed,
+    DeliveryTimeout,
     ProducerError,
     ProtocolError,
     broker_error,
@@ -21,7 +23,7 @@ from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
-from aioproducer.sender import describe, outcomes
+from aioproducer.sender import outcomes
 from aioproducer.sender.settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)
@@ -145,12 +147,12 @@ class AnswerHandler:
                 completion.reject_records(
                     batch,
                     {
-                        index: describe.failed(batch, connection, type(error)(message))
+                        index: failure_at(batch, connection, type(error)(message))
                         for index, message in messages.items()
                     },
                 )
             case outcomes.Fail(error):
-                completion.fail(batch, describe.failed(batch, connection, error))
+                completion.fail(batch, failure_at(batch, connection, error))
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
         """There will be no answer for *batches*: the connection is gone."""
@@ -159,7 +161,7 @@ class AnswerHandler:
             reached_socket = not isinstance(error, ConnectionFailed) or error.written
             batch.connection_lost(error, reached_socket=reached_socket)
             if self._may_not_retry(batch):
-                self._completion.fail(batch, describe.failed(batch, connection, error))
+                self._completion.fail(batch, failure_at(batch, connection, error))
             else:
                 self._retry(connection, batch, error)
 
@@ -189,3 +191,52 @@ class AnswerHandler:
 
     def _may_not_retry(self, batch: Batch) -> bool:
         return batch.state is BatchState.ABANDONED or batch.retries >= self._settings.retries
+
+
+def failure_at(batch: Batch, connection: Connection, error: ProducerError) -> Failure:
+    """Return the failure of *batch* for *error*, which came over *connection*."""
+    text = f"{batch.queue} at {connection}, {_effort(batch)}: {error}"
+    return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
+
+
+def failure_at_deadline(
+    batch: Batch, unreachable: ProducerError | None = None, timeout_s: float | None = None
+) -> Failure:
+    """Return the failure of *batch* at its deadline, or of a call with a *timeout_s* of its own at that.
+
+    *unreachable* is why its leader is not connected.
+    """
+    cause = batch.last_error
+    limit = "in time" if timeout_s is None else f"within the call's timeout_s={timeout_s:g}"
+    text = f"{batch.queue}: not acknowledged {limit}, {_effort(batch)}"
+    if batch.last_error is not None:
+        text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
+    elif batch.persistence.attempt_is_out:
+        text += "; the broker has not answered yet"
+    elif batch.successors:
+        text += "; the broker refused it as it was, and its parts are under way"
+    elif batch.queue.leader == NO_LEADER:
+        text += "; the partition has no leader that we know of"
+    else:
+        text += f"; it was not sent to its leader, node {batch.queue.leader}"
+        if unreachable is not None:
+            text += f": {unreachable}"
+            cause = unreachable
+    return Failure(DeliveryTimeout, text, batch.possibly_persisted, cause)
+
+
+def failure_without_producer_id(batch: Batch, error: ProducerError) -> Failure:
+    """Return the failure of *batch*, which could not be sent for want of a producer id."""
+    text = f"{batch.queue}: no producer id, which an idempotent producer needs: {error}"
+    return Failure(type(error), text, batch.possibly_persisted, error)
+
+
+def failure_of_encoding(batch: Batch, error: Exception) -> Failure:
+    """Return the failure of *batch*, which could not be encoded or compressed."""
+    return Failure(ProducerError, f"{batch.queue}: the batch could not be encoded: {error!r}", cause=error)
+
+
+def _effort(batch: Batch) -> str:
+    elapsed_s = asyncio.get_running_loop().time() - batch.created_at
+    attempts = f"{batch.attempts} attempt{'' if batch.attempts == 1 else 's'}"
+    return f"{attempts} in {elapsed_s:.3f} s"

@@ -11,8 +11,8 @@ from functools import partial
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, UnsupportedVersion
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
@@ -20,12 +20,62 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool
 from aioproducer.protocol.produce import ProduceResponse
 from aioproducer.records.compression import Codec
-from aioproducer.sender import describe
-from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.answers import (
+    AnswerHandler,
+    failure_at,
+    failure_at_deadline,
+    failure_of_encoding,
+    failure_without_producer_id,
+)
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import Encoder, Unencodable, produce_request
 from aioproducer.sender.settings import SenderSettings
-from aioproducer.sender.wakeup import Wakeup
+
+
+class Wakeup:
+    """Many may ring it, one task waits for it; ringing it twice is ringing it once.
+
+    An `asyncio.Event` under `asyncio.timeout_at` does the same and costs three times as much, on a
+    path that every request takes. The timer stays from one wait to the next, since deadlines are most
+    often later than the one it is set for: it rings too early once in a while, instead of being set each time.
+    """
+
+    __slots__ = ("_loop", "_rung", "_timer", "_waiter")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rung = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """End the present wait, or the next one before it begins."""
+        self._rung = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, until: float | None) -> None:
+        """Wait until it rings, or until the loop's clock reads *until* at the latest; None waits for the ring alone."""
+        if not self._rung:
+            if until is not None and (self._timer is None or until < self._timer.when()):
+                self.forget()
+                self._timer = self._loop.call_at(until, self._time_is_up)
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._rung = False
+
+    def forget(self) -> None:
+        """Let the timer go; the next wait that has a deadline sets it again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self.ring()
 
 
 class Sender:
@@ -125,7 +175,7 @@ class Sender:
 
     def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:
         """Return the failure of *batch* at its deadline, or at the one of a call that has given a *timeout_s*."""
-        return describe.expired(batch, self._pool.last_error(batch.queue.leader), timeout_s)
+        return failure_at_deadline(batch, self._pool.last_error(batch.queue.leader), timeout_s)
 
     def _ask_for_identity(self, now: float) -> float | None:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
@@ -205,7 +255,7 @@ class Sender:
     def _fail_unencodable(self, failed: Unencodable) -> None:
         for batch, error in failed:
             if batch.state is BatchState.IN_FLIGHT:  # it has not expired meanwhile
-                self._completion.fail(batch, describe.unencodable(batch, error))
+                self._completion.fail(batch, failure_of_encoding(batch, error))
 
     def _prepared(self, node_id: int, task: asyncio.Task[None]) -> None:
         del self._preparing[node_id]
@@ -233,7 +283,7 @@ class Sender:
         except UnsupportedVersion as error:
             for batch in batches:
                 batch.not_written()
-                self._completion.fail(batch, describe.failed(batch, connection, error))
+                self._completion.fail(batch, failure_at(batch, connection, error))
         except ProducerError as error:
             self._answers.lost(connection, batches, error)
         else:
@@ -285,4 +335,4 @@ class Sender:
     def _identity_refused(self, error: ProducerError) -> None:
         for batch in tuple(self._accumulator.unresolved):
             if batch.due and batch.sequence is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
-                self._completion.fail(batch, describe.refused_identity(batch, error))
+                self._completion.fail(batch, failure_without_producer_id(batch, error))

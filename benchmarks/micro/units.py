@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.acknowledgement import Acknowledgement
-from aioproducer.batching.bulk import SendManyCall
-from aioproducer.batching.rows import Rows
+from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.waiters import Acknowledgement
 from aioproducer.config import ProducerConfig
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metrics.counters import Metrics

@@ -16,14 +16,13 @@ from typing import NamedTuple, cast
 from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
-from aioproducer.batching.bulk import SendManyCall
+from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
-from aioproducer.batching.queues import PartitionQueue
-from aioproducer.batching.rows import Rows
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     BufferTimeout,
     ConnectionFailed,
@@ -38,8 +37,7 @@ from aioproducer.protocol.produce import PartitionProduceResponse, ProduceRespon
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
 from aioproducer.records.sizes import record_size_bound, sizes
-from aioproducer.sender import describe
-from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.answers import AnswerHandler, failure_at_deadline
 from aioproducer.sender.settings import SenderSettings
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 
@@ -254,7 +252,7 @@ class World:
         """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""
         self.rung = False
         now = self.loop.time()
-        self.completion.expire(now, describe.expired)
+        self.completion.expire(now, failure_at_deadline)
         self.schedule.collect(now, hurry=self.accumulator.hurry)
         checks = [self.schedule.next_due(), self.accumulator.deadlines.next_due()]
         for node_id in self.schedule.nodes():

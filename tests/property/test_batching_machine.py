@@ -12,8 +12,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH
 from aioproducer.metadata.snapshot import NO_LEADER

@@ -13,7 +13,7 @@ from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import DecodedBatch, decode_batches
 from aioproducer.records.encode import encode_batch, encode_records, set_sequence
-from aioproducer.records.header_columns import RecordHeaders
+from aioproducer.records.headers import RecordHeaders
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound, sizes
 
 LIMIT = 1 << 24

@@ -11,9 +11,10 @@ from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import PartitionQueue, TopicQueues
+from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.settings import BatchingSettings
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, PartitionInfo, TopicInfo

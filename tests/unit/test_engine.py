@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.interceptors import InterceptorChain
-from aioproducer.metadata import endpoints as endpoints_module
+from aioproducer.metadata import source as endpoints_module
 from aioproducer.net.dial import Address
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time

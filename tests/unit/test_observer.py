@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, TopicAuthorizationFailed
 from aioproducer.interceptors import Interceptor, InterceptorChain
 from aioproducer.metrics.counters import Metrics

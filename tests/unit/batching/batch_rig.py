@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.bulk import CallWaiters, SendManyCall
-from aioproducer.batching.queues import PartitionQueue
+from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.state import BatchEvent, BatchState
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import record_size_bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, InvalidRecord
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerClosed, RecordTooLarge
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.metadata.snapshot import NO_LEADER

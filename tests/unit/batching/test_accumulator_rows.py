@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.bulk import SendManyCall
-from aioproducer.batching.rows import Rows
+from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.state import BatchState
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.accumulator_rig import BATCH, RECORD, VALUE, counts, put, room_for, unresolved

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.batching.bulk import CallWaiters
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.waiters import FutureWaiters
+from aioproducer.batching.waiters import Failure, FutureWaiters
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer.batching.bulk import CallWaiters, SendManyCall
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.waiters import Delivered
+from aioproducer.batching.waiters import Delivered, Failure
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata

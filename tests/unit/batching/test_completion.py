@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.testing.virtual_time import in_virtual_time

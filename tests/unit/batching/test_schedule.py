@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, TopicQueues
+from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES
 from aioproducer.batching.schedule import Schedule
+from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollower
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.waiters import Delivered, FutureWaiters
+from aioproducer.batching.waiters import Delivered, Failure, FutureWaiters
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aioproducer.batching.batch import Appended
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import TopicQueues
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     ProducerClosed,
 )

@@ -8,15 +8,15 @@ from copy import copy
 from typing import Any
 
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.rows import Rows
+from aioproducer.batching.bulk import Rows
 from aioproducer.errors import ProducerError
+from aioproducer.intake.appending import Pending
 from aioproducer.intake.intake import Intake
-from aioproducer.intake.pending import Pending
 from aioproducer.intake.rows import check_rows
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import Interceptor, InterceptorChain
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
-from aioproducer.sender import describe
+from aioproducer.sender.answers import failure_at_deadline
 from aioproducer.serializers import AnySerializer
 from aioproducer.types import HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
 from tests.unit.floor_rig import TOPIC, FloorRig
@@ -87,7 +87,7 @@ class Rig(FloorRig):
             accumulator=self.accumulator,
             completion=self.completion,
             updater=self.updater.real,
-            expired=lambda batch, timeout_s: describe.expired(batch, self.unreachable, timeout_s),
+            expired=lambda batch, timeout_s: failure_at_deadline(batch, self.unreachable, timeout_s),
         )
 
     def try_append(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, WrongLoop
-from aioproducer.intake.pending import Pending
+from aioproducer.intake.appending import Pending
 from aioproducer.partitioning.partitioner import CallablePartitioner, Murmur2Partitioner
 from tests.unit.floor_rig import TOPIC
 from tests.unit.intake.intake_rig import NOW_MS, Rig, Spy

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     BufferTimeout,
     DeliveryTimeout,
@@ -14,7 +14,7 @@ from aioproducer.errors import (
     SerializationError,
     TopicAuthorizationFailed,
 )
-from aioproducer.intake.pending import Pending
+from aioproducer.intake.appending import Pending
 from aioproducer.serializers import string_serializer
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import TOPIC, lost, settle, topic_info

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import pytest
 
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import BufferTimeout, DeliveryTimeout, MetadataTimeout, ProducerClosed
 from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.many import CHUNK_RECORDS

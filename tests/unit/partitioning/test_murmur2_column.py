@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from aioproducer.partitioning.murmur2 import murmur2
-from aioproducer.partitioning.murmur2_column import FEW_KEYS, LONG_KEY_BYTES, positive_murmur2_column
+from aioproducer.partitioning.murmur2 import FEW_KEYS, LONG_KEY_BYTES, murmur2, positive_murmur2_column
 from tests.unit.partitioning.test_murmur2 import VECTORS
 
 rng = random.Random(1)

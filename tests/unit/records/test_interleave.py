@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from aioproducer.records.columns import RecordColumns
-from aioproducer.records.header_columns import HeaderColumn, HeaderColumns, RecordHeaders
+from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
 from aioproducer.records.interleave import interleave
 from aioproducer.wire.varint import append_varint, append_varlong
 

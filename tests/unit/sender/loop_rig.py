@@ -12,9 +12,8 @@ from aioproducer.batching.batch import Batch
 from aioproducer.metrics.counters import Metrics
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer.records.decode import decode_batches
-from aioproducer.sender.loop import Sender
+from aioproducer.sender.loop import Sender, Wakeup
 from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder
-from aioproducer.sender.wakeup import Wakeup
 from tests.unit.floor_rig import NODE, TOPIC, FakeConnection, FakePool, FloorRig, sender_settings, settle
 
 LINGER_S = 0.005

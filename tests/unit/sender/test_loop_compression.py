@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError
 from aioproducer.records.compression import Codec
 from aioproducer.testing import in_virtual_time

@@ -16,7 +16,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
 )
 from aioproducer.metadata.snapshot import MetadataSnapshot
-from aioproducer.metadata.topic_waiters import TopicWaiters, topic_error
+from aioproducer.metadata.updater import TopicWaiters, topic_error
 from tests.unit.metadata.answers import after, refused, topic
 
 NOTHING = MetadataSnapshot()

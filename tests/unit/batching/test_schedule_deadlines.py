@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.batching.deadlines import TICK_S, Deadlines
+from aioproducer.batching.schedule import TICK_S, Deadlines
 
 
 def test_nothing_is_due_of_nothing() -> None:

@@ -7,9 +7,8 @@ from typing import cast
 import pytest
 
 from aioproducer.errors import ConnectionFailed
-from aioproducer.metadata import endpoints as endpoints_module
-from aioproducer.metadata.endpoints import open_to_any
-from aioproducer.metadata.source import CONNECT_STAGGER_S
+from aioproducer.metadata import source as endpoints_module
+from aioproducer.metadata.source import CONNECT_STAGGER_S, open_to_any
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.testing.virtual_time import in_virtual_time

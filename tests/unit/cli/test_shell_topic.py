@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer import MetadataTimeout, Producer, TopicAuthorizationFailed
-from aioproducer.cli.topic import TOPIC_S, await_topic
+from aioproducer.cli.shell import TOPIC_S, await_topic
 from aioproducer.testing import Cluster, in_virtual_time
 
 

@@ -5,7 +5,7 @@ import contextvars
 
 import pytest
 
-from aioproducer.batching.acknowledgement import Acknowledgement, acknowledgement_on, fail, resolve
+from aioproducer.batching.waiters import Acknowledgement, acknowledgement_on, fail_awaited, resolve_awaited
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata
@@ -43,7 +43,7 @@ class Office:
 async def test_tasks_go_on_in_the_next_turn_in_the_order_of_the_records() -> None:
     office = Office()
     tasks = await office.calls(3)
-    resolve(office.waiters, [FIRST, SECOND, THIRD])
+    resolve_awaited(office.waiters, [FIRST, SECOND, THIRD])
     assert office.heard == []
     await asyncio.sleep(0)
     assert office.heard == [FIRST, SECOND, THIRD]
@@ -54,7 +54,7 @@ async def test_tasks_go_on_in_the_next_turn_in_the_order_of_the_records() -> Non
 async def test_an_error_is_raised_where_the_task_waits() -> None:
     office = Office()
     [first, second] = await office.calls(2)
-    fail(office.waiters, [DeliveryTimeout("too late"), DeliveryTimeout("too late as well")])
+    fail_awaited(office.waiters, [DeliveryTimeout("too late"), DeliveryTimeout("too late as well")])
     with pytest.raises(DeliveryTimeout, match=r"late$"):
         await first
     with pytest.raises(DeliveryTimeout, match="as well"):
@@ -66,7 +66,7 @@ async def test_a_cancelled_task_goes_on_at_once_and_what_comes_later_is_not_for_
     office = Office()
     [cancelled, other] = await office.calls(2)
     assert cancelled.cancel("no more")
-    resolve(office.waiters, [FIRST, SECOND])
+    resolve_awaited(office.waiters, [FIRST, SECOND])
     with pytest.raises(asyncio.CancelledError, match="no more"):
         await cancelled
     assert await other == SECOND
@@ -78,7 +78,7 @@ async def test_a_cancelled_task_does_not_hear_of_a_failure_either() -> None:
     office = Office()
     [cancelled, other] = await office.calls(2)
     assert cancelled.cancel()
-    fail(office.waiters, [DeliveryTimeout("not for it"), DeliveryTimeout("too late")])
+    fail_awaited(office.waiters, [DeliveryTimeout("not for it"), DeliveryTimeout("too late")])
     with pytest.raises(asyncio.CancelledError):
         await cancelled
     with pytest.raises(DeliveryTimeout, match="too late"):
@@ -89,7 +89,7 @@ async def test_a_cancelled_task_does_not_hear_of_a_failure_either() -> None:
 async def test_settled_already_a_task_can_still_be_cancelled_before_it_goes_on() -> None:
     office = Office()
     [task] = await office.calls(1)
-    resolve(office.waiters, [FIRST])
+    resolve_awaited(office.waiters, [FIRST])
     assert task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -125,7 +125,7 @@ async def test_a_task_goes_on_in_its_own_context() -> None:
 
     tasks = [asyncio.create_task(call(each)) for each in ("a", "b")]
     await asyncio.sleep(0)
-    resolve(office.waiters, [FIRST, SECOND])
+    resolve_awaited(office.waiters, [FIRST, SECOND])
     await asyncio.gather(*tasks)
     assert heard == ["a", "b"]
 
@@ -141,7 +141,7 @@ def test_if_a_task_ends_the_loop_the_others_go_on_as_soon_as_it_runs_again() -> 
     async def begin() -> None:
         tasks.extend(asyncio.create_task(each) for each in (leaving(), office.call(), office.call()))
         await asyncio.sleep(0)
-        resolve(office.waiters, [FIRST, SECOND, THIRD])
+        resolve_awaited(office.waiters, [FIRST, SECOND, THIRD])
         await asyncio.wait(tasks)
 
     with asyncio.Runner() as runner:
@@ -158,7 +158,7 @@ async def test_nobody_waits_yet_for_one_that_was_not_awaited() -> None:
     coroutine = Office().call()
     waiter = coroutine.send(None)  # driven by hand: no task has said how to wake it
     assert isinstance(waiter, Acknowledgement)
-    resolve([waiter], [FIRST])
+    resolve_awaited([waiter], [FIRST])
     await asyncio.sleep(0)
     coroutine.close()
 
@@ -171,7 +171,7 @@ async def test_one_that_nobody_ever_awaits_is_passed_over(position: int) -> None
     tasks = await office.calls(2)
     office.waiters.insert(position, acknowledgement_on(asyncio.get_running_loop())())
     places = [FIRST, SECOND, THIRD]
-    resolve(office.waiters, places)
+    resolve_awaited(office.waiters, places)
     del places[position]
     assert await asyncio.gather(*tasks) == places
 
@@ -181,7 +181,9 @@ async def test_one_that_nobody_ever_awaits_does_not_hear_of_a_failure_either() -
     office = Office()
     tasks = await office.calls(2)
     office.waiters.insert(1, acknowledgement_on(asyncio.get_running_loop())())
-    fail(office.waiters, [DeliveryTimeout("first"), DeliveryTimeout("for nobody"), DeliveryTimeout("third")])
+    fail_awaited(
+        office.waiters, [DeliveryTimeout("first"), DeliveryTimeout("for nobody"), DeliveryTimeout("third")]
+    )
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [str(each) for each in outcomes] == ["first", "third"]
 
@@ -192,7 +194,7 @@ async def test_asyncio_takes_it_for_a_future() -> None:
     [task] = await office.calls(1)
     assert asyncio.isfuture(office.waiters[0]) is True
     assert "wait_for=<aioproducer" in repr(task)
-    resolve(office.waiters, [FIRST])
+    resolve_awaited(office.waiters, [FIRST])
     await task
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.cli.client import Client
-from aioproducer.cli.complaints import HINT, complaint
+from aioproducer.cli.shell import HINT, complaint
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout, ProducerError
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from aioproducer.cli.tables import plain_table
+from aioproducer.cli.shell import plain_table
 
 
 def test_there_is_a_line_below_the_headings_and_none_around(capsys: pytest.CaptureFixture[str]) -> None:

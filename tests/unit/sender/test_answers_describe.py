@@ -3,7 +3,12 @@ from __future__ import annotations
 import asyncio
 
 from aioproducer.errors import DeliveryTimeout, NotLeaderOrFollower, ProducerError, TopicAuthorizationFailed
-from aioproducer.sender import describe
+from aioproducer.sender.answers import (
+    failure_at,
+    failure_at_deadline,
+    failure_of_encoding,
+    failure_without_producer_id,
+)
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import FakeConnection, FloorRig, lose, lost
 
@@ -13,7 +18,7 @@ async def test_a_failure_tells_where_how_often_and_how_long() -> None:
     batch, _ = FloorRig().sent()
     await asyncio.sleep(1.5)
     error = TopicAuthorizationFailed("not for you")
-    failure = describe.failed(batch, FakeConnection().real, error)
+    failure = failure_at(batch, FakeConnection().real, error)
     assert failure.kind is TopicAuthorizationFailed
     assert failure.message == "orders-0 at b1:9092 (node 1), 1 attempt in 1.500 s: not for you"
     assert failure.cause is error
@@ -25,7 +30,7 @@ async def test_the_cause_is_what_was_last_heard() -> None:
     batch.refused(NotLeaderOrFollower("moved"), oldest=True)
     batch.retry(1.0)
     batch.drain()
-    failure = describe.failed(batch, FakeConnection().real, TopicAuthorizationFailed("not for you"))
+    failure = failure_at(batch, FakeConnection().real, TopicAuthorizationFailed("not for you"))
     assert failure.cause is batch.last_error
     assert "2 attempts" in failure.message
 
@@ -34,19 +39,19 @@ async def test_the_cause_is_what_was_last_heard() -> None:
 async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
     batch, _ = FloorRig().sent()
     error, connection = TopicAuthorizationFailed(), FakeConnection().real
-    assert describe.failed(batch, connection, error).possibly_persisted
+    assert failure_at(batch, connection, error).possibly_persisted
     batch.answered()
-    assert not describe.failed(batch, connection, error).possibly_persisted
+    assert not failure_at(batch, connection, error).possibly_persisted
     batch.written()
     lose(batch)
-    assert describe.failed(batch, connection, error).possibly_persisted
+    assert failure_at(batch, connection, error).possibly_persisted
 
 
 class TestExpired:
     @in_virtual_time
     async def test_unsent_for_want_of_a_connection(self) -> None:
         batch = FloorRig().fill()
-        failure = describe.expired(batch)
+        failure = failure_at_deadline(batch)
         assert failure.kind is DeliveryTimeout
         assert not failure.possibly_persisted
         assert failure.cause is None
@@ -59,7 +64,7 @@ class TestExpired:
         batch, _ = rig.sent()
         batch.answered()
         batch.split((rig.fill(),))
-        failure = describe.expired(batch, timeout_s=2.5)
+        failure = failure_at_deadline(batch, timeout_s=2.5)
         assert failure.kind is DeliveryTimeout
         assert "not acknowledged within the call's timeout_s=2.5, 1 attempt in" in failure.message
         assert failure.message.endswith("the broker refused it as it was, and its parts are under way")
@@ -67,7 +72,7 @@ class TestExpired:
     @in_virtual_time
     async def test_unsent_and_it_is_known_why(self) -> None:
         batch, error = FloorRig().fill(), lost()
-        failure = describe.expired(batch, error)
+        failure = failure_at_deadline(batch, error)
         assert failure.message.endswith("was not sent to its leader, node 1: b1:9092 (node 1): lost")
         assert failure.cause is error
         assert not failure.possibly_persisted
@@ -77,12 +82,12 @@ class TestExpired:
         rig = FloorRig()
         batch = rig.fill()
         rig.learn("orders", -1)
-        assert describe.expired(batch).message.endswith("the partition has no leader that we know of")
+        assert failure_at_deadline(batch).message.endswith("the partition has no leader that we know of")
 
     @in_virtual_time
     async def test_unanswered(self) -> None:
         batch, _ = FloorRig().sent()
-        failure = describe.expired(batch)
+        failure = failure_at_deadline(batch)
         assert failure.possibly_persisted
         assert failure.message.endswith("the broker has not answered yet")
 
@@ -90,7 +95,7 @@ class TestExpired:
     async def test_after_an_error(self) -> None:
         batch, _ = FloorRig().sent()
         lose(batch)
-        failure = describe.expired(batch)
+        failure = failure_at_deadline(batch)
         assert failure.cause is batch.last_error
         assert failure.message.endswith("last error: ConnectionFailed: b1:9092 (node 1): lost")
 
@@ -99,7 +104,7 @@ class TestExpired:
 async def test_without_a_producer_id_the_refusal_is_told() -> None:
     batch = FloorRig().fill()
     error = TopicAuthorizationFailed("no")
-    failure = describe.refused_identity(batch, error)
+    failure = failure_without_producer_id(batch, error)
     assert failure.kind is TopicAuthorizationFailed
     assert failure.message == "orders-0: no producer id, which an idempotent producer needs: no"
     assert failure.cause is error
@@ -110,7 +115,7 @@ async def test_without_a_producer_id_the_refusal_is_told() -> None:
 async def test_what_cannot_be_encoded_was_surely_not_sent() -> None:
     batch = FloorRig().fill()
     error = RuntimeError("compressor on fire")
-    failure = describe.unencodable(batch, error)
+    failure = failure_of_encoding(batch, error)
     assert failure.kind is ProducerError
     assert "compressor on fire" in failure.message
     assert failure.cause is error

@@ -3,8 +3,8 @@ from __future__ import annotations
 from itertools import pairwise
 from math import inf
 
-from aioproducer.metadata.missing_brokers import MissingBrokers
 from aioproducer.metadata.snapshot import NO_LEADER, MetadataSnapshot
+from aioproducer.metadata.updater import MissingBrokers
 from aioproducer.net.dial import Address
 from tests.unit.metadata.answers import after, topic
 from tests.unit.metadata.fakes import address_of

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from aioproducer.batching.rows import Rows
-from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
+from aioproducer.batching.bulk import Rows
+from aioproducer.records.headers import HeaderColumn, HeaderColumns
 
 ROWS = Rows(
     "orders",

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 from aioproducer import InvalidRecord, Producer
-from aioproducer.cli.outcomes import Failures, audit_hint, counted, done, told_once
+from aioproducer.cli.shell import Failures, audit_hint, counted, done, told_once
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import BufferFull, DeliveryTimeout
 from aioproducer.testing import Cluster

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout
 
 

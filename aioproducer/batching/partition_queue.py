@@ -1,25 +1,20 @@
-"""What waits to be sent: one queue per partition that has been written to, grouped by topic."""
+"""The queue of a partition: its batches, in order, from append to answer."""
 
 from __future__ import annotations
 
-import math
-import random
 from bisect import insort
 from collections import deque
-from collections.abc import Sequence
 from itertools import takewhile
 from operator import attrgetter
 from typing import Final
 
-from aioproducer.batching.append_lock import AppendLock, Ticket
-from aioproducer.batching.batch import Appended, Batch, Order
+from aioproducer.batching.batch import Batch, Order
 from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import BrokerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
 from aioproducer.metadata.snapshot import NO_LEADER
-from aioproducer.protocol.metadata import NO_TOPIC_ID
 
 _by_order = attrgetter("order")
 
@@ -226,118 +221,3 @@ class PartitionQueue:
             self.retrying.remove(batch)
         else:
             self.in_flight.remove(batch)
-
-
-class TopicQueues:
-    """A topic's queues, and which partition records without a key stick to."""
-
-    __slots__ = (
-        "_identities",
-        "_queues",
-        "_settings",
-        "append_lock",
-        "available",
-        "awaiting_partition",
-        "batch_bytes",
-        "callers",
-        "capped_until",
-        "leaders",
-        "name",
-        "sticky",
-        "topic_id",
-    )
-
-    def __init__(self, name: str, settings: BatchingSettings, identities: IdentityKeeper) -> None:
-        self.name: str = name
-        self.topic_id: bytes = NO_TOPIC_ID
-        """Another one means another topic of the same name (KIP-516)."""
-        self.leaders: Sequence[int] = ()
-        """The node id of each partition's leader, or NO_LEADER."""
-        self.available: Sequence[int] = ()
-        """The partitions that have a leader."""
-        self.batch_bytes: int = settings.batch_bytes
-        """The largest batch to make; smaller than the setting once the broker refused one for its size."""
-        self.capped_until: float = math.inf
-        self.append_lock: AppendLock[Appended] = AppendLock()
-        """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
-        self.awaiting_partition: dict[Ticket[Appended], int] = {}
-        """The calls that wait beside the line for a partition that is not there, and for which."""
-        self.callers: int = 0
-        """How many calls are on their way here, in line or not."""
-        self.sticky: PartitionQueue | None = None
-        self._queues: dict[int, PartitionQueue] = {}
-        self._settings = settings
-        self._identities = identities
-
-    def __getitem__(self, partition: int) -> PartitionQueue:
-        """Return the queue of *partition*, made when it is first written to."""
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = PartitionQueue(self.name, partition, self._settings, self._identities)
-            queue.leader = self._leader(partition)
-            self._queues[partition] = queue
-        return queue
-
-    @property
-    def idle(self) -> bool:
-        """Whether no call is on its way here and no partition has anything anywhere."""
-        return not self.callers and all(queue.idle for queue in self._queues.values())
-
-    def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
-        """Take over what the cluster says now; return the queues whose leader changed.
-
-        Who waited for a partition that is there now is back in line, or served, before anybody else can ask for it.
-        """
-        if topic_id != NO_TOPIC_ID:
-            if topic_id != self.topic_id:
-                # Made anew, its logs are empty: they would take any sequence first, also from the same leaders.
-                for queue in self._queues.values():
-                    queue.sequences.acknowledged_here = False
-            self.topic_id = topic_id
-        self.leaders = leaders
-        self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
-        changed = []
-        for partition, queue in self._queues.items():
-            leader = self._leader(partition)
-            if leader != queue.leader:
-                queue.leader = leader
-                queue.sequences.acknowledged_here = False
-                changed.append(queue)
-        if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
-            self.switch()
-        there = [ticket for ticket, partition in self.awaiting_partition.items() if partition < len(leaders)]
-        if there:
-            for ticket in there:
-                del self.awaiting_partition[ticket]
-            self.append_lock.readmit(there)
-        return changed
-
-    def retire(self) -> None:
-        """Make an end, while `idle`; queues of the same name start afresh."""
-        for queue in self._queues.values():
-            queue.sequences.retire(self._identities)
-
-    def cap(self, batch_bytes: int, now: float) -> None:
-        """Make no batch larger than *batch_bytes* for a while: the broker would refuse it again."""
-        self.batch_bytes = min(self.batch_bytes, batch_bytes)
-        self.capped_until = now + self._settings.batch_cap_s
-
-    def uncap(self) -> None:
-        """Try the full size again: the topic's limit may have been raised."""
-        self.batch_bytes = self._settings.batch_bytes
-        self.capped_until = math.inf
-
-    def switch(self) -> PartitionQueue:
-        """Choose the partition for the next records without a key: any other that has a leader (KIP-480)."""
-        current = self.sticky.partition if self.sticky is not None else None
-        # Without any: the topic went away while a call waited to append. It may come back.
-        candidates = self.available or range(len(self.leaders)) or (current or 0,)
-        partition = candidates[int(random.random() * len(candidates))]
-        if partition == current and len(candidates) > 1:
-            partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
-        self.sticky = self[partition]
-        return self.sticky
-
-    def _leader(self, partition: int) -> int:
-        # A topic made anew may have fewer partitions: what is queued for the others expires.
-        return self.leaders[partition] if partition < len(self.leaders) else NO_LEADER

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from aioproducer.cli.signals import on_signals
+from aioproducer.cli.shell import on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

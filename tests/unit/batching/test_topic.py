@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.batch import Appended, Batch
-from aioproducer.batching.queues import TopicQueues
+from aioproducer.batching.topic import TopicQueues
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID
