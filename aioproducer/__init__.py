@@ -13,15 +13,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aioproducer.cluster.partitioner import (
+    from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
+    from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
+    from aioproducer.interceptors import Interceptor as Interceptor
+    from aioproducer.partitioning.partitioner import (
         Murmur2Partitioner as Murmur2Partitioner,
         Murmur3Partitioner as Murmur3Partitioner,
         Partitioner as Partitioner,
         RoundRobinPartitioner as RoundRobinPartitioner,
     )
-    from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
-    from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
-    from aioproducer.interceptors import Interceptor as Interceptor
     from aioproducer.producer import Producer as Producer, State as State
     from aioproducer.results import SendManyResult as SendManyResult
     from aioproducer.types import (
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "__version__": "aioproducer.version",
-    "Murmur2Partitioner": "aioproducer.cluster.partitioner",
-    "Murmur3Partitioner": "aioproducer.cluster.partitioner",
-    "Partitioner": "aioproducer.cluster.partitioner",
-    "RoundRobinPartitioner": "aioproducer.cluster.partitioner",
+    "Murmur2Partitioner": "aioproducer.partitioning.partitioner",
+    "Murmur3Partitioner": "aioproducer.partitioning.partitioner",
+    "Partitioner": "aioproducer.partitioning.partitioner",
+    "RoundRobinPartitioner": "aioproducer.partitioning.partitioner",
     "ProducerConfig": "aioproducer.config",
     "ProducerOptions": "aioproducer.config",
     "Interceptor": "aioproducer.interceptors",

@@ -11,10 +11,10 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class TurnClock:
-    """The wall clock, read once per turn of an event loop.
+class LoopClock:
+    """The wall clock, read once per iteration of an event loop.
 
-    To read it for every record would cost a tenth of appending one. Where a turn is long, because somebody
+    To read it for every record would cost a tenth of appending one. Where an iteration is long, because somebody
     sends many records without an await, whoever keeps the clock says `forget` now and then.
     """
 
@@ -23,20 +23,20 @@ class TurnClock:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self.known_ms: int = 0
-        """The time of this turn, or 0 if nobody has asked yet."""
+        """The time of this iteration, or 0 if nobody has asked yet."""
 
     def now_ms(self) -> int:
-        """Return the time of this turn."""
+        """Return the time of this iteration."""
         if not self.known_ms:
             self.known_ms = wall_ms()
             self._loop.call_soon(self.forget)
         return self.known_ms
 
     def fresh_ms(self) -> int:
-        """Read the clock whatever is known: for those who are few, and most often alone in their turn."""
+        """Read the clock whatever is known: for those who are few, and most often alone in their iteration."""
         now = wall_ms()
         if self.known_ms:
-            self.known_ms = now  # who asks later in this turn is told nothing earlier
+            self.known_ms = now  # who asks later in this iteration is told nothing earlier
         return now
 
     def forget(self) -> None:

@@ -10,24 +10,23 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.settler import Settler
-from aioproducer.cluster.endpoints import open_to_any
-from aioproducer.cluster.refresher import Refresher
-from aioproducer.cluster.snapshot import Snapshot
+from aioproducer.batching.completion import BatchCompletion
+from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.metadata.snapshot import MetadataSnapshot
+from aioproducer.metadata.source import open_to_any
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
-from aioproducer.sender.loop import Sender
-from aioproducer.sender.wakeup import Wakeup
+from aioproducer.sender.loop import Sender, Wakeup
 
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake
@@ -63,7 +62,7 @@ class Engine:
             on_disconnected=self._disconnected,
             metrics=self.metrics,
         )
-        self.refresher: Final = Refresher(
+        self.updater: Final = MetadataUpdater(
             config.metadata_settings(),
             self.pool,
             open_connection=self._open_bootstrap_connection,
@@ -75,17 +74,17 @@ class Engine:
             IdentityKeeper(),
             loop=self._loop,
             wake=wakeup.ring,
-            touch=self.refresher.touch,
+            touch=self.updater.touch,
         )
-        settler = Settler(self.accumulator, observer=OutcomeObserver(self.metrics, interceptors))
-        self._settler = settler
+        completion = BatchCompletion(self.accumulator, observer=OutcomeObserver(self.metrics, interceptors))
+        self._completion = completion
         self._wakeup = wakeup
         self._sender = Sender(
             config.sender_settings(),
             accumulator=self.accumulator,
-            settler=settler,
+            completion=completion,
             pool=self.pool,
-            refresher=self.refresher,
+            updater=self.updater,
             wakeup=wakeup,
             metrics=self.metrics,
         )
@@ -100,8 +99,8 @@ class Engine:
         self.intake: Final = Intake(
             settings,
             accumulator=self.accumulator,
-            settler=settler,
-            refresher=self.refresher,
+            completion=completion,
+            updater=self.updater,
             expired=self._sender.expired,
         )
 
@@ -110,12 +109,12 @@ class Engine:
         """What `send_many` sends through, made when it is first called: the first record of others comes the sooner."""
         from aioproducer.intake.many import ManyIntake  # noqa: PLC0415
 
-        return ManyIntake(self.intake, accumulator=self.accumulator, settler=self._settler)
+        return ManyIntake(self.intake, accumulator=self.accumulator, completion=self._completion)
 
     @property
     def degraded(self) -> bool:
         """Whether brokers could not be reached and none is connected."""
-        brokers = self.refresher.snapshot.brokers
+        brokers = self.updater.snapshot.brokers
         return not self._unreachable.isdisjoint(brokers) and self.pool.least_loaded(brokers) is None
 
     async def start(self) -> None:
@@ -126,7 +125,7 @@ class Engine:
         """
         settings = self._connections
         deadline = self._loop.time() + settings.setup_timeout_s + settings.request_timeout_s
-        self._starting = self._loop.create_task(self.refresher.bootstrap(deadline), name="aioproducer: start")
+        self._starting = self._loop.create_task(self.updater.bootstrap(deadline), name="aioproducer: start")
         try:
             await asyncio.wait([self._starting])
             if self._stopping is None:
@@ -137,7 +136,7 @@ class Engine:
         if self._stopping is not None:
             await self.stop()
             raise ProducerClosed("the producer was closed while it was starting")
-        self.refresher.start().add_done_callback(partial(self._ended, "metadata"))
+        self.updater.start().add_done_callback(partial(self._ended, "metadata"))
         self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
         self._sending.add_done_callback(partial(self._ended, "sender"))
 
@@ -151,8 +150,8 @@ class Engine:
         """Fail every record without an outcome, appended or on its way here; return how many."""
         arriving = self.accumulator.arriving
         self.accumulator.close(failure)
-        self.refresher.fail_all(failure.error)
-        return arriving + self._settler.fail_everything(failure)
+        self.updater.fail_all(failure.error)
+        return arriving + self._completion.fail_everything(failure)
 
     async def stop(self) -> None:
         """Close connections and end tasks; at the same time from several callers is fine.
@@ -176,7 +175,7 @@ class Engine:
         # Imported when it is first called for: the first record of others comes the sooner.
         from aioproducer.metrics.report import Values, report  # noqa: PLC0415
 
-        memory, snapshot = self.accumulator.memory, self.refresher.snapshot
+        memory, snapshot = self.accumulator.memory, self.updater.snapshot
         age_s = self._loop.time() - snapshot.fetched_at
         producer: Values = {
             "requests_in_flight": self.pool.in_flight,
@@ -203,7 +202,7 @@ class Engine:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])
-        await self.refresher.close()
+        await self.updater.close()
         await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
         if self._sending is not None:
             await asyncio.wait([self._sending])
@@ -215,7 +214,7 @@ class Engine:
             failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
             going_down = ConnectionFailed("the producer's event loop is shutting down")
             self.pool.abort(going_down)
-            self.refresher.abort(going_down)
+            self.updater.abort(going_down)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.crashed task=%s", which, exc_info=error)
             cause = error
@@ -241,20 +240,20 @@ class Engine:
 
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)
-        self.refresher.connected(node_id)
+        self.updater.connected(node_id)
         self._sender.connected(node_id)
 
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
         if error is not None:
             self._unreachable.add(node_id)
-        self.refresher.disconnected(node_id, error)
+        self.updater.disconnected(node_id, error)
         self._wakeup.ring()
 
     def _leaderless_topics(self) -> set[str]:
         schedule = self.accumulator.schedule
         return schedule.leaderless_topics() | schedule.doubtful_topics()
 
-    def _metadata_changed(self, snapshot: Snapshot, topics: Collection[str]) -> None:
+    def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
         self._unreachable &= snapshot.brokers.keys()
         for name in topics:
             info = snapshot.topics.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import repeat
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics.counters import Metrics
 from aioproducer.records.columns import RecordColumns
@@ -13,7 +13,7 @@ from aioproducer.types import RecordMetadata, TopicPartition
 
 
 class OutcomeObserver:
-    """Implements the settler's Observer."""
+    """Implements the Observer of `BatchCompletion`."""
 
     def __init__(self, metrics: Metrics, interceptors: InterceptorChain) -> None:
         self._metrics = metrics

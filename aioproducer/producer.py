@@ -9,14 +9,13 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed
+from aioproducer.intake.appending import Pending, TryAppend
 from aioproducer.intake.checks import check_timeout, check_topic
-from aioproducer.intake.pending import Offer, Pending
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.types import HeadersInput, RecordMetadata
 
@@ -71,7 +70,9 @@ class Producer:
         self._crash: BaseException | None = None
         self._ended = False
         self._interceptors = InterceptorChain(config.interceptors)
-        self._offer: Offer = self._refuse  # the hot path asks nothing about states: it is replaced instead
+        self._try_append: TryAppend = (
+            self._refuse
+        )  # replaced by the start: the hot path asks nothing about states
         self._awaits: type[RecordFuture | Acknowledgement] = Future
 
     def __repr__(self) -> str:
@@ -115,7 +116,7 @@ class Producer:
             if self._state is State.STARTING:
                 self._state = State.NEW
             raise
-        self._offer = engine.intake.offer
+        self._try_append = engine.intake.try_append
         self._awaits = engine.intake.awaits
         self._state = State.READY
 
@@ -151,7 +152,7 @@ class Producer:
         """
         if timeout_s is not None:
             return await (await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s))
-        outcome = self._offer(self._awaits, topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._try_append(self._awaits, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
             return await (await self._wait(outcome))
         return await outcome
@@ -177,7 +178,7 @@ class Producer:
         """
         if timeout_s is not None:
             return await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
-        outcome = self._offer(Future, topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._try_append(Future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
             outcome = await self._wait(outcome)
         return outcome
@@ -199,7 +200,7 @@ class Producer:
             MetadataUnavailable: the topic is not known yet; it is being asked for.
             TypeError, ValueError, ProducerError: as `enqueue`.
         """
-        outcome = self._offer(Future, topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._try_append(Future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
             raise self._started().intake.refusal(outcome)
         return outcome
@@ -279,7 +280,7 @@ class Producer:
         engine = self._started()
         engine.intake.check_loop()
         deadline = asyncio.get_running_loop().time() + self.config.max_block_s
-        info = await engine.refresher.topic(check_topic(topic), deadline)
+        info = await engine.updater.topic(check_topic(topic), deadline)
         return frozenset(range(len(info.partitions)))
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
@@ -311,7 +312,7 @@ class Producer:
             self._end()
             return 0
         engine.intake.check_loop()
-        self._offer = self._refuse
+        self._try_append = self._refuse
         if self._crash is None:
             self._state = State.CLOSING
         try:
@@ -365,12 +366,12 @@ class Producer:
         intake = self._started().intake
         intake.check_loop()
         timeout_s = check_timeout("timeout_s", timeout_s)
-        pending = intake.pend(topic, value, key, partition, headers, timestamp_ms)
-        return await intake.wait(pending, intake.loop.time(), timeout_s)
+        pending = intake.check(topic, value, key, partition, headers, timestamp_ms)
+        return await intake.append_when_possible(pending, intake.loop.time(), timeout_s)
 
     async def _wait(self, pending: Pending) -> RecordFuture:
         intake = self._started().intake
-        return await intake.wait(pending, intake.loop.time(), None)
+        return await intake.append_when_possible(pending, intake.loop.time(), None)
 
     def _started(self) -> Engine:
         if self._engine is None or self._state is not State.READY:
@@ -389,7 +390,7 @@ class Producer:
 
     def _crashed(self, error: BaseException) -> None:
         self._crash = error
-        self._offer = self._refuse
+        self._try_append = self._refuse
         if self._state is State.READY:
             self._state = State.CLOSED  # although nobody has called close() yet
 

@@ -32,7 +32,9 @@ BATCHES = {
     *("batches", "in_flight", "parts", "retrying", "successors"),
 }
 """What a batch, or a line of them, is called."""
-APPEND_PATH = {("aioproducer/batching/accumulator.py", each, "size") for each in ("join", "append", "extend")}
+APPEND_PATH = {
+    ("aioproducer/batching/accumulator.py", each, "size") for each in ("append", "append_to_open", "extend")
+}
 """These add records to an open batch without a call for each: what every record passes is spared one."""
 INNER_DOORS = sorted(path for path in PACKAGE.rglob("__init__.py") if path.parent not in PUBLIC_PACKAGES)
 
@@ -81,10 +83,10 @@ def test_nobody_but_a_batch_writes_its_fields() -> None:
         ("part.size -= 1", "size"),
         ("queue.open.due = True", "due"),
         ("self.in_flight[0].deadline: float = 1.0", "deadline"),
-        ("a, (self.retrying[0].stamp, b) = c", "stamp"),
+        ("a, (self.retrying[0].sequence, b) = c", "sequence"),
         ("for batch.order in orders: pass", "order"),
         ("del rest.queue", "queue"),
-        ("whatever.encoded_stamp = None", "encoded_stamp"),
+        ("whatever.encoded_sequence = None", "encoded_sequence"),
         ("one.persistence = other.persistence = None", "persistence"),
     ],
 )

@@ -203,10 +203,10 @@ BROKER_ERRORS = [kind for kind in ERRORS if issubclass(kind, BrokerError) and ki
 NEVER_RAISED_BY_A_SEND = {ConfigError, AuthenticationFailed}
 SAID_OF: dict[type, str] = {
     outcomes.Retry: "yes",
-    outcomes.Restamp: "yes, under a new sequence",
+    outcomes.Renumber: "yes, under a new sequence",
     outcomes.Split: "yes, in halves",
     outcomes.FailRecords: "yes, without the records named",
-    outcomes.Deliver: "it counts as delivered",
+    outcomes.Complete: "it counts as delivered",
     outcomes.Fail: "no",
 }
 

@@ -53,7 +53,7 @@ def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without
     spared = {"argparse", "crc32c", "difflib", "importlib.metadata", "lz4", "anyio", "mmh3", "zstandard"}
     spared |= {
         "aioproducer.intake.many",
-        "aioproducer.batching.rows",
+        "aioproducer.batching.bulk",
         "aioproducer.results",
         "murmurhash2",
         "uuid",

@@ -13,15 +13,14 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aioproducer.batching.acknowledgement import Acknowledgement
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
-from aioproducer.batching.deadlines import Deadlines
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.memory import MemoryBudget
-from aioproducer.batching.queues import PartitionQueue, TopicQueues
-from aioproducer.batching.schedule import Schedule
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.schedule import Deadlines, Schedule
 from aioproducer.batching.settings import BatchingSettings
-from aioproducer.clock import TurnClock
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Acknowledgement, Failure
+from aioproducer.clock import LoopClock
 from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.protocol.metadata import NO_TOPIC_ID
@@ -29,8 +28,7 @@ from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
 
 if TYPE_CHECKING:
-    from aioproducer.batching.bulk import SendManyCall
-    from aioproducer.batching.rows import Rows
+    from aioproducer.batching.bulk import Rows, SendManyCall
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 """What waits for a single record."""
@@ -51,7 +49,7 @@ class Accumulator:
         self.memory: Final = MemoryBudget(settings.buffer_bytes)
         self.schedule: Final = Schedule(identities)
         self.deadlines: Deadlines[Batch] = Deadlines()
-        self.clock: Final = TurnClock(loop)
+        self.clock: Final = LoopClock(loop)
         self.unresolved: dict[Batch, None] = {}
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
         self.unfinished: int = 0
@@ -62,7 +60,7 @@ class Accumulator:
         self.finishing = False
         """Whether the sender ends as soon as everything has its outcome."""
         self.callers = 0
-        """How many calls are on their way here: waiting for their turn, metadata or memory."""
+        """How many calls are on their way here: waiting for earlier calls, metadata or memory."""
         self.arriving = 0
         """How many records those calls have still to append."""
         self.closed_for: Failure | None = None
@@ -122,7 +120,7 @@ class Accumulator:
                     f"send less at once or raise {option}"
                 )
 
-    def join(self, topic: TopicQueues, value: bytes, waits: type[W]) -> W | None:
+    def append_to_open(self, topic: TopicQueues, value: bytes, waits: type[W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
         This is `append` for the most common records by far, without what those do not need; where more has
@@ -149,7 +147,7 @@ class Accumulator:
         clock = self.clock
         columns.timestamps.append(clock.known_ms or clock.now_ms())
         waiter = waits()
-        batch.waiters.append(waiter)
+        batch.last_waiters.append(waiter)
         return waiter
 
     def append(
@@ -195,14 +193,14 @@ class Accumulator:
             columns.append(value, key, headers, timestamp_ms)
         waiter = waits()
         if batch.waits is waits:
-            batch.waiters.append(waiter)
+            batch.last_waiters.append(waiter)
         else:
             batch.add_waiter(waiter)
         if reserved:
             memory.give_back(0)  # what is left of it may be enough for the next in line
         return waiter
 
-    def append_slowly(
+    def append_and_locate(
         self,
         topic: TopicQueues,
         queue: PartitionQueue | None,
@@ -213,7 +211,7 @@ class Accumulator:
         size: int,
         reserved: int = 0,
     ) -> Appended | None:
-        """Do as `append`, and tell the batch, too: who has waited has deadlines to see to."""
+        """Do as `append`, and return the batch, too: who has waited has deadlines to see to."""
         future = self.append(topic, queue, value, key, headers, timestamp_ms, size, Future, reserved=reserved)
         target = queue or topic.sticky
         if future is None or target is None or target.open is None:
@@ -254,7 +252,7 @@ class Accumulator:
             batch.size += ends[stop] - ends[start]
             part = rows.slice(start, stop)
             batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
-            batch.add_run(call.run(part.positions))
+            batch.add_waiters(call.waiters(part.positions))
             call.partitions.add(batch.queue.partition)
             start = stop
         memory.give_back(0)
@@ -302,7 +300,7 @@ class Accumulator:
         self.schedule.offer(batch.queue, now)
         self.wake()
 
-    def hasten(self, batch: Batch, waiter: RecordFuture, deadline: float) -> None:
+    def expire_earlier(self, batch: Batch, waiter: RecordFuture, deadline: float) -> None:
         """Let the record of *waiter* expire at *deadline*, if that is earlier, with all of *batch*.
 
         Somebody else may have appended the record for its call: then the batch may have its outcome already, or
@@ -311,7 +309,7 @@ class Accumulator:
         if batch not in self.unresolved:
             for successor in batch.successors:
                 if successor.holds(waiter):
-                    self.hasten(successor, waiter, deadline)
+                    self.expire_earlier(successor, waiter, deadline)
         elif deadline < batch.deadline:
             self.deadlines.discard(batch, batch.deadline)
             batch.expire_by(deadline)

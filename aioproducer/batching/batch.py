@@ -6,19 +6,25 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioproducer.batching.acknowledgement import Acknowledgement
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.persistence import Persistence
-from aioproducer.batching.runs import AwaitedRun, Delivered, FutureRun, Run, Waiter
 from aioproducer.batching.state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
+from aioproducer.batching.waiters import (
+    Acknowledgement,
+    AwaitingWaiters,
+    Delivered,
+    Failure,
+    FutureWaiters,
+    Waiter,
+    Waiters,
+)
 from aioproducer.errors import BrokerError, ProducerError
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
 from aioproducer.types import RecordMetadata
 
 if TYPE_CHECKING:
-    from aioproducer.batching.queues import PartitionQueue
+    from aioproducer.batching.partition_queue import PartitionQueue
 
 Order = tuple[int, ...]
 """Where a batch stands among its partition's: `(5,) < (5, 0) < (5, 1) < (6,)`, so that the children of
@@ -28,7 +34,7 @@ RecordFuture = asyncio.Future[RecordMetadata]
 
 
 class Batch:
-    """Records as columns, the runs of who waits for them, and where the batch is in its life.
+    """Records as columns, who waits for them, and where the batch is in its life.
 
     Its fields are for everybody to read. Only its own methods write them, one for each thing that can happen to a
     batch; but for the append path, which fills an open batch without a call for each record.
@@ -42,17 +48,17 @@ class Batch:
         "deadline",
         "due",
         "encoded",
-        "encoded_stamp",
+        "encoded_sequence",
         "last_error",
+        "last_waiters",
+        "numbered_before",
         "order",
         "persistence",
         "queue",
         "retries",
         "retry_at",
-        "runs",
+        "sequence",
         "size",
-        "stamp",
-        "stamped_before",
         "state",
         "successors",
         "waiters",
@@ -67,17 +73,17 @@ class Batch:
         created_at: float,
         deadline: float,
         columns: RecordColumns | None = None,
-        runs: list[Run] | None = None,
+        waiters: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
     ) -> None:
         self.queue: PartitionQueue = queue
         self.order: Order = order
         self.columns: RecordColumns = RecordColumns() if columns is None else columns
-        self.runs: list[Run] = [] if runs is None else runs
+        self.waiters: list[Waiters] = [] if waiters is None else waiters
         self.waits: type[RecordFuture | Acknowledgement] | None = None
-        """What the last run is of, if a single record may join it: the append path does so without a call."""
-        self.waiters: list[Any] = []
-        """Those of the last run then."""
+        """What the last of them are, if a single record may join it: the append path does so without a call."""
+        self.last_waiters: list[Any] = []
+        """The last of them then."""
         self.size: int = BATCH_OVERHEAD
         """Upper bound of the encoded size before compression; what the batch holds of the byte budget."""
         self.state: BatchState = state
@@ -90,13 +96,13 @@ class Batch:
         self.retries: int = 0
         """How often it was put back to be sent again; a split is no retry."""
         self.retry_at: float = 0.0
-        self.stamp: Stamp | None = None
+        self.sequence: BatchSequence | None = None
         """The sequence it holds; None before the first drain, and after the broker refused it for its sequence."""
-        self.stamped_before: int = 0
+        self.numbered_before: int = 0
         """How many batches of its partition got a sequence before it."""
         self.encoded: bytearray | None = None
         """What is written; kept for resending, made at the first drain."""
-        self.encoded_stamp: Stamp | None = None
+        self.encoded_sequence: BatchSequence | None = None
         """The sequence in `encoded`."""
         self.persistence: Persistence = Persistence()
         """Whether it may be in the log."""
@@ -109,7 +115,7 @@ class Batch:
         return len(self.columns)
 
     def __repr__(self) -> str:
-        return f"<Batch {self.queue} {self.order} {self.state.name} records={len(self)} stamp={self.stamp}>"
+        return f"<Batch {self.queue} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
 
     @property
     def possibly_persisted(self) -> bool:
@@ -128,10 +134,10 @@ class Batch:
             self._happened(BatchEvent.SEAL)
         self.due = True
 
-    def assign_sequence(self, stamp: Stamp, stamped_before: int) -> None:
-        """Hold *stamp* from now on; so many of the partition's batches got theirs before."""
-        self.stamp = stamp
-        self.stamped_before = stamped_before
+    def assign_sequence(self, sequence: BatchSequence, numbered_before: int) -> None:
+        """Hold *sequence* from now on; so many of the partition's batches got theirs before."""
+        self.sequence = sequence
+        self.numbered_before = numbered_before
 
     def drain(self) -> None:
         """Be in flight: the sender takes it."""
@@ -141,7 +147,7 @@ class Batch:
     def keep_encoded(self, encoded: bytearray) -> None:
         """Keep what is written, with the sequence that it has now."""
         self.encoded = encoded
-        self.encoded_stamp = self.stamp
+        self.encoded_sequence = self.sequence
 
     def drop_encoded(self) -> None:
         """Forget what was written: it is not sent again."""
@@ -193,7 +199,7 @@ class Batch:
     def renumber(self) -> None:
         """Wait to be sent again under another sequence: it is surely not in the log."""
         self._happened(BatchEvent.RENUMBER)
-        self.stamp = None
+        self.sequence = None
 
     def pause(self, at: float) -> None:
         """Count a retry, which is not to begin before *at*."""
@@ -222,11 +228,11 @@ class Batch:
         self.successors = parts
 
     def part(
-        self, indices: Sequence[int], number: int, state: BatchState, *, stamp: Stamp | None = None
+        self, indices: Sequence[int], number: int, state: BatchState, *, sequence: BatchSequence | None = None
     ) -> Batch:
         """Return a batch of the records at *indices* (ascending), which stands in *state* where this one stood.
 
-        It is part *number*. *stamp* is its share of this batch's sequences, if it is to have one.
+        It is part *number*. *sequence* is its share of this batch's sequences, if it is to have one.
         """
         columns = self.columns.take(indices)
         part = Batch(
@@ -235,16 +241,16 @@ class Batch:
             created_at=self.created_at,
             deadline=self.deadline,
             columns=columns,
-            runs=self.take_runs(indices),
+            waiters=self.take_waiters(indices),
             state=state,
         )
         part.due = True
         part.size += sum(sizes(columns.values, columns.keys, columns.headers))
         part.attempts = self.attempts
         part.retries = self.retries
-        part.stamp = stamp
-        part.stamped_before = self.stamped_before
-        part.persistence = self.persistence.of_part(keeps_sequence=stamp is not None)
+        part.sequence = sequence
+        part.numbered_before = self.numbered_before
+        part.persistence = self.persistence.of_part(keeps_sequence=sequence is not None)
         part.last_error = self.last_error
         return part
 
@@ -261,19 +267,19 @@ class Batch:
     # --- its records, and who waits for them ---------------------------------------------------------------------
 
     def add_waiter(self, waiter: RecordFuture | Acknowledgement) -> None:
-        """Let *waiter* wait for the record just appended; begins a run of its kind if need be."""
+        """Let *waiter* wait for the record just appended; begins a stretch of its kind if need be."""
         if type(waiter) is not self.waits:
-            self.waits, self.waiters = type(waiter), []
-            self.runs.append(
-                AwaitedRun(self.waiters)
+            self.waits, self.last_waiters = type(waiter), []
+            self.waiters.append(
+                AwaitingWaiters(self.last_waiters)
                 if issubclass(self.waits, Acknowledgement)
-                else FutureRun(self.waiters)
+                else FutureWaiters(self.last_waiters)
             )
-        self.waiters.append(waiter)
+        self.last_waiters.append(waiter)
 
-    def add_run(self, run: Run) -> None:
-        """Let *run* wait for the records just appended."""
-        self.runs.append(run)
+    def add_waiters(self, waiters: Waiters) -> None:
+        """Let *waiters* wait for the records just appended."""
+        self.waiters.append(waiters)
         self.waits = None
 
     def resolve(self, base_offset: int, log_append_time_ms: int) -> None:
@@ -282,56 +288,56 @@ class Batch:
         timestamps = [log_append_time_ms] * len(self) if log_append else self.columns.timestamps
         topic, partition = self.queue.topic, self.queue.partition
         delivered = Delivered(topic, partition, base_offset, timestamps, log_append)
-        if len(self.runs) == 1:
-            self.runs[0].deliver(delivered)
+        if len(self.waiters) == 1:
+            self.waiters[0].resolve(delivered)
             return
         start = 0
-        for run in self.runs:
-            stop = start + len(run)
-            run.deliver(delivered.slice(start, stop))
+        for each in self.waiters:
+            stop = start + len(each)
+            each.resolve(delivered.slice(start, stop))
             start = stop
 
     def indices_of(self, waiter: Waiter) -> list[int]:
         """Return which records *waiter* waits for."""
         indices: list[int] = []
         start = 0
-        for run in self.runs:
-            indices.extend(start + index for index in run.indices_of(waiter))
-            start += len(run)
+        for each in self.waiters:
+            indices.extend(start + index for index in each.indices_of(waiter))
+            start += len(each)
         return indices
 
     def holds(self, waiter: Waiter) -> bool:
         """Whether *waiter* waits for any of its records."""
-        return any(run.indices_of(waiter) for run in self.runs)
+        return any(each.indices_of(waiter) for each in self.waiters)
 
     def detach(self, waiter: Waiter, failure: Failure) -> None:
         """Tell *waiter* that its records failed, and it alone: they stay in the batch."""
-        for run in self.runs:
-            run.detach(waiter, failure)
+        for each in self.waiters:
+            each.detach(waiter, failure)
 
-    def drop(self, indices: Sequence[int]) -> list[Run]:
-        """Take the records at *indices* (ascending) out, as if they had never been appended; return their runs."""
-        dropped, gone = self.take_runs(indices), set(indices)
+    def drop(self, indices: Sequence[int]) -> list[Waiters]:
+        """Take the records at *indices* (ascending) out, as if they had never been appended; return who waits for them."""
+        dropped, gone = self.take_waiters(indices), set(indices)
         kept = [index for index in range(len(self)) if index not in gone]
-        self.runs = self.take_runs(kept)
+        self.waiters = self.take_waiters(kept)
         self.waits = None
         self.columns = self.columns.take(kept)
         columns = self.columns
         self.size = BATCH_OVERHEAD + sum(sizes(columns.values, columns.keys, columns.headers))
         return dropped
 
-    def take_runs(self, indices: Sequence[int]) -> list[Run]:
-        """Return runs for the records at *indices* (ascending) only."""
-        taken: list[Run] = []
+    def take_waiters(self, indices: Sequence[int]) -> list[Waiters]:
+        """Return who waits for the records at *indices* (ascending)."""
+        taken: list[Waiters] = []
         start = position = 0
-        for run in self.runs:
-            stop = start + len(run)
+        for each in self.waiters:
+            stop = start + len(each)
             local: list[int] = []
             while position < len(indices) and indices[position] < stop:
                 local.append(indices[position] - start)
                 position += 1
             if local:
-                taken.append(run.take(local))
+                taken.append(each.take(local))
             start = stop
         return taken
 

@@ -33,7 +33,7 @@ class MemoryBudget:
     async def take(self, size: int, deadline: float) -> None:
         """Take *size* bytes as soon as everyone who came before has theirs.
 
-        Cancelled or late, it leaves no hole: what it was just given goes to the next waiter.
+        Cancelled or late, it leaves no gap: what it was just given goes to the next waiter.
 
         Raises: TimeoutError once the loop's clock passes *deadline*.
         """

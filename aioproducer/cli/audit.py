@@ -11,7 +11,7 @@ from rich.text import Text
 
 from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, sequence_of
 from aioproducer.cli.client import Client
-from aioproducer.cli.tables import plain_table
+from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
 
 

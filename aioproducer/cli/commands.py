@@ -39,7 +39,7 @@ class Program(click.Group):
         except ConfigError as error:
             raise WrongOption(f"{type(error).__name__}: {error}") from error
         except ProducerError as error:
-            from aioproducer.cli.complaints import complaint
+            from aioproducer.cli.shell import complaint
 
             raise click.ClickException(complaint(error)) from error
         except OSError as error:

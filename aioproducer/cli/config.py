@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from aioproducer.cli.outcomes import told_once
-from aioproducer.cli.tables import plain_table
+from aioproducer.cli.shell import plain_table, told_once
 from aioproducer.config import ProducerConfig
 from aioproducer.config.names import WITHOUT_EFFECT, applied_options
 from aioproducer.config.options import DEFAULTS, KINDS, Options

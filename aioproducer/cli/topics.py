@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aioproducer.cli.client import Client
-from aioproducer.cli.tables import plain_table
+from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import broker_error
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic

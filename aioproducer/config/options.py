@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
-from aioproducer.cluster.partitioner import Partitioner, PartitionFunction
 from aioproducer.config.kinds import (
     INT32_MAX,
     INT64_MAX,
@@ -25,6 +24,7 @@ from aioproducer.config.kinds import (
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.interceptors import AnyInterceptor
+from aioproducer.partitioning.partitioner import Partitioner, PartitionFunction
 from aioproducer.records.compression import LEVELS, Codec
 from aioproducer.serializers import AnySerializer
 

@@ -10,15 +10,15 @@ from typing import Any, Final, Self, Unpack
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.settings import BatchingSettings
-from aioproducer.cluster.partitioner import Murmur2Partitioner, Partitioner
-from aioproducer.cluster.settings import MetadataSettings
 from aioproducer.config.kinds import INT32_MAX
 from aioproducer.config.names import applied_options, as_written
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
+from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.net.settings import ConnectionSettings
+from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.sender.settings import SenderSettings
 

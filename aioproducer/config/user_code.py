@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from aioproducer.cluster.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
 from aioproducer.config.kinds import Kind
 from aioproducer.interceptors import AnyInterceptor
+from aioproducer.partitioning.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
 from aioproducer.serializers import Serializer, bytes_serializer, string_serializer
 
 _JAVA_SERIALIZERS: Mapping[str, Serializer] = {

@@ -17,14 +17,14 @@ def add_to_sequence(sequence: int, count: int) -> int:
     return (sequence + count) % _SEQUENCES
 
 
-class Stamp(NamedTuple):
+class BatchSequence(NamedTuple):
     """What a batch carries so that the broker recognises it when it comes again."""
 
     identity: ProducerIdentity
     base_sequence: int
 
-    def after(self, count: int) -> Stamp:
-        """Return the stamp of the batch that begins *count* records later in the same range."""
+    def after(self, count: int) -> BatchSequence:
+        """Return the sequence of the batch that begins *count* records later in the same range."""
         return self._replace(base_sequence=add_to_sequence(self.base_sequence, count))
 
 
@@ -45,20 +45,20 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_acknowledged", "_identity", "_next", "broken", "hole", "recognised")
+    __slots__ = ("_acknowledged", "_identity", "_next", "acknowledged_here", "gap_at", "needs_epoch_bump")
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
         self._acknowledged: deque[Acknowledged] = deque(maxlen=_REMEMBERED)
-        self.broken: bool = False
+        self.needs_epoch_bump: bool = False
         """Whether a sequence was given out that will never be in the log, or may not be."""
-        self.hole: tuple[int, ...] | None = None
+        self.gap_at: tuple[int, ...] | None = None
         """The place, in the order of its partition, of the first batch whose sequence will never be in the log.
 
         Nothing behind it that got a sequence under the same identity can be: the broker refuses to leave a gap.
         """
-        self.recognised: bool = False
+        self.acknowledged_here: bool = False
         """Whether the leader has acknowledged something under the present identity.
 
         Until then it takes whatever sequence it sees first (KIP-360), and nothing may follow a batch that
@@ -66,23 +66,25 @@ class PartitionSequences:
         would be the first, and the order be lost.
         """
 
-    def break_off(self, place: tuple[int, ...], *, absent: bool) -> None:
+    def request_epoch_bump(self, place: tuple[int, ...], *, absent: bool) -> None:
         """The batch in *place*, which held a sequence, is gone or was refused: give out none until all is settled.
 
         *absent* is whether it is surely not in the log.
         """
-        self.broken = True
+        self.needs_epoch_bump = True
         if absent:
-            self.hole = min(place, self.hole or place)
+            self.gap_at = min(place, self.gap_at or place)
 
-    def behind_hole(self, order: tuple[int, ...]) -> bool:
+    def behind_gap(self, order: tuple[int, ...]) -> bool:
         """Whether a batch in place *order* is surely not in the log, because one before it is not."""
-        return self.hole is not None and self.hole < order
+        return self.gap_at is not None and self.gap_at < order
 
-    def acknowledge(self, stamp: Stamp, order: tuple[int, ...], count: int, base_offset: int) -> None:
-        """The leader has the batch in place *order*, which carries *stamp*, with its *count* records."""
-        if stamp.identity == self._identity:
-            self.recognised = True
+    def acknowledge(
+        self, sequence: BatchSequence, order: tuple[int, ...], count: int, base_offset: int
+    ) -> None:
+        """The leader has the batch in place *order*, which carries *sequence*, with its *count* records."""
+        if sequence.identity == self._identity:
+            self.acknowledged_here = True
             end_offset = -1 if base_offset < 0 else base_offset + count
             self._acknowledged.append(Acknowledged(order, base_offset, end_offset))
 
@@ -100,12 +102,12 @@ class PartitionSequences:
 
     def forget_log(self) -> None:
         """The topic was made anew: its log is empty, and its leader takes whatever sequence it sees first."""
-        self.recognised = False
+        self.acknowledged_here = False
         self._acknowledged.clear()
 
-    def take_back(self, stamp: Stamp) -> None:
-        """The leader refused the batch that carries *stamp*, and nothing was stamped since: begin there again."""
-        self._next = stamp.base_sequence
+    def take_back(self, sequence: BatchSequence) -> None:
+        """The leader refused the batch that carries *sequence*, and nothing was numbered since: begin there again."""
+        self._next = sequence.base_sequence
 
     def retire(self, keeper: IdentityKeeper) -> None:
         """Forget where the partition was: who writes to it later may not begin at 0 under the same identity.
@@ -115,13 +117,13 @@ class PartitionSequences:
         if self._identity is not None:
             keeper.begin_after(self._identity)
 
-    def may_stamp(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
+    def may_assign(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
-        if self.broken:
+        if self.needs_epoch_bump:
             if unsettled:
                 return False
             self._begin(None if self._identity is None else keeper.after(self._identity))
-            self.broken, self.hole = False, None
+            self.needs_epoch_bump, self.gap_at = False, None
         if keeper.current is None:
             return False
         if self._identity is None or self._identity.producer_id != keeper.current.producer_id:
@@ -133,13 +135,13 @@ class PartitionSequences:
     def _begin(self, identity: ProducerIdentity | None) -> None:
         self._identity = identity
         self._next = 0
-        self.recognised = False
+        self.acknowledged_here = False
         self._acknowledged.clear()  # what was under another identity says nothing of this one
 
-    def stamp(self, count: int) -> Stamp:
-        """Give the next *count* sequences to a batch; `may_stamp` has just said yes."""
+    def assign(self, count: int) -> BatchSequence:
+        """Give the next *count* sequences to a batch; `may_assign` has just said yes."""
         if self._identity is None:
-            raise AssertionError("stamp() before may_stamp() said yes")
-        stamp = Stamp(self._identity, self._next)
+            raise AssertionError("assign() before may_assign() said yes")
+        sequence = BatchSequence(self._identity, self._next)
         self._next = add_to_sequence(self._next, count)
-        return stamp
+        return sequence

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aioproducer.batching.line import Line
+from aioproducer.batching.topic import AppendLock
 from aioproducer.errors import BufferTimeout
 
 
@@ -19,32 +19,32 @@ class Convoy:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[str, Line[None]] = {}
+        self._locks: dict[str, AppendLock[None]] = {}
 
     @asynccontextmanager
-    async def turn(self, topic: str, deadline: float) -> AsyncIterator[None]:
+    async def in_order(self, topic: str, deadline: float) -> AsyncIterator[None]:
         """Wait for the calls before this one, until *deadline* in loop time at most. Raises: BufferTimeout."""
-        line = self._lines.setdefault(topic, Line())
+        lock = self._locks.setdefault(topic, AppendLock())
         try:
-            await self._enter(line, topic, deadline)
+            await self._enter(lock, topic, deadline)
             try:
                 yield
             finally:
-                line.leave()
+                lock.release()
         finally:
-            if not line.length:
-                self._lines.pop(topic, None)
+            if not lock.calls:
+                self._locks.pop(topic, None)
 
     async def passed(self, topic: str) -> None:
         """Wait until the calls for *topic* that are in it now have appended their records, or have failed."""
-        async with self.turn(topic, math.inf):
+        async with self.in_order(topic, math.inf):
             pass
 
     @staticmethod
-    async def _enter(line: Line[None], topic: str, deadline: float) -> None:
+    async def _enter(lock: AppendLock[None], topic: str, deadline: float) -> None:
         began_at = asyncio.get_running_loop().time()
         try:
-            await line.enter(line.place(_nothing), deadline)
+            await lock.acquire(lock.ticket(_nothing), deadline)
         except TimeoutError:
             waited_s = asyncio.get_running_loop().time() - began_at
             raise BufferTimeout(

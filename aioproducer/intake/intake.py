@@ -10,18 +10,24 @@ from operator import index
 from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator, W
-from aioproducer.batching.acknowledgement import Acknowledgement, acknowledgement_on
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import PartitionQueue, TopicQueues
-from aioproducer.batching.settler import Settler
-from aioproducer.cluster.partitioner import ColumnPartitioner
-from aioproducer.cluster.refresher import Refresher
+from aioproducer.batching.completion import BatchCompletion
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Acknowledgement, Failure, acknowledgement_on
 from aioproducer.errors import (
     BufferFull,
     MetadataUnavailable,
     ProducerError,
     WrongLoop,
+)
+from aioproducer.intake.appending import (
+    Caller,
+    Pending,
+    Ready,
+    earlier_calls,
+    has_partition,
+    no_such_partition,
 )
 from aioproducer.intake.checks import (
     as_bytes,
@@ -31,10 +37,10 @@ from aioproducer.intake.checks import (
     check_topic,
     legal_headers,
 )
-from aioproducer.intake.pending import Pending, Ready
 from aioproducer.intake.serializing import InContext, in_context, serialized
 from aioproducer.intake.settings import IntakeSettings
-from aioproducer.intake.turn import Caller, earlier_calls, has_partition, no_such_partition
+from aioproducer.metadata.updater import MetadataUpdater
+from aioproducer.partitioning.partitioner import ColumnPartitioner
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
 from aioproducer.serializers import Serializer
 from aioproducer.types import Headers, HeadersInput, ProducerRecord
@@ -44,15 +50,18 @@ _NO_HEADERS: Final = ()
 
 
 class Intake:
-    """Takes records from the five ways to send. `offer` never awaits; `wait` takes over where it could not finish."""
+    """Takes records from the five ways to send.
+
+    `try_append` never awaits; `append_when_possible` takes over where it could not finish.
+    """
 
     def __init__(
         self,
         settings: IntakeSettings,
         *,
         accumulator: Accumulator,
-        settler: Settler,
-        refresher: Refresher,
+        completion: BatchCompletion,
+        updater: MetadataUpdater,
         expired: Callable[[Batch, float], Failure],
     ) -> None:
         self.settings = settings
@@ -65,8 +74,8 @@ class Intake:
             self.awaits = acknowledgement_on(self.loop)
         self._accumulator = accumulator
         self._topics = accumulator.topics
-        self._settler = settler
-        self._refresher = refresher
+        self._completion = completion
+        self._updater = updater
         self._partitioner = settings.partitioner
         self.in_context: InContext | None = in_context(settings.key_serializer, settings.value_serializer)
         """Both serializers, if any of them sees topic and headers."""
@@ -81,11 +90,13 @@ class Intake:
             self.key_serializer = cast("Serializer | None", settings.key_serializer)
             self.value_serializer = cast("Serializer | None", settings.value_serializer)
         plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
-        joins = plain and settings.partitioner.keyless_is_sticky
-        self._joins_up_to = min(SMALL_PAYLOAD, accumulator.largest_record) - RECORD_OVERHEAD if joins else -1
-        """How long a value may be for `Accumulator.join`."""
+        goes_to_open = plain and settings.partitioner.keyless_is_sticky
+        self._goes_to_open_up_to = (
+            min(SMALL_PAYLOAD, accumulator.largest_record) - RECORD_OVERHEAD if goes_to_open else -1
+        )
+        """How long a value may be for `Accumulator.append_to_open`."""
 
-    def offer(
+    def try_append(
         self,
         waits: type[W],
         topic: str,
@@ -95,7 +106,7 @@ class Intake:
         headers: HeadersInput,
         timestamp_ms: int | None,
     ) -> W | Pending:
-        """Append a record if that needs no waiting, and return a new *waits*; otherwise what `wait` goes on with.
+        """Append a record if that needs no waiting, and return a new *waits*; else it is `Pending`.
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
@@ -105,7 +116,7 @@ class Intake:
             and partition is None
             and headers is _NO_HEADERS
             and timestamp_ms is None
-            and len(value) <= self._joins_up_to
+            and len(value) <= self._goes_to_open_up_to
         ):  # the most common records by far: nothing to check, nothing to convert
             try:
                 queues = self._topics[topic]
@@ -113,17 +124,17 @@ class Intake:
             except (KeyError, TypeError, RuntimeError):
                 pass  # not written to yet, or not even a str; another thread
             else:
-                if here is self.loop and queues.leaders and not queues.line.length:
-                    waiter = self._accumulator.join(queues, value, waits)
+                if here is self.loop and queues.leaders and not queues.append_lock.calls:
+                    waiter = self._accumulator.append_to_open(queues, value, waits)
                     if waiter is not None:
                         return waiter
         self.check_loop()
-        return self._append_pending(waits, self.pend(topic, value, key, partition, headers, timestamp_ms))
+        return self._append_pending(waits, self.check(topic, value, key, partition, headers, timestamp_ms))
 
     def _append_pending(self, waits: type[W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic) or self._known(topic)
-        if queues is None or queues.line.length or not has_partition(queues, pending.partition):
+        if queues is None or queues.append_lock.calls or not has_partition(queues, pending.partition):
             return pending
         try:
             ready = self.prepare(queues, pending)
@@ -135,14 +146,14 @@ class Intake:
 
     def _known(self, topic: str) -> TopicQueues | None:
         """Return the queues of *topic*, which was not written to yet, if its partitions are known all the same."""
-        info = self._refresher.snapshot.topics.get(topic)
+        info = self._updater.snapshot.topics.get(topic)
         if info is None or not info.partitions:
             return None
         queues = self._accumulator.topic(topic)
         self._accumulator.update_topic(topic, info.leaders, info.topic_id)
         return queues
 
-    def pend(
+    def check(
         self,
         topic: str,
         value: Any,
@@ -151,7 +162,7 @@ class Intake:
         headers: HeadersInput,
         timestamp_ms: int | None,
     ) -> Pending:
-        """Check a record and make it immutable, after the interceptors have seen it; `wait` appends it.
+        """Check a record and make it immutable, after the interceptors have seen it.
 
         Raises: TypeError, ValueError, naming the argument; ProducerError if the interceptors spoilt it.
         """
@@ -205,7 +216,7 @@ class Intake:
             and partition is not None
             and not has_partition(queues, partition)
         ):
-            self._refresher.request_refresh([topic])
+            self._updater.request_refresh([topic])
             error: Exception = no_such_partition("partition", topic, partition, len(queues.leaders))
         else:
             error = self._not_now(topic, queues)
@@ -214,11 +225,11 @@ class Intake:
 
     def _not_now(self, topic: str, queues: TopicQueues | None) -> BufferFull | MetadataUnavailable:
         if queues is None or not queues.leaders:
-            self._refresher.touch(topic)
+            self._updater.touch(topic)
             return MetadataUnavailable(
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )
-        if queues.line.length:
+        if queues.append_lock.calls:
             return BufferFull(f"the record would have to wait behind {earlier_calls(queues)}")
         memory = self._accumulator.memory
         return BufferFull(
@@ -226,14 +237,16 @@ class Intake:
             + ("and others wait for them already" if memory.waiters else "too few for this record")
         )
 
-    async def wait(self, pending: Pending, called_at: float, timeout_s: float | None) -> RecordFuture:
-        """Append *pending* as soon as its turn, the topic's metadata and memory allow; return its Future.
+    async def append_when_possible(
+        self, pending: Pending, called_at: float, timeout_s: float | None
+    ) -> RecordFuture:
+        """Append *pending* as soon as earlier calls, the topic's metadata and memory allow; return its Future.
 
         The Future fails with DeliveryTimeout *timeout_s* after *called_at*, if that is not None.
         Cancelling before the append leaves nothing behind.
 
         Raises: MetadataTimeout, BufferTimeout; ValueError for a partition that does not exist;
-            and as `offer` for what could not be checked there.
+            and as `try_append` for what could not be checked there.
         """
         delivery_timeout_s = self._accumulator.settings.delivery_timeout_s
         limits_s = [self.settings.max_block_s, delivery_timeout_s]
@@ -246,18 +259,18 @@ class Intake:
             attempt = partial(copy_context().run, arrival.attempt)
             deadline, partition = called_at + min(limits_s), pending.partition
             with self.caller(queues, 1) as caller:
-                async with caller.turn(deadline, partition=partition, attempt=attempt) as turn:
-                    appended = turn.appended or arrival.attempt()
+                async with caller.permit(deadline, partition=partition, attempt=attempt) as permit:
+                    appended = permit.appended or arrival.attempt()
                     if appended is None:
                         reserved = self._accumulator.room_for(arrival.prepared().size)
-                        await turn.memory(reserved)
+                        await permit.reserve(reserved)
                         appended = arrival.append(reserved)
         except (ProducerError, ValueError, CancelledError) as error:
             if not arrival.appended:  # else it was cancelled just after somebody had made the attempt for it
                 self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
         future, batch = appended
-        self._accumulator.hasten(batch, future, called_at + delivery_timeout_s)
+        self._accumulator.expire_earlier(batch, future, called_at + delivery_timeout_s)
         if timeout_s is not None:
             self.limit(batch, future, called_at, timeout_s)
         return future
@@ -275,7 +288,7 @@ class Intake:
         future.add_done_callback(lambda _: timer.cancel())
 
     def _expire(self, batch: Batch, future: RecordFuture, timeout_s: float) -> None:
-        self._settler.expire_waiter(batch, future, self.expired(batch, timeout_s))
+        self._completion.expire_waiter(batch, future, self.expired(batch, timeout_s))
 
     def check_loop(self) -> None:
         """Raise WrongLoop unless called on the event loop that the producer was started on."""
@@ -291,7 +304,7 @@ class Intake:
 
     def caller(self, queues: TopicQueues, records: int) -> Caller:
         """Return a call that is to append so many *records* to *queues*."""
-        return Caller(queues, records, accumulator=self._accumulator, refresher=self._refresher)
+        return Caller(queues, records, accumulator=self._accumulator, updater=self._updater)
 
     def choose(self, queues: TopicQueues, key: bytes | None) -> PartitionQueue | None:
         """Return the queue that the partitioner wants for *key*; None for the sticky one.
@@ -363,13 +376,13 @@ class _Arrival:
 
     def attempt(self) -> Appended | None:
         """Append it if there is memory."""
-        appended = self._accumulator.append_slowly(self._queues, *self.prepared())
+        appended = self._accumulator.append_and_locate(self._queues, *self.prepared())
         self.appended = appended is not None
         return appended
 
     def append(self, reserved: int) -> Appended:
         """Append it with memory that was waited for."""
-        appended = self._accumulator.append_slowly(self._queues, *self.prepared(), reserved=reserved)
+        appended = self._accumulator.append_and_locate(self._queues, *self.prepared(), reserved=reserved)
         if appended is None:
             raise AssertionError("reserved memory did not suffice")
         self.appended = True

@@ -9,18 +9,17 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.bulk import SendManyCall
-from aioproducer.batching.queues import TopicQueues
-from aioproducer.batching.rows import Rows
-from aioproducer.batching.settler import Settler
+from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.completion import BatchCompletion
+from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.errors.send_many import SendManyResult
+from aioproducer.intake.appending import Caller, has_partition
 from aioproducer.intake.checks import check_timeout
 from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.preparing import Group, Preparing, failure
 from aioproducer.intake.rows import check_rows
-from aioproducer.intake.turn import Caller, has_partition
 
 CHUNK_RECORDS: Final = 4096
 """After so many records others have their turn: calls that wait for the topic, and the event loop."""
@@ -29,11 +28,11 @@ CHUNK_RECORDS: Final = 4096
 class ManyIntake:
     """Takes the columns of `send_many` calls: chunk by chunk, partition by partition, as memory allows."""
 
-    def __init__(self, intake: Intake, *, accumulator: Accumulator, settler: Settler) -> None:
+    def __init__(self, intake: Intake, *, accumulator: Accumulator, completion: BatchCompletion) -> None:
         self._intake = intake
         self._settings = intake.settings
         self._accumulator = accumulator
-        self._settler = settler
+        self._completion = completion
         self._preparing = Preparing(intake, accumulator=accumulator)
 
     async def send_columns(
@@ -82,7 +81,7 @@ class ManyIntake:
         try:
             with self._intake.caller(queues, len(rows)) as caller:
                 until = self._block_deadline(sending)
-                async with nullcontext() if convoy is None else convoy.turn(rows.topic, until):
+                async with nullcontext() if convoy is None else convoy.in_order(rows.topic, until):
                     await self._append_chunks(sending, caller)
         except ProducerError as error:
             for rest in sending.begun():
@@ -98,21 +97,21 @@ class ManyIntake:
             self._seal(queues, call)
 
     async def _append_chunks(self, sending: _Sending, caller: Caller) -> None:
-        """Append all there is, with a turn for each chunk: other calls wait for one chunk at most."""
+        """Append all there is, chunk by chunk, the lock released in between: other calls wait for one chunk at most."""
         queues = sending.queues
         partition, argument = _highest_partition(sending.rows, queues)
         while sending.has_more():
             until = self._block_deadline(sending)
-            async with caller.turn(until, partition=partition, argument=argument) as turn:
+            async with caller.permit(until, partition=partition, argument=argument) as permit:
                 partition = None  # that one is there
                 if not sending.groups:
                     self._prepare_chunk(sending, caller)
                 self._extend(sending, caller)
                 patience = self._patience(queues)
                 while sending.groups and patience > 0:
-                    turn.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
+                    permit.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
                     reserved = self._accumulator.room_for(sending.groups[0][1].sizes[0])
-                    await turn.memory(reserved)
+                    await permit.reserve(reserved)
                     patience -= self._extend(sending, caller, reserved)
             if sending.has_more() and not sending.groups:
                 await asyncio.sleep(0)
@@ -148,7 +147,7 @@ class ManyIntake:
         return size
 
     def _patience(self, queues: TopicQueues) -> int:
-        """Return for how many bytes to wait in a turn: small calls are not torn apart, and others not held up for long."""
+        """Return for how many bytes to wait at a time: small calls are not torn apart, and others not held up for long."""
         return max(1, min(queues.batch_bytes, self._accumulator.memory.limit // 4))
 
     def _check_time(self, sending: _Sending) -> None:
@@ -171,7 +170,7 @@ class ManyIntake:
     def _expire(self, call: SendManyCall, timeout_s: float) -> None:
         for batch in tuple(self._accumulator.unresolved):
             if batch.holds(call):
-                self._settler.expire_waiter(batch, call, self._intake.expired(batch, timeout_s))
+                self._completion.expire_waiter(batch, call, self._intake.expired(batch, timeout_s))
 
 
 class _Sending:

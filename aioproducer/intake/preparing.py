@@ -9,16 +9,15 @@ from itertools import count, repeat
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.bulk import SendManyCall
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.queues import PartitionQueue, TopicQueues
-from aioproducer.batching.rows import Rows
-from aioproducer.cluster.partitioner import chooses_columns
+from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
+from aioproducer.intake.appending import Pending, no_such_partition
 from aioproducer.intake.intake import Intake
-from aioproducer.intake.pending import Pending
 from aioproducer.intake.serializing import Contents, InContext, serialized
-from aioproducer.intake.turn import no_such_partition
+from aioproducer.partitioning.partitioner import chooses_columns
 from aioproducer.records.sizes import sizes
 from aioproducer.types import Headers
 
@@ -93,30 +92,30 @@ class Preparing:
     def _intercepted(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
         taken = 0
         kept: list[int] = []
-        pended: list[Pending] = []
+        checked: list[Pending] = []
         for index in self._in_time(len(rows)):
             taken = index + 1
             try:
-                pending = self._pend(rows, index)
+                pending = self._check(rows, index)
             except ProducerError as error:  # the interceptors have heard of it
                 call.failed([rows.positions[index]], failure(error))
                 continue
             kept.append(index)
-            pended.append(pending)
-        partitions = [each.partition for each in pended]
+            checked.append(pending)
+        partitions = [each.partition for each in checked]
         intercepted = replace(
             _kept(rows, kept, taken),
-            values=[each.value for each in pended],
-            keys=[each.key for each in pended],
-            headers=[each.headers for each in pended],
-            timestamps_ms=[each.timestamp_ms for each in pended],
+            values=[each.value for each in checked],
+            keys=[each.key for each in checked],
+            headers=[each.headers for each in checked],
+            timestamps_ms=[each.timestamp_ms for each in checked],
             partitions=partitions if partitions.count(None) < len(partitions) else None,
         )
         return intercepted, taken
 
-    def _pend(self, rows: Rows, index: int) -> Pending:
+    def _check(self, rows: Rows, index: int) -> Pending:
         """Return what interceptors and serializers make of a row. Raises: ProducerError, of which the former know."""
-        pending = self._intake.pend(
+        pending = self._intake.check(
             rows.topic,
             rows.values[index],
             None if rows.keys is None else rows.keys[index],

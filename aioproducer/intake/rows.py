@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set as Abstra
 from itertools import chain
 from typing import Any, Final, TypeVar
 
-from aioproducer.batching.rows import Rows
+from aioproducer.batching.bulk import Rows
 from aioproducer.clock import wall_ms
 from aioproducer.intake.checks import (
     HIGHEST_PARTITION,
@@ -17,7 +17,7 @@ from aioproducer.intake.checks import (
     check_timestamp,
     check_topic,
 )
-from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
+from aioproducer.records.headers import HeaderColumn, HeaderColumns
 from aioproducer.types import Headers, HeadersInput
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from aioproducer.cluster.partitioner import Partitioner
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.partitioning.partitioner import Partitioner
 from aioproducer.serializers import AnySerializer
 
 

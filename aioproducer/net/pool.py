@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ProducerError
+from aioproducer.log_limits import Outage
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address, Dial, dial as dial_any
 from aioproducer.net.settings import ConnectionSettings
-from aioproducer.trouble import Trouble
 
 log: Final = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class _Node:
         self.failures = 0  # attempts in a row
         self.next_attempt_at: float | None = None
         self.last_error: ProducerError | None = None
-        self.trouble = Trouble()
+        self.trouble = Outage()
 
     @property
     def is_connecting(self) -> bool:

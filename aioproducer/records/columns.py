@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from aioproducer.records.header_columns import HeaderColumns, RecordHeaders
+from aioproducer.records.headers import HeaderColumns, RecordHeaders
 
 
 class RecordColumns:

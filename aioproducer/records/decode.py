@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from aioproducer.errors import ProtocolError
 from aioproducer.records.compression import Codec, decompress
-from aioproducer.records.header_columns import RecordHeaders
+from aioproducer.records.headers import RecordHeaders
 from aioproducer.records.layout import (
     CHECKED_FROM,
     CODEC_MASK,

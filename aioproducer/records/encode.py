@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
+from aioproducer.records.interleave import interleave
 from aioproducer.records.layout import (
     CHECKED_FROM,
     CRC,
@@ -17,13 +18,12 @@ from aioproducer.records.layout import (
     MAGIC,
     TRANSACTIONAL,
 )
-from aioproducer.records.weave import weave
 from aioproducer.wire.crc32c import crc32c
 
 
 def encode_records(columns: RecordColumns) -> bytes:
     """Return the records section of a batch, uncompressed; offsets count from 0, times from the first record's."""
-    return b"".join(weave(columns)) if columns.values else b""
+    return b"".join(interleave(columns)) if columns.values else b""
 
 
 def encode_batch(
@@ -47,7 +47,7 @@ def encode_batch(
     """
     if not columns.values:
         raise ValueError("a batch has at least one record")
-    parts = weave(columns)
+    parts = interleave(columns)
     room = bytes(HEADER.size)
     if compress is None:
         parts[0] = room + parts[0]
@@ -66,7 +66,7 @@ def encode_batch(
     return batch
 
 
-def restamp(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
+def set_sequence(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
     """Give an encoded batch another producer id, epoch and base sequence, in place; the records stay as they are."""
     IDENTITY.pack_into(batch, IDENTITY_AT, producer_id, epoch, base_sequence)
     _set_crc(batch)

@@ -12,8 +12,7 @@ from itertools import repeat
 from operator import add
 from typing import cast
 
-from aioproducer.records.header_columns import HeaderColumns, RecordHeaders
-from aioproducer.records.headers import NAMES, as_columns
+from aioproducer.records.headers import NAMES, HeaderColumns, RecordHeaders, as_columns
 
 BATCH_OVERHEAD = 61
 """The header of a batch."""

@@ -9,31 +9,35 @@ from collections.abc import Sequence
 from typing import Final
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.settler import Settler
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.refresher import Refresher
-from aioproducer.cluster.snapshot import NO_LEADER, Broker, LeaderHint
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     ConnectionFailed,
+    DeliveryTimeout,
     ProducerError,
     ProtocolError,
     broker_error,
 )
+from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
-from aioproducer.sender import describe, outcomes
+from aioproducer.sender import outcomes
 from aioproducer.sender.settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)
 
 
 class AnswerHandler:
-    """Matches answers to batches, judges them, and has the settler carry the verdicts out."""
+    """Matches answers to batches, judges them, and has the completion carry the verdicts out."""
 
-    def __init__(self, settings: SenderSettings, settler: Settler, refresher: Refresher) -> None:
+    def __init__(
+        self, settings: SenderSettings, completion: BatchCompletion, updater: MetadataUpdater
+    ) -> None:
         self._settings = settings
-        self._settler = settler
-        self._refresher = refresher
+        self._completion = completion
+        self._updater = updater
         self._loop = asyncio.get_running_loop()
 
     def take(
@@ -57,7 +61,7 @@ class AnswerHandler:
                 missing.append(batch)
             else:
                 batch.answered()
-                self._settle(connection, batch, of_batch)
+                self._judge(connection, batch, of_batch)
         if missing or answers:
             unasked = ", ".join(f"{topic}-{index}" for topic, index in answers)
             error = ProtocolError(
@@ -81,7 +85,7 @@ class AnswerHandler:
             endpoints = [
                 Broker(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints
             ]
-            self._refresher.take_leader_hints(hints, endpoints)
+            self._updater.take_leader_hints(hints, endpoints)
 
     def _doubt_leader(self, connection: Connection, answer: ProduceResponse) -> None:
         """Pass on which partitions the broker refused as one does that does not lead them."""
@@ -91,11 +95,11 @@ class AnswerHandler:
                 if each.error_code and broker_error(each.error_code).stale_metadata:
                     refused[topic.name].append(each.index)
         if refused:
-            self._refresher.doubt_leader(connection.node_id, refused)
+            self._updater.doubt_leader(connection.node_id, refused)
 
-    def _settle(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
+    def _judge(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
         if not answer.error_code:
-            self._settler.deliver(batch, answer.base_offset, answer.log_append_time_ms)
+            self._completion.complete(batch, answer.base_offset, answer.log_append_time_ms)
             return
         kind = broker_error(answer.error_code)
         error = kind(answer.error_message or kind.__doc__ or kind.__name__)
@@ -104,7 +108,7 @@ class AnswerHandler:
         batch.refused(error, in_turn=oldest or queue.asks_newest, newest=oldest and queue.is_newest(batch))
         standing = outcomes.Standing(
             records=len(batch),
-            idempotent=batch.stamp is not None,
+            idempotent=batch.sequence is not None,
             oldest=oldest,
             in_doubt=batch.persistence.in_doubt,
             proved=batch.persistence.in_doubt and queue.is_proved(batch),
@@ -117,49 +121,49 @@ class AnswerHandler:
             if 0 <= each.batch_index < len(batch)
         }
         verdict = outcomes.judge(error, standing, record_errors)
-        if batch.state is BatchState.ABANDONED and not isinstance(verdict, outcomes.Deliver):
+        if batch.state is BatchState.ABANDONED and not isinstance(verdict, outcomes.Complete):
             verdict = outcomes.Fail(error)
         self._apply(connection, batch, verdict)
 
     def _apply(self, connection: Connection, batch: Batch, verdict: outcomes.Verdict) -> None:
-        settler = self._settler
+        completion = self._completion
         match verdict:
-            case outcomes.Deliver(base_offset, log_append_time_ms):
-                settler.deliver(batch, base_offset, log_append_time_ms)
+            case outcomes.Complete(base_offset, log_append_time_ms):
+                completion.complete(batch, base_offset, log_append_time_ms)
             case outcomes.Retry(error):
                 self._retry(connection, batch, error)
-            case outcomes.Restamp(error):
+            case outcomes.Renumber(error):
                 log.warning(
                     "batch.restamp partition=%s stamp=%s error=%s",
                     batch.queue,
-                    batch.stamp,
+                    batch.sequence,
                     type(error).__name__,
                 )
-                settler.restamp(batch, self._retry_at(connection, batch))
+                completion.renumber(batch, self._retry_at(connection, batch))
             case outcomes.Split(error):
                 log.warning(
                     "batch.split partition=%s records=%d bytes=%d", batch.queue, len(batch), batch.size
                 )
-                settler.split(batch)
+                completion.split(batch)
             case outcomes.FailRecords(error, messages):
-                settler.reject_records(
+                completion.reject_records(
                     batch,
                     {
-                        index: describe.failed(batch, connection, type(error)(message))
+                        index: failure_at(batch, connection, type(error)(message))
                         for index, message in messages.items()
                     },
                 )
             case outcomes.Fail(error):
-                settler.fail(batch, describe.failed(batch, connection, error))
+                completion.fail(batch, failure_at(batch, connection, error))
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
         """There will be no answer for *batches*: the connection is gone."""
-        self._refresher.request_refresh({batch.queue.topic for batch in batches})
+        self._updater.request_refresh({batch.queue.topic for batch in batches})
         for batch in batches:
             reached_socket = not isinstance(error, ConnectionFailed) or error.written
             batch.connection_lost(error, reached_socket=reached_socket)
             if self._may_not_retry(batch):
-                self._settler.fail(batch, describe.failed(batch, connection, error))
+                self._completion.fail(batch, failure_at(batch, connection, error))
             else:
                 self._retry(connection, batch, error)
 
@@ -185,7 +189,56 @@ class AnswerHandler:
             type(error).__name__,
             error,
         )
-        self._settler.retry(batch, retry_at)
+        self._completion.reenqueue(batch, retry_at)
 
     def _may_not_retry(self, batch: Batch) -> bool:
         return batch.state is BatchState.ABANDONED or batch.retries >= self._settings.retries
+
+
+def failure_at(batch: Batch, connection: Connection, error: ProducerError) -> Failure:
+    """Return the failure of *batch* for *error*, which came over *connection*."""
+    text = f"{batch.queue} at {connection}, {_effort(batch)}: {error}"
+    return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
+
+
+def failure_at_deadline(
+    batch: Batch, unreachable: ProducerError | None = None, timeout_s: float | None = None
+) -> Failure:
+    """Return the failure of *batch* at its deadline, or of a call with a *timeout_s* of its own at that.
+
+    *unreachable* is why its leader is not connected.
+    """
+    cause = batch.last_error
+    limit = "in time" if timeout_s is None else f"within the call's timeout_s={timeout_s:g}"
+    text = f"{batch.queue}: not acknowledged {limit}, {_effort(batch)}"
+    if batch.last_error is not None:
+        text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
+    elif batch.persistence.attempt_is_out:
+        text += "; the broker has not answered yet"
+    elif batch.successors:
+        text += "; the broker refused it as it was, and its parts are under way"
+    elif batch.queue.leader == NO_LEADER:
+        text += "; the partition has no leader that we know of"
+    else:
+        text += f"; it was not sent to its leader, node {batch.queue.leader}"
+        if unreachable is not None:
+            text += f": {unreachable}"
+            cause = unreachable
+    return Failure(DeliveryTimeout, text, batch.possibly_persisted, cause)
+
+
+def failure_without_producer_id(batch: Batch, error: ProducerError) -> Failure:
+    """Return the failure of *batch*, which could not be sent for want of a producer id."""
+    text = f"{batch.queue}: no producer id, which an idempotent producer needs: {error}"
+    return Failure(type(error), text, batch.possibly_persisted, error)
+
+
+def failure_of_encoding(batch: Batch, error: Exception) -> Failure:
+    """Return the failure of *batch*, which could not be encoded or compressed."""
+    return Failure(ProducerError, f"{batch.queue}: the batch could not be encoded: {error!r}", cause=error)
+
+
+def _effort(batch: Batch) -> str:
+    elapsed_s = asyncio.get_running_loop().time() - batch.created_at
+    attempts = f"{batch.attempts} attempt{'' if batch.attempts == 1 else 's'}"
+    return f"{attempts} in {elapsed_s:.3f} s"

@@ -10,28 +10,78 @@ from functools import partial
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.settler import Settler
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.refresher import Refresher
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, UnsupportedVersion
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool
 from aioproducer.protocol.produce import ProduceResponse
 from aioproducer.records.compression import Codec
-from aioproducer.sender import describe
-from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.answers import (
+    AnswerHandler,
+    failure_at,
+    failure_at_deadline,
+    failure_of_encoding,
+    failure_without_producer_id,
+)
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import Encoder, Unencodable, produce_request
 from aioproducer.sender.settings import SenderSettings
-from aioproducer.sender.wakeup import Wakeup
+
+
+class Wakeup:
+    """Many may ring it, one task waits for it; ringing it twice is ringing it once.
+
+    An `asyncio.Event` under `asyncio.timeout_at` does the same and costs three times as much, on a
+    path that every request takes. The timer stays from one wait to the next, since deadlines are most
+    often later than the one it is set for: it rings too early once in a while, instead of being set each time.
+    """
+
+    __slots__ = ("_loop", "_rung", "_timer", "_waiter")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rung = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """End the present wait, or the next one before it begins."""
+        self._rung = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, until: float | None) -> None:
+        """Wait until it rings, or until the loop's clock reads *until* at the latest; None waits for the ring alone."""
+        if not self._rung:
+            if until is not None and (self._timer is None or until < self._timer.when()):
+                self.forget()
+                self._timer = self._loop.call_at(until, self._time_is_up)
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._rung = False
+
+    def forget(self) -> None:
+        """Let the timer go; the next wait that has a deadline sets it again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self.ring()
 
 
 class Sender:
     """expire → collect → drain → send, for ever; answers arrive by callback and ring the wakeup.
 
-    Everything but encoding off the loop and waiting happens without an await, so a turn sees a
+    Everything but encoding off the loop and waiting happens without an await, so `_run_once` sees a
     state that nobody else changes.
     """
 
@@ -40,23 +90,23 @@ class Sender:
         settings: SenderSettings,
         *,
         accumulator: Accumulator,
-        settler: Settler,
+        completion: BatchCompletion,
         pool: Pool,
-        refresher: Refresher,
+        updater: MetadataUpdater,
         wakeup: Wakeup,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._accumulator = accumulator
         self._schedule = accumulator.schedule
-        self._settler = settler
+        self._completion = completion
         self._pool = pool
-        self._refresher = refresher
+        self._updater = updater
         self._wakeup = wakeup
         self._metrics = metrics
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
-        self._answers = AnswerHandler(settings, settler, refresher)
+        self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
         """What went wrong beside `run`: in a task or a callback of ours."""
@@ -98,7 +148,7 @@ class Sender:
         """
         try:
             while not (self._accumulator.finishing and self._accumulator.idle):
-                await self._wakeup.wait(self._turn())
+                await self._wakeup.wait(self._run_once())
                 if self._bug is not None:
                     raise self._bug
         finally:
@@ -107,15 +157,15 @@ class Sender:
                 task.cancel()
             await asyncio.gather(*self._preparing.values(), return_exceptions=True)
 
-    def _turn(self) -> float | None:
+    def _run_once(self) -> float | None:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
-        self._settler.expire(now, self.expired)
+        self._completion.expire(now, self.expired)
         schedule.collect(now, hurry=accumulator.hurry)
         leaderless = schedule.leaderless_topics()
         if leaderless:
-            self._refresher.request_refresh(leaderless)
+            self._updater.request_refresh(leaderless)
         checks = [self._serve(node_id, now) for node_id in schedule.nodes()]
         # Behind what was drained: that may have needed an epoch after the last one.
         if self._settings.idempotent and accumulator.identities.current is None:
@@ -125,14 +175,14 @@ class Sender:
 
     def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:
         """Return the failure of *batch* at its deadline, or at the one of a call that has given a *timeout_s*."""
-        return describe.expired(batch, self._pool.last_error(batch.queue.leader), timeout_s)
+        return failure_at_deadline(batch, self._pool.last_error(batch.queue.leader), timeout_s)
 
     def _ask_for_identity(self, now: float) -> float | None:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
         requester = self._producer_id
         if requester.patient_until > now:
             return requester.patient_until
-        others = self._refresher.snapshot.brokers.keys() - requester.asked
+        others = self._updater.snapshot.brokers.keys() - requester.asked
         connection = self._pool.least_loaded(others)
         if connection is not None:
             requester.ask(connection)
@@ -145,9 +195,9 @@ class Sender:
 
     def _connect(self, node_id: int) -> float | None:
         """See to it that *node_id* gets a connection; return when to try again if none is on its way."""
-        broker = self._refresher.snapshot.brokers.get(node_id)
+        broker = self._updater.snapshot.brokers.get(node_id)
         if broker is None:  # gone from the cluster since: the next metadata will name another leader
-            self._refresher.request_refresh()
+            self._updater.request_refresh()
             return None
         self._pool.connect_soon(node_id, broker.address)
         return self._pool.next_attempt_at(node_id)
@@ -205,7 +255,7 @@ class Sender:
     def _fail_unencodable(self, failed: Unencodable) -> None:
         for batch, error in failed:
             if batch.state is BatchState.IN_FLIGHT:  # it has not expired meanwhile
-                self._settler.fail(batch, describe.unencodable(batch, error))
+                self._completion.fail(batch, failure_of_encoding(batch, error))
 
     def _prepared(self, node_id: int, task: asyncio.Task[None]) -> None:
         del self._preparing[node_id]
@@ -233,14 +283,14 @@ class Sender:
         except UnsupportedVersion as error:
             for batch in batches:
                 batch.not_written()
-                self._settler.fail(batch, describe.failed(batch, connection, error))
+                self._completion.fail(batch, failure_at(batch, connection, error))
         except ProducerError as error:
             self._answers.lost(connection, batches, error)
         else:
             self._count(batches, now)
             if self._settings.acks == 0:
                 for batch in batches:
-                    self._settler.deliver(batch, -1)
+                    self._completion.complete(batch, -1)
 
     def _count(self, batches: Sequence[Batch], now: float) -> None:
         """Count what was written in one request."""
@@ -275,8 +325,8 @@ class Sender:
             self._bug = self._bug or bug
             raise
         finally:
-            # Behind the tasks that go on with this answer: what they send now is in the sender's next turn, which
-            # is in the same turn of the event loop.
+            # Behind the tasks that go on with this answer: what they send now is in the sender's next `_run_once`, which
+            # is in the same iteration of the event loop.
             self._wakeup.ring()
 
     def _identity_changed(self) -> None:
@@ -284,5 +334,5 @@ class Sender:
 
     def _identity_refused(self, error: ProducerError) -> None:
         for batch in tuple(self._accumulator.unresolved):
-            if batch.due and batch.stamp is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
-                self._settler.fail(batch, describe.refused_identity(batch, error))
+            if batch.due and batch.sequence is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
+                self._completion.fail(batch, failure_without_producer_id(batch, error))

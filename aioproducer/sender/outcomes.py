@@ -22,7 +22,7 @@ PROBABLY_IN_THE_LOG: Final = (
 )
 
 
-class Deliver(NamedTuple):
+class Complete(NamedTuple):
     """It is in the log; -1 where the broker did not say."""
 
     base_offset: int
@@ -35,7 +35,7 @@ class Retry(NamedTuple):
     error: BrokerError
 
 
-class Restamp(NamedTuple):
+class Renumber(NamedTuple):
     """Refused for its sequence: send it again under a new identity."""
 
     error: BrokerError
@@ -60,7 +60,7 @@ class Fail(NamedTuple):
     error: BrokerError
 
 
-Verdict = Deliver | Retry | Restamp | Split | FailRecords | Fail
+Verdict = Complete | Retry | Renumber | Split | FailRecords | Fail
 
 
 class Standing(NamedTuple):
@@ -90,15 +90,15 @@ def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, st
     keeps_sequences = standing.in_doubt and standing.idempotent
     match error:
         case DuplicateSequenceNumber():
-            return Deliver(base_offset=-1, log_append_time_ms=-1)
+            return Complete(base_offset=-1, log_append_time_ms=-1)
         case MessageTooLarge() if standing.records > 1:
             return Split(error)
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.proved:
-            return Deliver(base_offset=-1, log_append_time_ms=-1)
+            return Complete(base_offset=-1, log_append_time_ms=-1)
         case OutOfOrderSequenceNumber() if standing.half_of_possibly_persisted and standing.oldest:
             return Fail(OutOfOrderSequenceNumber(f"{error} ({PROBABLY_IN_THE_LOG})"))
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
-            verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Restamp(error)
+            verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Renumber(error)
         case InvalidRecord() | InvalidTimestamp() if record_errors and not keeps_sequences:
             return FailRecords(error, record_errors) if len(record_errors) < standing.records else Fail(error)
         case _:

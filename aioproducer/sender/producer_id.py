@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from aioproducer.backoff import Backoff
-from aioproducer.cluster.agenda import SHORTEST_PAUSE_S
-from aioproducer.cluster.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.errors import BrokerError, ProducerError, broker_error
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S
+from aioproducer.metadata.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

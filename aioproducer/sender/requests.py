@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aioproducer.batching.batch import Batch
 from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.encode import encode_batch, restamp
+from aioproducer.records.encode import encode_batch, set_sequence
 from aioproducer.sender.settings import SenderSettings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Unencodable = list[tuple[Batch, Exception]]
 
 
 class Encoder:
-    """Encodes, compresses and stamps batches; once each, however often they are sent."""
+    """Encodes and compresses batches, and puts their sequences in; once each, however often they are sent."""
 
     def __init__(self, settings: SenderSettings) -> None:
         self._codec = settings.codec
@@ -66,9 +66,9 @@ class Encoder:
 
     def encode(self, batch: Batch) -> None:
         """Make sure that *batch* is encoded under the sequence it has now."""
-        stamp = batch.stamp
-        producer_id, epoch = stamp.identity if stamp is not None else (-1, -1)
-        base_sequence = stamp.base_sequence if stamp is not None else -1
+        sequence = batch.sequence
+        producer_id, epoch = sequence.identity if sequence is not None else (-1, -1)
+        base_sequence = sequence.base_sequence if sequence is not None else -1
         if batch.encoded is None:
             encoded = encode_batch(
                 batch.columns,
@@ -79,8 +79,8 @@ class Encoder:
                 base_sequence=base_sequence,
             )
             batch.keep_encoded(encoded)
-        elif stamp != batch.encoded_stamp:
-            restamp(batch.encoded, producer_id, epoch, base_sequence)
+        elif sequence != batch.encoded_sequence:
+            set_sequence(batch.encoded, producer_id, epoch, base_sequence)
             batch.keep_encoded(batch.encoded)
 
 

@@ -8,14 +8,13 @@ from functools import partial
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
-from aioproducer.batching.acknowledgement import Acknowledgement
-from aioproducer.batching.bulk import SendManyCall
-from aioproducer.batching.rows import Rows
-from aioproducer.cluster.murmur2 import murmur2, python_murmur2
-from aioproducer.cluster.partitioner import Murmur2Partitioner
+from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.waiters import Acknowledgement
 from aioproducer.config import ProducerConfig
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metrics.counters import Metrics
+from aioproducer.partitioning.murmur2 import murmur2, python_murmur2
+from aioproducer.partitioning.partitioner import Murmur2Partitioner
 from aioproducer.protocol.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.queues import PartitionQueue
+from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.state import BatchState
 from aioproducer.errors import ProducerError
 from aioproducer.idempotence.sequences import add_to_sequence
@@ -60,8 +60,8 @@ def check_queues(world: World) -> None:
 
 def check_stamps(unsettled: Sequence[Batch]) -> None:
     """What is unsettled in one partition has sequences of one identity, in order, and no sequence twice."""
-    stamped = [(batch.stamp, len(batch)) for batch in unsettled if batch.stamp is not None]
-    for (one, count), (other, _) in pairwise(stamped):
+    numbered = [(batch.sequence, len(batch)) for batch in unsettled if batch.sequence is not None]
+    for (one, count), (other, _) in pairwise(numbered):
         assert one.identity == other.identity
         assert add_to_sequence(one.base_sequence, count) <= other.base_sequence
 

@@ -16,15 +16,13 @@ from typing import NamedTuple, cast
 from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
-from aioproducer.batching.bulk import SendManyCall
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.completion import BatchCompletion
+from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
-from aioproducer.batching.queues import PartitionQueue
-from aioproducer.batching.rows import Rows
 from aioproducer.batching.settings import BatchingSettings
-from aioproducer.batching.settler import Settler
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.refresher import Refresher
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     BufferTimeout,
     ConnectionFailed,
@@ -33,13 +31,13 @@ from aioproducer.errors import (
     ProducerError,
 )
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
 from aioproducer.records.sizes import record_size_bound, sizes
-from aioproducer.sender import describe
-from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.answers import AnswerHandler, failure_at_deadline
 from aioproducer.sender.settings import SenderSettings
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 
@@ -106,7 +104,7 @@ class FakeConnection:
         self.closed_for = error
 
 
-class FakeRefresher:
+class FakeUpdater:
     """What the answer handler asks of the metadata; they are refreshed when the machine says so."""
 
     def request_refresh(self, topics: Collection[str]) -> None:
@@ -139,9 +137,11 @@ class World:
         )
         self.schedule = self.accumulator.schedule
         self.topic = self.accumulator.topic(TOPIC)
-        self.settler = Settler(self.accumulator, observer=self)
+        self.completion = BatchCompletion(self.accumulator, observer=self)
         self.handler = AnswerHandler(
-            sending(idempotent=idempotent, retries=retries), self.settler, cast("Refresher", FakeRefresher())
+            sending(idempotent=idempotent, retries=retries),
+            self.completion,
+            cast("MetadataUpdater", FakeUpdater()),
         )
         self._records = 0
         self._producer_ids = 0
@@ -164,7 +164,7 @@ class World:
         self.refresh()
         self.queues = [self.topic[partition] for partition in range(PARTITIONS)]
 
-    # What the accumulator and the settler call.
+    # What the accumulator and the completion call.
 
     def ring(self) -> None:
         self.rung = True
@@ -248,11 +248,11 @@ class World:
         self.handler.take(cast("Connection", connection), batches, answer)
         self.ring()
 
-    def turn(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
+    def run_once(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
         """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""
         self.rung = False
         now = self.loop.time()
-        self.settler.expire(now, describe.expired)
+        self.completion.expire(now, failure_at_deadline)
         self.schedule.collect(now, hurry=self.accumulator.hurry)
         checks = [self.schedule.next_due(), self.accumulator.deadlines.next_due()]
         for node_id in self.schedule.nodes():
@@ -280,9 +280,9 @@ class World:
     def _encoded(self, batch: Batch) -> Written:
         queue = batch.queue
         assert batch.state is BatchState.IN_FLIGHT
-        assert (batch.stamp is not None) == self.idempotent
+        assert (batch.sequence is not None) == self.idempotent
         alone = batch.attempts == 1 and queue.in_flight == [batch] and not queue.retrying
-        return Written(queue.partition, batch.stamp, tuple(values_of(batch)), alone)
+        return Written(queue.partition, batch.sequence, tuple(values_of(batch)), alone)
 
     def prepared(self, node_id: int, *, connected: bool = True) -> None:
         """Write what was prepared for *node_id*, unless its connection is gone."""
@@ -318,7 +318,7 @@ class World:
 
     def offer(self, partition: int | None, value: bytes, key: bytes | None) -> bool:
         """Append one record if that needs no waiting."""
-        return not self.topic.line.length and self._append(partition, value, key)
+        return not self.topic.append_lock.calls and self._append(partition, value, key)
 
     async def send(self, partition: int | None, value: bytes, key: bytes | None, deadline: float) -> None:
         """Append one record as soon as there is memory."""
@@ -327,7 +327,9 @@ class World:
                 reserved = self.accumulator.room_for(record_size_bound(value, key, ()))
                 await self._memory(reserved, deadline)
                 assert self._append(partition, value, key, reserved)
-        self.accumulator.hasten(self.batch_of[value], self.futures[value], deadline + DELIVERY_TIMEOUT_S / 2)
+        self.accumulator.expire_earlier(
+            self.batch_of[value], self.futures[value], deadline + DELIVERY_TIMEOUT_S / 2
+        )
 
     async def send_many(self, partition: int | None, values: Sequence[bytes], deadline: float) -> None:
         """Append many records in one call as memory allows."""
@@ -355,19 +357,19 @@ class World:
         failure = Failure(ProducerClosed, "closed")
         without_outcome = sum(len(batch) for batch in self.accumulator.unresolved)
         assert self.accumulator.close(failure) == self.accumulator.callers
-        assert self.settler.fail_everything(failure) == without_outcome
+        assert self.completion.fail_everything(failure) == without_outcome
 
     @asynccontextmanager
     async def _my_turn(self) -> AsyncIterator[None]:
         self.accumulator.callers += 1
         try:
-            await self.topic.line.enter(self.topic.line.place(lambda: None), math.inf)
+            await self.topic.append_lock.acquire(self.topic.append_lock.ticket(lambda: None), math.inf)
             try:
                 if self.accumulator.closed_for is not None:
                     raise self.accumulator.closed_for.error()
                 yield
             finally:
-                self.topic.line.leave()
+                self.topic.append_lock.release()
         finally:
             self.accumulator.callers -= 1
             if not self.accumulator.callers:
@@ -383,7 +385,7 @@ class World:
     def _append(self, partition: int | None, value: bytes, key: bytes | None, reserved: int = 0) -> bool:
         size = record_size_bound(value, key, ())
         queue = self.queue(partition)
-        appended = self.accumulator.append_slowly(self.topic, queue, value, key, (), 0, size, reserved)
+        appended = self.accumulator.append_and_locate(self.topic, queue, value, key, (), 0, size, reserved)
         if appended is None:
             return False
         self.futures[value] = appended.future

@@ -17,7 +17,7 @@ from aioproducer.errors import (
     OutOfOrderSequenceNumber,
     broker_error,
 )
-from aioproducer.idempotence.sequences import Stamp, add_to_sequence
+from aioproducer.idempotence.sequences import BatchSequence, add_to_sequence
 from aioproducer.protocol.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 
 REMEMBERED_BATCHES = 3
@@ -36,7 +36,7 @@ class Written(NamedTuple):
     """A batch as it is in a request."""
 
     partition: int
-    stamp: Stamp | None
+    sequence: BatchSequence | None
     values: tuple[bytes, ...]
     first_and_alone: bool
     """Its first attempt, and nothing else of its partition held a sequence when it got its own."""
@@ -53,9 +53,9 @@ class ProducerState:
     epoch: int
     recent: deque[Remembered] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
 
-    def offset_of(self, stamp: Stamp, count: int) -> int | None:
+    def offset_of(self, sequence: BatchSequence, count: int) -> int | None:
         """Return where a batch like this one is, if it is among the last ones of the epoch."""
-        same = (stamp.base_sequence, count) if stamp.identity.epoch == self.epoch else None
+        same = (sequence.base_sequence, count) if sequence.identity.epoch == self.epoch else None
         return next((offset for base, size, offset in self.recent if (base, size) == same), None)
 
     def expected(self, epoch: int) -> int:
@@ -72,49 +72,49 @@ class ModelPartition:
         self.max_records = max_records
         """How many a batch may have: stands for max.message.bytes."""
         self._producers: dict[int, ProducerState] = {}
-        self._value_of: dict[Stamp, bytes] = {}
+        self._value_of: dict[BatchSequence, bytes] = {}
 
     def append(self, written: Written) -> tuple[int, bool]:
         """Append *written*; return its base offset, and whether it was there already.
 
         Raises: Refusal; and AssertionError for what no broker should ever see of an idempotent producer.
         """
-        stamp, count = written.stamp, len(written.values)
+        sequence, count = written.sequence, len(written.values)
         if count > self.max_records:
             raise Refusal(MessageTooLarge)
-        if stamp is None:
+        if sequence is None:
             return self._store(written), False
-        self._check_that_no_sequence_is_used_twice(stamp, written.values)
-        producer_id, epoch = stamp.identity
+        self._check_that_no_sequence_is_used_twice(sequence, written.values)
+        producer_id, epoch = sequence.identity
         state = self._producers.get(producer_id)
         if state is not None:
-            known = state.offset_of(stamp, count)
+            known = state.offset_of(sequence, count)
             if known is not None:
                 return known, True
             if epoch < state.epoch:
                 raise Refusal(InvalidProducerEpoch)
-            if stamp.base_sequence != state.expected(epoch):
+            if sequence.base_sequence != state.expected(epoch):
                 assert not written.first_and_alone, f"{written} leaves a gap that nothing accounts for"
                 raise Refusal(OutOfOrderSequenceNumber)
         # A producer that is not known may begin with any sequence: its records may have been deleted.
         if state is None or state.epoch != epoch:
             state = self._producers[producer_id] = ProducerState(epoch)
         offset = self._store(written)
-        state.recent.append(Remembered(stamp.base_sequence, count, offset))
+        state.recent.append(Remembered(sequence.base_sequence, count, offset))
         return offset, False
 
-    def has_seen_later(self, stamp: Stamp) -> bool:
-        """Whether somebody has written with a later producer id than that of *stamp*."""
-        return any(producer_id > stamp.identity.producer_id for producer_id in self._producers)
+    def has_seen_later(self, sequence: BatchSequence) -> bool:
+        """Whether somebody has written with a later producer id than that of *sequence*."""
+        return any(producer_id > sequence.identity.producer_id for producer_id in self._producers)
 
     def _store(self, written: Written) -> int:
         self.log.extend(written.values)
         return len(self.log) - len(written.values)
 
-    def _check_that_no_sequence_is_used_twice(self, stamp: Stamp, values: Iterable[bytes]) -> None:
+    def _check_that_no_sequence_is_used_twice(self, sequence: BatchSequence, values: Iterable[bytes]) -> None:
         for index, value in enumerate(values):
-            known = self._value_of.setdefault(stamp.after(index), value)
-            assert known == value, f"{stamp.after(index)} was {known!r} and is now {value!r}"
+            known = self._value_of.setdefault(sequence.after(index), value)
+            assert known == value, f"{sequence.after(index)} was {known!r} and is now {value!r}"
 
 
 class Fault(NamedTuple):
@@ -171,6 +171,6 @@ class ModelCluster:
         """
         written = self.strays.pop(index)
         partition = self.partitions[written.partition]
-        if written.stamp is not None and not partition.has_seen_later(written.stamp):
+        if written.sequence is not None and not partition.has_seen_later(written.sequence):
             with suppress(Refusal):
                 partition.append(written._replace(first_and_alone=False))

@@ -12,11 +12,11 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.snapshot import NO_LEADER
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.property import batching_checks as checks
 from tests.property.batching_world import (
@@ -127,7 +127,7 @@ class BatchingMachine(RuleBasedStateMachine):
         if cancelled:
             self.inside(future.cancel)
         else:
-            self.inside(lambda: self.world.settler.expire_waiter(batch, future, TIMED_OUT))
+            self.inside(lambda: self.world.completion.expire_waiter(batch, future, TIMED_OUT))
             assert future.done()
 
     @precondition(lambda self: self.world.calls)
@@ -137,7 +137,7 @@ class BatchingMachine(RuleBasedStateMachine):
 
         def expire() -> None:
             for batch in tuple(self.world.accumulator.unresolved):
-                self.world.settler.expire_waiter(batch, call, TIMED_OUT)
+                self.world.completion.expire_waiter(batch, call, TIMED_OUT)
 
         self.inside(expire)
 
@@ -157,12 +157,12 @@ class BatchingMachine(RuleBasedStateMachine):
 
     @rule(connected=st.just(set(NODES)) | nodes, slow=st.sets(node_ids))
     def the_sender_has_a_turn(self, connected: set[int], slow: set[int]) -> None:
-        self.inside(lambda: self.world.turn(connected, slow))
+        self.inside(lambda: self.world.run_once(connected, slow))
 
     @rule(answers=st.just([HONEST]) | faults, lost=st.booleans())
     def the_first_of_all_requests_are_answered(self, answers: list[Fault], lost: bool) -> None:
         """What the other rules do, too, but all of it at once: the shortest way to a fault."""
-        self.inside(lambda: self.world.turn(NODES))
+        self.inside(lambda: self.world.run_once(NODES))
         for node_id in self.busy_nodes():
             self.inside(partial(self.world.answer, node_id, answers))
             if lost:
@@ -288,7 +288,7 @@ class BatchingMachine(RuleBasedStateMachine):
         while world.preparing:
             self.a_request_is_prepared(connected=True)
         leaders = set(world.cluster.leaders)
-        self.inside(lambda: world.turn(leaders))
+        self.inside(lambda: world.run_once(leaders))
         for node_id in self.busy_nodes():
             while world.connections[node_id].outstanding:
                 self.inside(partial(world.answer, node_id, [HONEST]))

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import DecodedBatch, decode_batches
-from aioproducer.records.encode import encode_batch, encode_records, restamp
-from aioproducer.records.header_columns import RecordHeaders
+from aioproducer.records.encode import encode_batch, encode_records, set_sequence
+from aioproducer.records.headers import RecordHeaders
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound, sizes
 
 LIMIT = 1 << 24
@@ -132,7 +132,7 @@ def test_restamping_changes_the_stamp_and_nothing_else(
 ) -> None:
     stamp = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
     batch = encode(columns_of(records), codec)
-    restamp(batch, producer_id, epoch, sequence)
+    set_sequence(batch, producer_id, epoch, sequence)
     assert batch == encode(columns_of(records), codec, **stamp)
     assert DefaultRecordBatch(batch).validate_crc()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from aioproducer.idempotence.identity import MAX_EPOCH, IdentityKeeper, ProducerIdentity
-from aioproducer.idempotence.sequences import PartitionSequences, Stamp, add_to_sequence
+from aioproducer.idempotence.sequences import BatchSequence, PartitionSequences, add_to_sequence
 
 LAST_SEQUENCE = 2**31 - 1
 IDENTITY = ProducerIdentity(1, 0)
@@ -24,8 +24,8 @@ def test_adding_is_what_brokers_do(sequence: int, count: int) -> None:
 
 @given(anywhere, counts, counts)
 def test_adding_twice_is_adding_the_sum(sequence: int, one: int, other: int) -> None:
-    stamp = Stamp(IDENTITY, sequence)
-    assert stamp.after(one).after(other) == stamp.after(one + other)
+    at = BatchSequence(IDENTITY, sequence)
+    assert at.after(one).after(other) == at.after(one + other)
 
 
 @given(anywhere, st.lists(counts, min_size=1, max_size=20))
@@ -33,11 +33,11 @@ def test_each_stamp_begins_where_the_one_before_it_ends(first: int, batches: lis
     keeper = IdentityKeeper()
     keeper.assign(*IDENTITY)
     sequences = PartitionSequences()
-    assert sequences.may_stamp(keeper, unsettled=False)
+    assert sequences.may_assign(keeper, unsettled=False)
     sequences._next = first
-    expected = Stamp(IDENTITY, first)
+    expected = BatchSequence(IDENTITY, first)
     for count in batches:
-        assert sequences.stamp(count) == expected
+        assert sequences.assign(count) == expected
         expected = expected.after(count)
 
 
@@ -47,12 +47,12 @@ def test_no_identity_is_ever_left_backwards(epoch: int, gaps: list[bool]) -> Non
     keeper = IdentityKeeper()
     keeper.assign(1, epoch)
     sequences = PartitionSequences()
-    given_out: list[Stamp] = []
+    given_out: list[BatchSequence] = []
     for number, gap in enumerate(gaps, start=2):
         if gap:
-            sequences.break_off((1,), absent=False)
-        if not sequences.may_stamp(keeper, unsettled=False):
+            sequences.request_epoch_bump((1,), absent=False)
+        if not sequences.may_assign(keeper, unsettled=False):
             keeper.assign(number, 0)
-            assert sequences.may_stamp(keeper, unsettled=False)
-        given_out.append(sequences.stamp(1))
+            assert sequences.may_assign(keeper, unsettled=False)
+        given_out.append(sequences.assign(1))
     assert given_out == sorted(set(given_out))

@@ -1,4 +1,4 @@
-"""Ways to cancel a call, at any turn of the event loop."""
+"""Ways to cancel a call, at any iteration of the event loop."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Outcome:
 
 
 Manner: TypeAlias = Callable[[Call, int], Coroutine[Any, Any, Outcome]]
-"""Cancels a call before the turn of the event loop that comes after so many others; with 0 it has not begun yet."""
+"""Cancels a call before the iteration of the event loop that comes after so many others; with 0 it has not begun yet."""
 
 
 class Trigger:
-    """Does something between two turns of the event loop, after so many of them."""
+    """Does something between two iterations of the event loop, after so many of them."""
 
     def __init__(self, turns: int, action: Callable[[], object]) -> None:
         loop = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ async def by_its_task(call: Call, turns: int) -> Outcome:
 
 
 async def by_a_scope(call: Call, turns: int) -> Outcome:
-    """A scope of anyio cancels again with every turn of the loop, for as long as something is awaited in it."""
+    """A scope of anyio cancels again with every iteration of the loop, for as long as something is awaited in it."""
     outcome = Outcome()
     with anyio.CancelScope() as scope, _cancelled(outcome, turns, scope.cancel):
         outcome.result = await call()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aioproducer import Producer, ProducerClosed, RecordMetadata
-from aioproducer.cluster.snapshot import Snapshot
+from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, producing, settle
 
@@ -46,13 +46,13 @@ async def closed(sending: list[Sending], *, possibly_persisted: bool | None = No
 async def told(producer: Producer, topic: str) -> None:
     """Return at the moment when *producer* hears of *topic*, before anybody who waits for that can run."""
     assert producer._engine is not None
-    refresher, heard = producer._engine.refresher, asyncio.Event()
-    on_update = refresher._on_update
+    updater, heard = producer._engine.updater, asyncio.Event()
+    on_update = updater._on_update
 
-    def overhear(snapshot: Snapshot, topics: Collection[str]) -> None:
+    def overhear(snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
         on_update(snapshot, topics)
         if topic in topics:
             heard.set()
 
-    refresher._on_update = overhear
+    updater._on_update = overhear
     await heard.wait()

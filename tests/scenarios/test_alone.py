@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+from unittest import mock
 
 import pytest
 
-from aioproducer import Producer, RecordMetadata
+from aioproducer import ConnectionFailed, Producer, RecordMetadata
+from aioproducer.batching.batch import Batch
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from aioproducer.net.connection import Connection
+from aioproducer.sender.answers import AnswerHandler
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing, story, values
 
@@ -207,7 +212,7 @@ class TestProducerId:
             assert identities.current is not None
             queue = producer._engine.accumulator.topic(TOPIC)[0]
             queue.sequences._identity = identities.current._replace(epoch=32_767)
-            queue.sequences.break_off((1,), absent=True)
+            queue.sequences.request_epoch_bump((1,), absent=True)
             assert await send_one(producer) < 0.1
             first, last = cluster.batches(TOPIC, 0)
             assert (last.producer_id, last.producer_epoch, last.base_sequence) == (last.producer_id, 0, 0)
@@ -247,17 +252,28 @@ class TestUncertainBatches:
         self, count: int
     ) -> None:
         """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""
-        async with producing(linger_ms=0, batch_size=0, retry_backoff_ms=400) as (producer, cluster):
+        unanswered: list[Batch] = []
+        all_lost = asyncio.Event()
+
+        def lose(handler: AnswerHandler, connection: Connection, batches: list[Batch], _: object) -> None:
+            unanswered.extend(batches)
+            handler.lost(connection, batches, ConnectionFailed("the answer got lost", written=True))
+            if len(unanswered) == count:
+                all_lost.set()
+
+        options: dict[str, Any] = {"retry_backoff_ms": 1000, "retry_backoff_max_ms": 1000}
+        async with producing(linger_ms=0, batch_size=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"first", partition=0)
-            lost = cluster.on("produce", topic=TOPIC, times=count).drop(before_append=False)
             expected = [b"%d" % number for number in range(count)]
-            sending = [producer.send_nowait(TOPIC, value, partition=0) for value in expected]
-            await lost.happened(count)
+            with mock.patch.object(AnswerHandler, "take", lose):
+                sending = [producer.send_nowait(TOPIC, value, partition=0) for value in expected]
+                await all_lost.wait()
+            assert values(cluster) == [b"first", *expected]
             await cluster.stop_broker(1)
             await cluster.start_broker(1)
             began_at = now()
             sent = await asyncio.gather(*sending)
-            assert now() - began_at < 4.0
+            assert now() - began_at < 6.0
             await producer.send(TOPIC, b"last", partition=0)
             assert values(cluster) == [b"first", *expected, b"last"]
             assert all(where.offset in {-1, offset} for offset, where in enumerate(sent, 1))

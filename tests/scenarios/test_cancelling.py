@@ -60,16 +60,16 @@ class TestSend:
                 cluster.on("produce", topic=TOPIC).answer(error)
             sending = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(2)]
             await settle()
-            offer = producer._offer
+            try_append = producer._try_append
 
             def interrupted(*arguments: Any) -> Any:
-                offer(*arguments)
+                try_append(*arguments)
                 raise KeyboardInterrupt
 
-            producer._offer = interrupted
+            producer._try_append = interrupted
             with pytest.raises(KeyboardInterrupt):
                 producer.send(TOPIC, b"2").send(None)
-            producer._offer = offer
+            producer._try_append = try_append
             sending.append(asyncio.create_task(producer.send(TOPIC, b"3")))
             outcomes = await asyncio.gather(*sending, return_exceptions=True)
             if error is None:

@@ -1,4 +1,4 @@
-"""Every call is cancelled at every turn of the event loop that it takes, in each way to cancel.
+"""Every call is cancelled at every iteration of the event loop that it takes, in each way to cancel.
 
 Whatever the moment: the call ends at once, no record is there twice or out of order, none of what was acknowledged is
 missing, nothing is left behind, and the producer goes on as if nothing had been.

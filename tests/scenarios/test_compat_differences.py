@@ -382,5 +382,5 @@ class TestLife:
         gc.collect()
         assert told == ["Future exception was never retrieved"]
         lines = {each.name: each.getMessage() for each in caplog.records}
-        assert lines.keys() >= {"aiokafka.producer.producer", "aioproducer.batching.settler"}
-        assert lines["aioproducer.batching.settler"].startswith("batch.failed partition=orders-0")
+        assert lines.keys() >= {"aiokafka.producer.producer", "aioproducer.batching.completion"}
+        assert lines["aioproducer.batching.completion"].startswith("batch.failed partition=orders-0")

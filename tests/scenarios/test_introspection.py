@@ -14,7 +14,7 @@ from aioproducer import (
     SendManyError,
     TopicAuthorizationFailed,
 )
-from aioproducer.cluster.agenda import Agenda
+from aioproducer.metadata.refresh_schedule import RefreshSchedule
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.loop import Sender
 from tests.scenarios.story import TOPIC, now, producing, settle, story
@@ -152,13 +152,13 @@ class TestABug:
     ) -> None:
         bug = LookupError("a bug")
 
-        def fail(_: Agenda) -> float:
+        def fail(_: RefreshSchedule) -> float:
             raise bug
 
         async with producing(linger_ms=60_000) as (producer, _):
             sending = asyncio.create_task(producer.send(TOPIC, b"v"))
             await settle()
-            monkeypatch.setattr(Agenda, "due_at", fail)
+            monkeypatch.setattr(RefreshSchedule, "due_at", fail)
             began_at = now()
             with pytest.raises(
                 ProducerError, match="the metadata task ended because of a bug in aioproducer"
@@ -183,7 +183,7 @@ class TestABug:
             raise bug
 
         async with producing(partitions=2) as (producer, _):
-            monkeypatch.setattr(AnswerHandler, "_settle", fail)
+            monkeypatch.setattr(AnswerHandler, "_judge", fail)
             outcomes = await asyncio.gather(
                 *(producer.send(TOPIC, b"v", partition=partition) for partition in range(2)),
                 return_exceptions=True,

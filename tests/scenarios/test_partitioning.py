@@ -12,7 +12,7 @@ from aioproducer import (
     ProducerError,
     RoundRobinPartitioner,
 )
-from aioproducer.cluster.murmur2 import murmur2
+from aioproducer.partitioning.murmur2 import murmur2
 from tests.scenarios.story import TOPIC, producing, story, values
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from aioproducer import clock as module
-from aioproducer.clock import TurnClock, wall_ms
+from aioproducer.clock import LoopClock, wall_ms
 from aioproducer.testing import in_virtual_time
 
 
@@ -21,7 +21,7 @@ def test_it_counts_milliseconds_since_the_epoch() -> None:
 async def test_it_is_read_once_per_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(1_000, 2_000))
     monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
-    clock = TurnClock(asyncio.get_running_loop())
+    clock = LoopClock(asyncio.get_running_loop())
     assert [clock.now_ms(), clock.now_ms()] == [1_000, 1_000]
     await asyncio.sleep(0)
     assert clock.now_ms() == 1_001
@@ -31,7 +31,7 @@ async def test_it_is_read_once_per_turn_of_the_loop(monkeypatch: pytest.MonkeyPa
 async def test_forgotten_it_is_read_again_in_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(1_000, 2_000))
     monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
-    clock = TurnClock(asyncio.get_running_loop())
+    clock = LoopClock(asyncio.get_running_loop())
     assert clock.now_ms() == 1_000
     clock.forget()
     assert clock.now_ms() == 1_001
@@ -43,7 +43,7 @@ async def test_read_afresh_it_remembers_nothing_unless_somebody_else_does(
 ) -> None:
     ticks = iter(range(1_000, 2_000))
     monkeypatch.setattr(module, "wall_ms", lambda: next(ticks))
-    clock = TurnClock(asyncio.get_running_loop())
+    clock = LoopClock(asyncio.get_running_loop())
     assert [clock.fresh_ms(), clock.known_ms] == [1_000, 0]
     assert [clock.now_ms(), clock.fresh_ms(), clock.now_ms()] == [1_001, 1_002, 1_002]
     await asyncio.sleep(0)

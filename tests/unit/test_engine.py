@@ -9,21 +9,21 @@ import anyio
 import pytest
 
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.failure import Failure
-from aioproducer.cluster import endpoints as endpoints_module
+from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.metadata import source as endpoints_module
 from aioproducer.net.dial import Address
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time
-from tests.unit.workbench import settle
+from tests.unit.floor_rig import settle
 
 CLOSED = Failure(ProducerClosed, "closed")
 
 
-class Bench:
+class Rig:
     """An engine that was not started yet, on a cluster."""
 
     def __init__(self, cluster: Cluster, **options: Any) -> None:
@@ -34,11 +34,13 @@ class Bench:
 
     async def append(self, value: bytes = b"value", partition: int = 0) -> RecordFuture:
         intake = self.engine.intake
-        return await intake.wait(intake.pend("orders", value, None, partition, (), None), now(), None)
+        return await intake.append_when_possible(
+            intake.check("orders", value, None, partition, (), None), now(), None
+        )
 
 
 @asynccontextmanager
-async def bench(*, brokers: int = 1, auto_create_topics: bool = True, **options: Any) -> AsyncIterator[Bench]:
+async def rig(*, brokers: int = 1, auto_create_topics: bool = True, **options: Any) -> AsyncIterator[Rig]:
     async with Cluster(
         brokers=brokers,
         topics={"orders": brokers},
@@ -46,16 +48,16 @@ async def bench(*, brokers: int = 1, auto_create_topics: bool = True, **options:
         auto_create_topics=auto_create_topics,
     ) as cluster:
         before = asyncio.all_tasks()
-        bench = Bench(cluster, **options)
-        yield bench
-        await bench.engine.stop()
+        rig = Rig(cluster, **options)
+        yield rig
+        await rig.engine.stop()
         ours = {task for task in asyncio.all_tasks() - before if "testing" not in task.get_name()}
         assert not ours
 
 
 @asynccontextmanager
-async def started(**options: Any) -> AsyncIterator[Bench]:
-    async with bench(**options) as running:
+async def started(**options: Any) -> AsyncIterator[Rig]:
+    async with rig(**options) as running:
         await running.engine.start()
         yield running
 
@@ -68,18 +70,18 @@ class TestStart:
     @in_virtual_time
     async def test_it_has_the_first_metadata_when_it_returns(self) -> None:
         async with started(brokers=2) as running:
-            assert set(running.engine.refresher.snapshot.brokers) == {1, 2}
+            assert set(running.engine.updater.snapshot.brokers) == {1, 2}
 
     @in_virtual_time
     async def test_failed_it_is_taken_down(self) -> None:
-        async with bench(reconnect_backoff_ms=1) as failing:
+        async with rig(reconnect_backoff_ms=1) as failing:
             await failing.cluster.stop_broker(1)
             with pytest.raises(ConnectionFailed, match=failing.cluster.bootstrap_servers):
                 await failing.engine.start()
 
     @in_virtual_time
     async def test_a_broker_that_says_nothing_is_given_up(self) -> None:
-        async with bench(socket_connection_setup_timeout_ms=2_000, request_timeout_ms=3_000) as failing:
+        async with rig(socket_connection_setup_timeout_ms=2_000, request_timeout_ms=3_000) as failing:
             failing.cluster.freeze_broker(1)
             with pytest.raises(ConnectionFailed):
                 await failing.engine.start()
@@ -87,7 +89,7 @@ class TestStart:
 
     @in_virtual_time
     async def test_cancelled_it_is_taken_down(self) -> None:
-        async with bench() as cancelled:
+        async with rig() as cancelled:
             cancelled.cluster.freeze_broker(1)
             starting = asyncio.create_task(cancelled.engine.start())
             await settle()
@@ -98,7 +100,7 @@ class TestStart:
     @in_virtual_time
     async def test_cancelled_by_a_scope_it_is_taken_down_before_the_scope_ends(self) -> None:
         """A scope of anyio's cancels what is awaited in it again and again, the taking down included."""
-        async with bench() as cancelled:
+        async with rig() as cancelled:
             cancelled.cluster.freeze_broker(1)
             with anyio.move_on_after(1) as scope:
                 await cancelled.engine.start()
@@ -108,7 +110,7 @@ class TestStart:
 
     @in_virtual_time
     async def test_stopped_meanwhile_it_says_so(self) -> None:
-        async with bench() as stopped:
+        async with rig() as stopped:
             stopped.cluster.freeze_broker(1)
             starting = asyncio.create_task(stopped.engine.start())
             await settle()
@@ -118,7 +120,7 @@ class TestStart:
 
     @in_virtual_time
     async def test_before_it_nothing_has_to_be_drained(self) -> None:
-        async with bench() as fresh:
+        async with rig() as fresh:
             await fresh.engine.drained()
 
     async def test_a_name_with_an_address_that_accepts_and_says_nothing_is_no_hindrance(
@@ -175,7 +177,7 @@ class TestFailEverything:
         async with started(linger_ms=1_000, buffer_memory=300) as running:
             first = await running.append(b"x" * 100)
             second = asyncio.create_task(running.append(b"x" * 200))
-            unknown = asyncio.create_task(running.engine.refresher.topic("nowhere", now() + 9))
+            unknown = asyncio.create_task(running.engine.updater.topic("nowhere", now() + 9))
             await asyncio.sleep(0)
             assert running.engine.fail_everything(CLOSED) == 2
             await asyncio.wait([second, unknown])
@@ -193,7 +195,7 @@ class TestCrash:
 
         async with started(linger_ms=1_000) as running:
             future = await running.append()
-            monkeypatch.setattr(Sender, "_turn", fail)
+            monkeypatch.setattr(Sender, "_run_once", fail)
             running.engine._wakeup.ring()
             with pytest.raises(
                 ProducerError, match="the sender task ended because of a bug in aioproducer: LookupError"
@@ -212,11 +214,11 @@ class TestCrash:
         def fail(_: Sender) -> None:
             raise LookupError("a bug")
 
-        async with bench() as running:
+        async with rig() as running:
             before = asyncio.all_tasks()
             await running.engine.start()
             await (await running.append())
-            monkeypatch.setattr(Sender, "_turn", fail)
+            monkeypatch.setattr(Sender, "_run_once", fail)
             running.engine._wakeup.ring()
             await asyncio.sleep(1)
             assert running.engine.pool.get(1) is None

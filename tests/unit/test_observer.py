@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import asyncio
 
-from aioproducer.batching.failure import Failure
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, TopicAuthorizationFailed
 from aioproducer.interceptors import Interceptor, InterceptorChain
 from aioproducer.metrics.counters import Metrics
 from aioproducer.observer import OutcomeObserver
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata, TopicPartition
-from tests.unit.workbench import TOPIC, Workbench
+from tests.unit.floor_rig import TOPIC, FloorRig
 
 WHERE = TopicPartition(TOPIC, 0)
 
@@ -28,7 +28,7 @@ class Fixture:
     def __init__(self, *, intercepted: bool = True) -> None:
         self.metrics, self.spy = Metrics(asyncio.get_running_loop().time), Spy()
         self.observer = OutcomeObserver(self.metrics, InterceptorChain([self.spy] if intercepted else []))
-        self.batch, _ = Workbench().sent(b"a", b"b")
+        self.batch, _ = FloorRig().sent(b"a", b"b")
         self.batch.keep_encoded(bytearray(b"12345"))
 
     def counted(self) -> dict[str, float]:

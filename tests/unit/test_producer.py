@@ -23,7 +23,7 @@ from aioproducer import (
     WrongLoop,
 )
 from aioproducer.testing import in_virtual_time
-from tests.unit.producer_bench import SERVERS, TOPIC, cluster, now, started
+from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, started
 
 CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
     lambda producer: producer.send(TOPIC, b"v"),

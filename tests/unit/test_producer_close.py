@@ -9,8 +9,8 @@ import pytest
 from aioproducer import Interceptor, Producer, ProducerClosed, ProducerError
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import in_virtual_time
-from tests.unit.producer_bench import SERVERS, TOPIC, cluster, now, started
-from tests.unit.workbench import settle
+from tests.unit.floor_rig import settle
+from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, started
 
 
 class Spy(Interceptor):
@@ -126,7 +126,7 @@ class TestCrash:
 
         async with started() as (producer, _):
             await producer.send(TOPIC, b"v")
-            monkeypatch.setattr(Sender, "_turn", fail)
+            monkeypatch.setattr(Sender, "_run_once", fail)
             with pytest.raises(ProducerError, match="the sender task ended because of a bug in aioproducer"):
                 await producer.send(TOPIC, b"v")
             await settle()
@@ -147,7 +147,7 @@ class TestCrash:
 
         spy = Spy()
         async with started(interceptors=[spy]) as (producer, _):
-            monkeypatch.setattr(Sender, "_turn", fail)
+            monkeypatch.setattr(Sender, "_run_once", fail)
             with pytest.raises(ProducerError):
                 await producer.send(TOPIC, b"v")
             await settle()
@@ -165,7 +165,7 @@ class TestCrash:
             await producer.send(TOPIC, b"v")
             broker.freeze_broker(1)
             future = await producer.enqueue(TOPIC, b"v")
-            monkeypatch.setattr(Sender, "_turn", fail)
+            monkeypatch.setattr(Sender, "_run_once", fail)
             assert await producer.close() == 0
             assert isinstance(future.exception(), ProducerError)
             broker.thaw_broker(1)

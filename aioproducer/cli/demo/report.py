@@ -14,7 +14,7 @@ from rich.text import Text
 
 from aioproducer.cli.demo.measure import TASKS, Measured
 from aioproducer.cli.demo.run import BROKERS, Outcome, Plan, run
-from aioproducer.cli.tables import plain_table
+from aioproducer.cli.shell import plain_table
 
 REFRESH_S: Final = 0.1
 NOTHING: Final = "-"

@@ -11,11 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aioproducer.cli.outcomes import audit_hint, counted, done, told_once
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.perf.run import Outcome, Plan, Window, run
-from aioproducer.cli.signals import on_signals
-from aioproducer.cli.tables import plain_table
+from aioproducer.cli.shell import audit_hint, counted, done, on_signals, plain_table, told_once
 
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 MIB: Final = 1024 * 1024

@@ -13,9 +13,8 @@ from itertools import cycle
 from typing import Final
 
 from aioproducer.audit import stamp
-from aioproducer.cli.outcomes import Failures
 from aioproducer.cli.perf.latencies import Latencies
-from aioproducer.cli.topic import await_topic
+from aioproducer.cli.shell import Failures, await_topic
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
 from aioproducer.producer import Producer

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from aioproducer.cli.outcomes import Failures
 from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
 from aioproducer.cli.send.decoding import Decode, Fields, keyed, objects, whole
 from aioproducer.cli.send.framing import Framing, LengthPrefixed, Lines
+from aioproducer.cli.shell import Failures
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
 

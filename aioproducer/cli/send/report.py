@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
-from aioproducer.cli.outcomes import audit_hint, counted, done, told_once
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.run import Sending
 from aioproducer.cli.send.source import STDIN, size_of
-from aioproducer.cli.signals import on_signals
+from aioproducer.cli.shell import audit_hint, counted, done, on_signals, told_once
 
 RATE_FROM_S: Final = 1.0
 """A rate of less time would say how long the first acknowledgement took."""

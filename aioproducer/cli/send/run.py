@@ -19,7 +19,7 @@ from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.source import Block, InputError, blocks
-from aioproducer.cli.topic import await_topic
+from aioproducer.cli.shell import await_topic
 from aioproducer.errors import ProducerError, SendManyError
 from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from aioproducer import types
-from aioproducer.cluster.partitioner import PartitionFunction
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.batch import BatchBuilder, serialized, whole_ms
 from aioproducer.compat.aiokafka.options import check_supported, our_config
@@ -21,6 +20,7 @@ from aioproducer.compat.aiokafka.translation import relayed, translating
 from aioproducer.errors import ProducerClosed
 from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.convoy import Convoy
+from aioproducer.partitioning.partitioner import PartitionFunction
 from aioproducer.producer import Producer, State
 from aioproducer.serializers import Serializer
 

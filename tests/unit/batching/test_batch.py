@@ -9,17 +9,17 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.persistence import DENIALS_BELIEVED, Persistence
-from aioproducer.batching.runs import FutureRun, Run
 from aioproducer.batching.state import TRANSITIONS, BatchEvent, BatchState
+from aioproducer.batching.waiters import FutureWaiters, Waiters
 from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.batching.batch_bench import HAPPEN, batch_in, mixed, send
-from tests.unit.workbench import FIRST, lose, lost
+from tests.unit.batching.batch_rig import HAPPEN, batch_in, mixed, send
+from tests.unit.floor_rig import FIRST, lose, lost
 
-STAMP = Stamp(FIRST, 4)
+STAMP = BatchSequence(FIRST, 4)
 SEALED_AGAIN = (BatchState.SEALED, BatchEvent.SEAL)
 """The one thing that may happen to a batch twice: it is sealed when it is full, and again when it is taken."""
 REFUSED = NotEnoughReplicas("before the append")
@@ -33,18 +33,24 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     assert batch.state is BatchState.OPEN
     assert len(batch) == 0
     assert batch.size == BATCH_OVERHEAD
-    assert batch.runs == []
-    assert batch.stamp is None
+    assert batch.waiters == []
+    assert batch.sequence is None
 
 
 def test_a_batch_may_begin_with_what_another_held() -> None:
-    columns, runs = RecordColumns(), list[Run]([FutureRun([])])
+    columns, waiters = RecordColumns(), list[Waiters]([FutureWaiters([])])
     queue = batch_in().queue
     child = Batch(
-        queue, (5, 0), created_at=1.0, deadline=2.0, columns=columns, runs=runs, state=BatchState.BACKOFF
+        queue,
+        (5, 0),
+        created_at=1.0,
+        deadline=2.0,
+        columns=columns,
+        waiters=waiters,
+        state=BatchState.BACKOFF,
     )
     assert child.columns is columns
-    assert child.runs is runs
+    assert child.waiters is waiters
     assert child.state is BatchState.BACKOFF
 
 
@@ -52,7 +58,7 @@ def test_a_batch_may_begin_with_what_another_held() -> None:
 async def test_it_is_shown_by_partition_place_state_and_length() -> None:
     batch = batch_in()
     _ = send(batch)
-    assert repr(batch) == "<Batch orders-3 (5,) OPEN records=1 stamp=None>"
+    assert repr(batch) == "<Batch orders-3 (5,) OPEN records=1 sequence=None>"
 
 
 def seen(batch: Batch) -> dict[str, Any]:
@@ -100,14 +106,14 @@ class TestEvents:
         batch = batch_in(BatchState.IN_FLIGHT)
         batch.assign_sequence(STAMP, 7)
         batch.retry(5.0)
-        assert (batch.retries, batch.retry_at, batch.stamp, batch.stamped_before) == (1, 5.0, STAMP, 7)
+        assert (batch.retries, batch.retry_at, batch.sequence, batch.numbered_before) == (1, 5.0, STAMP, 7)
 
     @pytest.mark.parametrize("state", [BatchState.IN_FLIGHT, BatchState.BACKOFF])
     def test_renumbered_it_waits_for_another_sequence(self, state: BatchState) -> None:
         batch = batch_in(state)
         batch.assign_sequence(STAMP, 7)
         batch.renumber()
-        assert batch.stamp is None
+        assert batch.sequence is None
 
     def test_split_it_knows_who_took_over(self) -> None:
         batch, parts = batch_in(BatchState.IN_FLIGHT), (batch_in(), batch_in())
@@ -163,7 +169,7 @@ class TestWhatIsNotedOfIt:
         batch.assign_sequence(STAMP, 0)
         batch.keep_encoded(encoded)
         batch.renumber()
-        assert (batch.encoded, batch.encoded_stamp) == (encoded, STAMP)
+        assert (batch.encoded, batch.encoded_sequence) == (encoded, STAMP)
         batch.drop_encoded()
         assert batch.encoded is None
 
@@ -205,14 +211,14 @@ class TestParts:
         batch.assign_sequence(STAMP, 7)
         batch.drain()
         batch.refused(REFUSED, in_turn=True)
-        part = batch.part([], 0, BatchState.BACKOFF, stamp=STAMP)
+        part = batch.part([], 0, BatchState.BACKOFF, sequence=STAMP)
         assert (part.attempts, part.retries, part.last_error) == (2, 1, REFUSED)
-        assert (part.stamp, part.stamped_before) == (STAMP, 7)
+        assert (part.sequence, part.numbered_before) == (STAMP, 7)
         assert part.retry_at == 0.0
-        assert (part.encoded, part.encoded_stamp) == (None, None)
+        assert (part.encoded, part.encoded_sequence) == (None, None)
 
     @pytest.mark.parametrize(
-        ("stamp", "doubted", "possibly", "half"),
+        ("sequence", "doubted", "possibly", "half"),
         [
             (None, False, False, False),
             (None, True, True, False),
@@ -221,14 +227,14 @@ class TestParts:
         ],
     )
     def test_it_may_be_in_the_log_with_the_batch_and_is_half_of_it_under_the_same_sequences(
-        self, stamp: Stamp | None, doubted: bool, possibly: bool, half: bool
+        self, sequence: BatchSequence | None, doubted: bool, possibly: bool, half: bool
     ) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
         batch.written()
         if doubted:
             lose(batch)
         batch.answered()
-        part = batch.part([], 0, BatchState.BACKOFF, stamp=stamp)
+        part = batch.part([], 0, BatchState.BACKOFF, sequence=sequence)
         assert part.possibly_persisted is possibly
         assert part.persistence.half_of_possibly_persisted is half
 

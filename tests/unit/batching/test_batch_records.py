@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.batching.bulk import ColumnRun
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.runs import FutureRun
+from aioproducer.batching.bulk import CallWaiters
+from aioproducer.batching.waiters import Failure, FutureWaiters
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
-from tests.unit.batching.batch_bench import HEADERS, batch_in, call_of, mixed, send, send_many
-from tests.unit.workbench import TOPIC
+from tests.unit.batching.batch_rig import HEADERS, batch_in, call_of, mixed, send, send_many
+from tests.unit.floor_rig import TOPIC
 
 LATE = Failure(DeliveryTimeout, "late")
 
@@ -20,36 +19,36 @@ class TestRuns:
     async def test_consecutive_single_records_share_a_run(self) -> None:
         batch = batch_in()
         futures = [send(batch), send(batch)]
-        [run] = batch.runs
-        assert isinstance(run, FutureRun)
-        assert run.waiters == futures
+        [waiters] = batch.waiters
+        assert isinstance(waiters, FutureWaiters)
+        assert waiters.futures == futures
 
     @in_virtual_time
     async def test_bulk_records_end_a_run_of_single_ones(self) -> None:
         batch, futures, _ = mixed()
-        assert [len(run) for run in batch.runs] == [2, 3, 1]
-        assert batch.waiters == futures[2:]
+        assert [len(waiters) for waiters in batch.waiters] == [2, 3, 1]
+        assert batch.last_waiters == futures[2:]
         send_many(batch, call_of(1), 0)
         assert batch.waits is None
 
     @in_virtual_time
     async def test_runs_of_chosen_records_keep_order_and_kind(self) -> None:
         batch, futures, call = mixed()
-        single, bulk, last = batch.take_runs([1, 2, 4, 5])
-        assert isinstance(single, FutureRun)
-        assert single.waiters == [futures[1]]
-        assert isinstance(bulk, ColumnRun)
+        single, bulk, last = batch.take_waiters([1, 2, 4, 5])
+        assert isinstance(single, FutureWaiters)
+        assert single.futures == [futures[1]]
+        assert isinstance(bulk, CallWaiters)
         assert (bulk.call, bulk.positions) == (call, [0, 2])
-        assert isinstance(last, FutureRun)
-        assert last.waiters == [futures[2]]
+        assert isinstance(last, FutureWaiters)
+        assert last.futures == [futures[2]]
 
     @in_virtual_time
     async def test_a_run_without_chosen_records_is_left_out(self) -> None:
         batch, futures, _ = mixed()
-        [run] = batch.take_runs([5])
-        assert isinstance(run, FutureRun)
-        assert run.waiters == [futures[2]]
-        assert batch.take_runs([]) == []
+        [waiters] = batch.take_waiters([5])
+        assert isinstance(waiters, FutureWaiters)
+        assert waiters.futures == [futures[2]]
+        assert batch.take_waiters([]) == []
 
 
 class TestResolving:
@@ -129,9 +128,9 @@ class TestDropping:
     async def test_dropped_records_are_gone_with_their_runs_and_their_size(self) -> None:
         batch, futures, call = mixed()
         first, bulk = batch.drop([1, 3])
-        assert isinstance(first, FutureRun)
-        assert first.waiters == [futures[1]]
-        assert isinstance(bulk, ColumnRun)
+        assert isinstance(first, FutureWaiters)
+        assert first.futures == [futures[1]]
+        assert isinstance(bulk, CallWaiters)
         assert bulk.positions == [1]
         assert batch.columns.values == [b"zero", b"many", b"many", b"five"]
         assert batch.columns.timestamps == [10, 12, 12, 15]
@@ -159,7 +158,7 @@ class TestDropping:
         batch, _, _ = mixed()
         assert sum(map(len, batch.drop(range(6)))) == 6
         assert len(batch) == 0
-        assert batch.runs == []
+        assert batch.waiters == []
 
     @in_virtual_time
     async def test_what_is_appended_afterwards_finds_its_place(self) -> None:

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.bulk import ColumnRun, SendManyCall
-from aioproducer.batching.failure import Failure
-from aioproducer.batching.runs import Delivered
+from aioproducer.batching.bulk import CallWaiters, SendManyCall
+from aioproducer.batching.waiters import Delivered, Failure
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
@@ -34,7 +33,7 @@ class TestSendManyCall:
     async def test_it_waits_until_every_record_has_its_outcome(self) -> None:
         call = send_many(3)
         waiting = asyncio.create_task(call.wait())
-        ColumnRun(call, [0, 2]).deliver(delivered(7, 9))
+        CallWaiters(call, [0, 2]).resolve(delivered(7, 9))
         await asyncio.sleep(0)
         assert not waiting.done()
         call.failed([1], LATE)
@@ -73,13 +72,13 @@ class TestSendManyCall:
         await patient
 
 
-class TestColumnRun:
+class TestCallWaiters:
     @in_virtual_time
     async def test_an_answer_is_added_to_the_result_of_its_call(self) -> None:
         call = send_many(9)
-        run = call.run(range(4, 6))
-        assert len(run) == 2
-        run.deliver(delivered(7, 8, log_append_time=True))
+        waiters = call.waiters(range(4, 6))
+        assert len(waiters) == 2
+        waiters.resolve(delivered(7, 8, log_append_time=True))
         assert call.result.delivered == 2
         assert [call.result.offset(position) for position in (4, 5)] == [40, 41]
         assert call.result.partition(4) == 3
@@ -88,46 +87,46 @@ class TestColumnRun:
     @in_virtual_time
     async def test_a_failure_is_that_of_all_its_positions(self) -> None:
         call = send_many(9)
-        ColumnRun(call, [4, 7]).fail(LATE)
+        CallWaiters(call, [4, 7]).fail(LATE)
         assert list(call.result.failures) == [4, 7]
 
     @in_virtual_time
     async def test_chosen_records_make_a_run_of_the_same_call(self) -> None:
         call = send_many(9)
-        part = ColumnRun(call, range(4, 8)).take([0, 3])
+        part = CallWaiters(call, range(4, 8)).take([0, 3])
         assert part.call is call
         assert part.positions == [4, 7]
 
     @in_virtual_time
     async def test_its_call_waits_for_all_of_its_records_and_nobody_else_for_any(self) -> None:
         call = send_many(9)
-        run = ColumnRun(call, [4, 7])
-        assert list(run.indices_of(call)) == [0, 1]
-        assert not run.indices_of(send_many(9))
-        assert not run.indices_of(asyncio.get_running_loop().create_future())
+        waiters = CallWaiters(call, [4, 7])
+        assert list(waiters.indices_of(call)) == [0, 1]
+        assert not waiters.indices_of(send_many(9))
+        assert not waiters.indices_of(asyncio.get_running_loop().create_future())
 
     @pytest.mark.parametrize("later", ["delivered", "failed"])
     @in_virtual_time
     async def test_a_detached_call_fails_and_hears_of_nothing_later(self, later: str) -> None:
         call = send_many(2)
-        run = ColumnRun(call, [0, 1])
-        run.detach(call, LATE)
+        waiters = CallWaiters(call, [0, 1])
+        waiters.detach(call, LATE)
         await call.wait()
         failures = dict(call.result.failures)
         assert list(failures) == [0, 1]
         if later == "delivered":
-            run.deliver(delivered(7, 8))
+            waiters.resolve(delivered(7, 8))
         else:
-            run.take([0]).fail(LATE)
+            waiters.take([0]).fail(LATE)
         assert call.result.failures == failures
         assert call.result.delivered == 0
-        assert not run.indices_of(call)
+        assert not waiters.indices_of(call)
 
     @in_virtual_time
     async def test_detaching_somebody_else_changes_nothing(self) -> None:
         call, stranger = send_many(1), send_many(1)
-        run = ColumnRun(call, [0])
-        run.detach(stranger, LATE)
-        assert run.call is call
+        waiters = CallWaiters(call, [0])
+        waiters.detach(stranger, LATE)
+        assert waiters.call is call
         assert not call.result.failures
         assert not stranger.result.failures

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.queues import MOVED_PAUSE_S, PROMPT_RETRIES, TopicQueues
+from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES
 from aioproducer.batching.schedule import Schedule
-from aioproducer.cluster.snapshot import NO_LEADER
+from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollower
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.sizes import BATCH_OVERHEAD
-from tests.unit.workbench import TOPIC, back_off, batching_settings, lose
+from tests.unit.floor_rig import TOPIC, back_off, batching_settings, lose
 
 NOW = 100.0
 ALL = 2**31
@@ -55,8 +56,8 @@ class Floor:
 def settle(batch: Batch) -> None:
     batch.queue.remove(batch)
     batch.acknowledge()
-    assert batch.stamp is not None
-    batch.queue.sequences.acknowledge(batch.stamp, batch.order, len(batch), 0)
+    assert batch.sequence is not None
+    batch.queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), 0)
 
 
 def test_nothing_is_ready_at_first() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.idempotence.identity import MAX_EPOCH, IdentityKeeper, ProducerIdentity
-from aioproducer.idempotence.sequences import PartitionSequences, Stamp, add_to_sequence
+from aioproducer.idempotence.sequences import BatchSequence, PartitionSequences, add_to_sequence
 
 IDENTITY = ProducerIdentity(7, 0)
 LAST_SEQUENCE = 2**31 - 1
@@ -17,11 +17,11 @@ def keeper() -> IdentityKeeper:
 
 
 def settled(sequences: PartitionSequences, keeper: IdentityKeeper) -> bool:
-    return sequences.may_stamp(keeper, unsettled=False)
+    return sequences.may_assign(keeper, unsettled=False)
 
 
 def unsettled(sequences: PartitionSequences, keeper: IdentityKeeper) -> bool:
-    return sequences.may_stamp(keeper, unsettled=True)
+    return sequences.may_assign(keeper, unsettled=True)
 
 
 @pytest.mark.parametrize(
@@ -38,77 +38,77 @@ def test_after_the_largest_int32_comes_0(sequence: int, count: int, after: int) 
 
 
 def test_a_later_stamp_of_the_same_range_keeps_the_identity() -> None:
-    assert Stamp(IDENTITY, LAST_SEQUENCE).after(3) == Stamp(IDENTITY, 2)
+    assert BatchSequence(IDENTITY, LAST_SEQUENCE).after(3) == BatchSequence(IDENTITY, 2)
 
 
 def test_without_an_identity_nothing_may_be_stamped() -> None:
     sequences = PartitionSequences()
     assert not settled(sequences, IdentityKeeper())
-    with pytest.raises(AssertionError, match="before may_stamp"):
-        sequences.stamp(1)
+    with pytest.raises(AssertionError, match="before may_assign"):
+        sequences.assign(1)
 
 
 def test_stamps_are_consecutive_from_0(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    assert [sequences.stamp(count).base_sequence for count in (3, 1, 5)] == [0, 3, 4]
+    assert [sequences.assign(count).base_sequence for count in (3, 1, 5)] == [0, 3, 4]
 
 
 def test_asking_again_changes_nothing(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    sequences.stamp(3)
+    sequences.assign(3)
     assert settled(sequences, keeper)
     assert unsettled(sequences, keeper)
-    assert sequences.stamp(1) == Stamp(IDENTITY, 3)
+    assert sequences.assign(1) == BatchSequence(IDENTITY, 3)
 
 
 def test_a_new_producer_id_waits_until_all_is_settled_and_begins_at_0(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    sequences.stamp(3)
+    sequences.assign(3)
     keeper.assign(8, 0)  # another partition had used up its epochs
     assert not unsettled(sequences, keeper)
     assert settled(sequences, keeper)
-    assert sequences.stamp(1) == Stamp(ProducerIdentity(8, 0), 0)
+    assert sequences.assign(1) == BatchSequence(ProducerIdentity(8, 0), 0)
 
 
 def test_the_epoch_of_another_partition_is_none_of_its_business(keeper: IdentityKeeper) -> None:
     broken, sequences = PartitionSequences(), PartitionSequences()
     for each in (broken, sequences):
         assert settled(each, keeper)
-        each.stamp(3)
-    broken.break_off((1,), absent=True)
+        each.assign(3)
+    broken.request_epoch_bump((1,), absent=True)
     assert settled(broken, keeper)
     assert unsettled(sequences, keeper)
-    assert sequences.stamp(1) == Stamp(IDENTITY, 3)
+    assert sequences.assign(1) == BatchSequence(IDENTITY, 3)
 
 
 def test_a_gap_stops_stamps_until_all_is_settled_and_then_leaves_the_identity(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    sequences.stamp(3)
-    sequences.break_off((1,), absent=False)
+    sequences.assign(3)
+    sequences.request_epoch_bump((1,), absent=False)
     assert not unsettled(sequences, keeper)
     assert settled(sequences, keeper)
-    assert sequences.stamp(1) == Stamp(ProducerIdentity(7, 1), 0)
+    assert sequences.assign(1) == BatchSequence(ProducerIdentity(7, 1), 0)
 
 
 def test_one_gap_costs_one_epoch(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    sequences.break_off((1,), absent=False)
-    sequences.break_off((1,), absent=False)
+    sequences.request_epoch_bump((1,), absent=False)
+    sequences.request_epoch_bump((1,), absent=False)
     assert settled(sequences, keeper)
     assert settled(sequences, keeper)
-    assert sequences.stamp(1) == Stamp(ProducerIdentity(7, 1), 0)
+    assert sequences.assign(1) == BatchSequence(ProducerIdentity(7, 1), 0)
 
 
 def test_a_gap_before_the_first_identity_costs_none(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
-    sequences.break_off((1,), absent=False)
+    sequences.request_epoch_bump((1,), absent=False)
     assert settled(sequences, keeper)
-    assert sequences.stamp(1) == Stamp(IDENTITY, 0)
+    assert sequences.assign(1) == BatchSequence(IDENTITY, 0)
 
 
 def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
@@ -116,21 +116,21 @@ def test_a_gap_in_the_last_epoch_waits_for_a_new_producer_id() -> None:
     keeper.assign(7, MAX_EPOCH)
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    sequences.stamp(3)
-    sequences.break_off((1,), absent=False)
+    sequences.assign(3)
+    sequences.request_epoch_bump((1,), absent=False)
     assert not settled(sequences, keeper)
     keeper.assign(8, 0)
     assert settled(sequences, keeper)
-    assert sequences.stamp(1) == Stamp(ProducerIdentity(8, 0), 0)
+    assert sequences.assign(1) == BatchSequence(ProducerIdentity(8, 0), 0)
 
 
 def test_what_is_taken_back_is_given_out_again(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    sequences.stamp(3)
-    refused = sequences.stamp(4)
+    sequences.assign(3)
+    refused = sequences.assign(4)
     sequences.take_back(refused)
-    assert [sequences.stamp(count).base_sequence for count in (2, 2)] == [3, 5]
+    assert [sequences.assign(count).base_sequence for count in (2, 2)] == [3, 5]
 
 
 def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of_it(
@@ -138,21 +138,21 @@ def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of
 ) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    assert not sequences.recognised
-    sequences.acknowledge(sequences.stamp(1), (1,), 1, 0)
-    assert sequences.recognised
+    assert not sequences.acknowledged_here
+    sequences.acknowledge(sequences.assign(1), (1,), 1, 0)
+    assert sequences.acknowledged_here
 
 
 def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    old = sequences.stamp(1)
+    old = sequences.assign(1)
     sequences.acknowledge(old, (1,), 1, 0)
-    sequences.break_off((1,), absent=True)
+    sequences.request_epoch_bump((1,), absent=True)
     assert settled(sequences, keeper)
-    assert not sequences.recognised
+    assert not sequences.acknowledged_here
     sequences.acknowledge(old, (1,), 1, 0)
-    assert not sequences.recognised
+    assert not sequences.acknowledged_here
 
 
 class TestProof:
@@ -164,7 +164,7 @@ class TestProof:
         sequences = PartitionSequences()
         assert settled(sequences, keeper)
         for place, count, base_offset in batches:
-            sequences.acknowledge(sequences.stamp(count), (place,), count, base_offset)
+            sequences.acknowledge(sequences.assign(count), (place,), count, base_offset)
         return sequences
 
     def test_one_behind_it_proves_it(self, keeper: IdentityKeeper) -> None:
@@ -191,11 +191,11 @@ class TestProof:
         sequences = self.acknowledged(keeper, (3, 5, 113))
         sequences.forget_log()
         assert not sequences.proves((2,), 3)
-        assert not sequences.recognised
+        assert not sequences.acknowledged_here
 
     def test_nor_does_another_identity(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, 113))
-        sequences.break_off((1,), absent=True)
+        sequences.request_epoch_bump((1,), absent=True)
         assert settled(sequences, keeper)
         assert not sequences.proves((2,), 3)
 
@@ -215,11 +215,11 @@ def test_a_partition_that_was_written_to_takes_its_identity_with_it_when_it_reti
 def test_the_first_hole_counts_until_the_identity_is_left(keeper: IdentityKeeper) -> None:
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
-    assert not sequences.behind_hole((4,))
+    assert not sequences.behind_gap((4,))
     for place in ((3,), (2, 1), (2, 2)):
-        sequences.break_off(place, absent=True)
-    sequences.break_off((1,), absent=False)
-    assert sequences.hole == (2, 1)
-    assert [sequences.behind_hole(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
+        sequences.request_epoch_bump(place, absent=True)
+    sequences.request_epoch_bump((1,), absent=False)
+    assert sequences.gap_at == (2, 1)
+    assert [sequences.behind_gap(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
     assert settled(sequences, keeper)
-    assert sequences.hole is None
+    assert sequences.gap_at is None

@@ -4,7 +4,7 @@ import pytest
 
 from aioproducer import clock
 from aioproducer.intake import rows
-from tests.unit.intake.intake_bench import NOW_MS
+from tests.unit.intake.intake_rig import NOW_MS
 
 
 @pytest.fixture(autouse=True)

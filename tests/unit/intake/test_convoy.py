@@ -7,7 +7,7 @@ import pytest
 from aioproducer.errors import BufferTimeout
 from aioproducer.intake.convoy import Convoy
 from aioproducer.testing import in_virtual_time
-from tests.unit.workbench import TOPIC, settle
+from tests.unit.floor_rig import TOPIC, settle
 
 FOREVER = 1e9
 
@@ -20,7 +20,7 @@ class Road:
         self.passed: list[str] = []
 
     async def call(self, name: str, *, takes_s: float, topic: str = TOPIC, deadline: float = FOREVER) -> None:
-        async with self.convoy.turn(topic, deadline):
+        async with self.convoy.in_order(topic, deadline):
             await asyncio.sleep(takes_s)
             self.passed.append(name)
 
@@ -61,7 +61,7 @@ async def test_what_goes_wrong_in_one_call_holds_up_no_other() -> None:
     road = Road()
 
     async def fail() -> None:
-        async with road.convoy.turn(TOPIC, FOREVER):
+        async with road.convoy.in_order(TOPIC, FOREVER):
             await asyncio.sleep(1)
             raise LookupError
 
@@ -91,4 +91,4 @@ async def test_one_may_wait_until_all_that_are_in_it_have_passed() -> None:
 async def test_nothing_is_left_of_a_topic_that_nobody_sends_to() -> None:
     road = Road()
     await road.call("a", takes_s=1)
-    assert road.convoy._lines == {}
+    assert road.convoy._locks == {}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from aioproducer.cluster.partitioner import CallablePartitioner, Murmur2Partitioner
 from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, WrongLoop
-from aioproducer.intake.pending import Pending
-from tests.unit.intake.intake_bench import NOW_MS, Bench, Spy
-from tests.unit.workbench import TOPIC
+from aioproducer.intake.appending import Pending
+from aioproducer.partitioning.partitioner import CallablePartitioner, Murmur2Partitioner
+from tests.unit.floor_rig import TOPIC
+from tests.unit.intake.intake_rig import NOW_MS, Rig, Spy
 
 KEY_OF_2_OF_4 = b"customer-7"
 
@@ -20,71 +20,71 @@ class TestOffer:
     @pytest.mark.parametrize("headers", [None, "", b"", 0, False])
     async def test_headers_that_are_none_at_all_are_refused_like_other_wrong_ones(self, headers: Any) -> None:
         """Also where nothing else is to be checked: whether a topic is known already is no reason to be lenient."""
-        bench = Bench()
+        rig = Rig()
         with pytest.raises(TypeError, match="headers must be pairs"):
-            bench.offer(headers=headers)
-        assert bench.queued == 0
+            rig.try_append(headers=headers)
+        assert rig.queued == 0
 
     async def test_a_plain_record_is_appended_at_once(self) -> None:
-        bench = Bench()
+        rig = Rig()
         value = b"value"
-        future = bench.appended(value)
+        future = rig.appended(value)
         assert not future.done()
-        [(kept, key, headers, timestamp_ms)] = bench.records()
+        [(kept, key, headers, timestamp_ms)] = rig.records()
         assert kept is value
         assert (key, headers, timestamp_ms) == (None, (), NOW_MS)
 
     async def test_a_record_with_everything_is_appended_at_once(self) -> None:
-        bench = Bench(partitions=3)
-        bench.put(b"v", b"k", partition=2, headers={"h": b"1"}, timestamp_ms=7)
-        assert bench.records(2) == [(b"v", b"k", (("h", b"1"),), 7)]
+        rig = Rig(partitions=3)
+        rig.put(b"v", b"k", partition=2, headers={"h": b"1"}, timestamp_ms=7)
+        assert rig.records(2) == [(b"v", b"k", (("h", b"1"),), 7)]
 
     async def test_a_null_is_a_value(self) -> None:
-        bench = Bench()
-        bench.put(None, b"k")
-        assert bench.records() == [(None, b"k", (), NOW_MS)]
+        rig = Rig()
+        rig.put(None, b"k")
+        assert rig.records() == [(None, b"k", (), NOW_MS)]
 
     async def test_what_could_change_is_copied(self) -> None:
-        bench = Bench()
+        rig = Rig()
         value, key = bytearray(b"value"), bytearray(b"key")
-        bench.put(value, key)
+        rig.put(value, key)
         value[:], key[:] = b"other", b"odd"
-        assert bench.records() == [(b"value", b"key", (), NOW_MS)]
+        assert rig.records() == [(b"value", b"key", (), NOW_MS)]
 
     async def test_a_key_goes_where_kafka_puts_it(self) -> None:
-        bench = Bench(partitions=4)
-        bench.put(b"v", KEY_OF_2_OF_4)
-        bench.put(b"w", KEY_OF_2_OF_4, timestamp_ms=1)
+        rig = Rig(partitions=4)
+        rig.put(b"v", KEY_OF_2_OF_4)
+        rig.put(b"w", KEY_OF_2_OF_4, timestamp_ms=1)
         chosen = Murmur2Partitioner().partition(TOPIC, KEY_OF_2_OF_4, 4, ())
         assert chosen is not None
-        assert [value for value, *_ in bench.records(chosen)] == [b"v", b"w"]
+        assert [value for value, *_ in rig.records(chosen)] == [b"v", b"w"]
 
     async def test_records_without_a_key_stick_together(self) -> None:
-        bench = Bench(partitions=4)
+        rig = Rig(partitions=4)
         for _ in range(3):
-            bench.put()
-        assert sorted(len(bench.records(partition)) for partition in range(4)) == [0, 0, 0, 3]
+            rig.put()
+        assert sorted(len(rig.records(partition)) for partition in range(4)) == [0, 0, 0, 3]
 
     async def test_a_large_record_is_measured_with_care(self) -> None:
-        bench = Bench()
-        bench.put(b"x" * 20_000)
-        [batch] = bench.accumulator.unresolved
+        rig = Rig()
+        rig.put(b"x" * 20_000)
+        [batch] = rig.accumulator.unresolved
         assert batch.size >= 20_000 + 61
 
     async def test_a_record_that_could_never_be_sent_is_refused(self) -> None:
-        bench = Bench(max_request_bytes=1_000)
+        rig = Rig(max_request_bytes=1_000)
         with pytest.raises(RecordTooLarge, match=r"more than max_request_size=1,000"):
-            bench.offer(b"x" * 1_000)
+            rig.try_append(b"x" * 1_000)
         with pytest.raises(RecordTooLarge):
-            bench.offer(b"x" * 940)
-        bench.put(b"x" * (1_000 - 61 - 14))
-        assert bench.queued == 1
+            rig.try_append(b"x" * 940)
+        rig.put(b"x" * (1_000 - 61 - 14))
+        assert rig.queued == 1
 
     async def test_a_topic_that_is_known_need_not_have_been_written_to(self) -> None:
-        bench = Bench(partitions=0)
-        bench.refresher.knows(TOPIC, 1, 1)
-        bench.put()
-        assert len(bench.accumulator.topics[TOPIC].leaders) == 2
+        rig = Rig(partitions=0)
+        rig.updater.knows(TOPIC, 1, 1)
+        rig.put()
+        assert len(rig.accumulator.topics[TOPIC].leaders) == 2
 
     @pytest.mark.parametrize(
         ("arguments", "error", "told"),
@@ -105,30 +105,30 @@ class TestOffer:
     async def test_a_wrong_argument_is_named_and_nothing_appended(
         self, arguments: dict[str, Any], error: type[Exception], told: str
     ) -> None:
-        bench = Bench()
+        rig = Rig()
         with pytest.raises(error, match=told):
-            bench.offer(**arguments)
-        assert bench.queued == 0
-        assert list(bench.accumulator.topics) == [TOPIC]
+            rig.try_append(**arguments)
+        assert rig.queued == 0
+        assert list(rig.accumulator.topics) == [TOPIC]
 
 
 class TestWrongLoop:
     async def test_another_loop_is_refused(self) -> None:
-        bench = Bench()
+        rig = Rig()
 
         async def elsewhere() -> None:
             with pytest.raises(WrongLoop, match="run_coroutine_threadsafe"):
-                bench.offer()
+                rig.try_append()
 
         await asyncio.to_thread(asyncio.run, elsewhere())
 
     async def test_a_thread_without_a_loop_is_refused(self) -> None:
-        bench = Bench()
+        rig = Rig()
         errors: list[Exception] = []
 
         def elsewhere() -> None:
             try:
-                bench.offer()
+                rig.try_append()
             except WrongLoop as error:
                 errors.append(error)
 
@@ -136,23 +136,23 @@ class TestWrongLoop:
         thread.start()
         thread.join()
         assert len(errors) == 1
-        assert bench.queued == 0
+        assert rig.queued == 0
 
 
 class TestWhoHasToWait:
     async def test_records_for_an_unknown_topic(self) -> None:
-        pending = Bench(partitions=0).pending(bytearray(b"v"), b"k", headers={"h": b"1"})
+        pending = Rig(partitions=0).pending(bytearray(b"v"), b"k", headers={"h": b"1"})
         assert pending == Pending(TOPIC, b"v", b"k", None, (("h", b"1"),), NOW_MS, None)
 
     async def test_records_behind_one_that_waits(self) -> None:
-        bench = Bench()
-        bench.accumulator.topics[TOPIC].line.length = 1
-        assert bench.pending().ready is None
-        assert bench.pending(b"v", b"k", timestamp_ms=1).ready is None
-        assert bench.queued == 0
+        rig = Rig()
+        rig.accumulator.topics[TOPIC].append_lock.calls = 1
+        assert rig.pending().ready is None
+        assert rig.pending(b"v", b"k", timestamp_ms=1).ready is None
+        assert rig.queued == 0
 
     async def test_records_for_a_partition_that_is_not_known(self) -> None:
-        assert Bench(partitions=1).pending(partition=1).partition == 1
+        assert Rig(partitions=1).pending(partition=1).partition == 1
 
     @pytest.mark.parametrize("timestamp_ms", [None, 5])
     async def test_records_without_memory_and_their_partition_is_chosen_once(
@@ -164,50 +164,50 @@ class TestWhoHasToWait:
             chosen.append(key)
             return 1
 
-        bench = Bench(partitions=2, partitioner=CallablePartitioner(choose))
-        bench.use_up_memory()
-        pending = bench.pending(b"v", b"k", timestamp_ms=timestamp_ms)
+        rig = Rig(partitions=2, partitioner=CallablePartitioner(choose))
+        rig.use_up_memory()
+        pending = rig.pending(b"v", b"k", timestamp_ms=timestamp_ms)
         assert pending.ready is not None
-        assert pending.ready.queue is bench.queue(1)
+        assert pending.ready.queue is rig.queue(1)
         assert chosen == [b"k"]
 
 
 class TestRefusal:
     async def test_of_an_unknown_topic_it_is_being_asked_for(self) -> None:
-        bench = Bench(partitions=0)
-        error = bench.intake.refusal(bench.pending())
+        rig = Rig(partitions=0)
+        error = rig.intake.refusal(rig.pending())
         assert isinstance(error, MetadataUnavailable)
-        assert bench.refresher.touched == [TOPIC]
-        bench.accumulator.topic(TOPIC)  # somebody else waits for it
-        assert isinstance(bench.intake.refusal(bench.pending()), MetadataUnavailable)
+        assert rig.updater.touched == [TOPIC]
+        rig.accumulator.topic(TOPIC)  # somebody else waits for it
+        assert isinstance(rig.intake.refusal(rig.pending()), MetadataUnavailable)
 
     async def test_a_partition_that_does_not_exist_may_be_new(self) -> None:
-        bench = Bench(partitions=2)
-        error = bench.intake.refusal(bench.pending(partition=2))
+        rig = Rig(partitions=2)
+        error = rig.intake.refusal(rig.pending(partition=2))
         assert isinstance(error, ValueError)
         assert str(error) == "partition=2: 'orders' has 2 partitions, 0 to 1"
-        assert bench.refresher.refreshes == [frozenset({TOPIC})]
+        assert rig.updater.refreshes == [frozenset({TOPIC})]
 
     async def test_earlier_calls_may_not_be_overtaken(self) -> None:
-        bench = Bench()
-        bench.accumulator.topics[TOPIC].line.length = 3
-        error = bench.intake.refusal(bench.pending(partition=0))
+        rig = Rig()
+        rig.accumulator.topics[TOPIC].append_lock.calls = 3
+        error = rig.intake.refusal(rig.pending(partition=0))
         assert isinstance(error, BufferFull)
         assert str(error) == "the record would have to wait behind 3 earlier calls for 'orders'"
 
     async def test_without_memory_it_tells_how_much_there_is(self) -> None:
-        bench = Bench()
-        bench.use_up_memory()
-        error = bench.intake.refusal(bench.pending())
+        rig = Rig()
+        rig.use_up_memory()
+        error = rig.intake.refusal(rig.pending())
         assert isinstance(error, BufferFull)
         assert str(error) == "0 of 1,000,000 bytes of buffer_memory are free, too few for this record"
-        bench.accumulator.memory.waiters.append((1, bench.loop.create_future()))
-        error = bench.intake.refusal(bench.pending())
+        rig.accumulator.memory.waiters.append((1, rig.loop.create_future()))
+        error = rig.intake.refusal(rig.pending())
         assert str(error).endswith(" are free, and others wait for them already")
 
     async def test_interceptors_hear_of_it(self) -> None:
         spy = Spy()
-        bench = Bench(interceptors=[spy])
-        bench.use_up_memory()
-        error = bench.intake.refusal(bench.pending())
+        rig = Rig(interceptors=[spy])
+        rig.use_up_memory()
+        error = rig.intake.refusal(rig.pending())
         assert spy.errors == [(error, (TOPIC, -1))]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from aioproducer.batching.rows import Rows
+from aioproducer.batching.bulk import Rows
 from aioproducer.intake.checks import as_headers
-from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
-from tests.unit.intake.intake_bench import NOW_MS, checked
+from aioproducer.records.headers import HeaderColumn, HeaderColumns
+from tests.unit.intake.intake_rig import NOW_MS, checked
 
 UNLIKE: list[Any] = [
     (),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.records.columns import RecordColumns
-from aioproducer.records.header_columns import HeaderColumn, HeaderColumns
+from aioproducer.records.headers import HeaderColumn, HeaderColumns
 
 TRACE = (("trace", b"1f"),)
 

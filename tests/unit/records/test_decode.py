@@ -10,7 +10,7 @@ from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import DecodedBatch, DecodedRecord, decode_batches
 from aioproducer.records.encode import encode_batch
-from aioproducer.records.header_columns import RecordHeaders
+from aioproducer.records.headers import RecordHeaders
 from aioproducer.wire.crc32c import crc32c
 
 LIMIT = 1 << 20

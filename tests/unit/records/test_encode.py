@@ -8,7 +8,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aioproducer.records import layout
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.encode import encode_batch, encode_records, restamp
+from aioproducer.records.encode import encode_batch, encode_records, set_sequence
 from aioproducer.wire.crc32c import crc32c
 
 GOLDEN_RECORDS = bytes.fromhex(
@@ -113,7 +113,7 @@ def test_only_the_records_are_compressed() -> None:
 def test_restamping_is_as_if_it_had_been_encoded_that_way(codec: Codec) -> None:
     compress = compressor(codec, None) if codec else None
     batch = encode_batch(golden_columns(), codec=codec, compress=compress, producer_id=1, producer_epoch=0)
-    restamp(batch, 9_000_000_000, 3, 0x7FFF_FFFF)
+    set_sequence(batch, 9_000_000_000, 3, 0x7FFF_FFFF)
     assert crc_is_right(batch)
     assert batch == encode_batch(
         golden_columns(),

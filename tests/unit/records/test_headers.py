@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.records.header_columns import HeaderColumn, RecordHeaders
-from aioproducer.records.headers import as_columns, encode_each, encode_headers, encode_value
+from aioproducer.records.headers import (
+    HeaderColumn,
+    RecordHeaders,
+    as_columns,
+    encode_each,
+    encode_headers,
+    encode_value,
+)
 
 
 def columns_of(headers: list[RecordHeaders]) -> list[HeaderColumn] | None:

@@ -4,7 +4,7 @@ import pytest
 
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.encode import encode_batch, encode_records
-from aioproducer.records.header_columns import HeaderColumn, HeaderColumns, RecordHeaders
+from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
 from aioproducer.records.sizes import (
     BATCH_OVERHEAD,
     HEADER_OVERHEAD,

@@ -4,7 +4,6 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.state import BatchState
-from aioproducer.cluster.snapshot import Broker, LeaderHint
 from aioproducer.errors import (
     BrokerError,
     ConnectionFailed,
@@ -17,123 +16,124 @@ from aioproducer.errors import (
     ProtocolError,
     TopicAuthorizationFailed,
 )
+from aioproducer.metadata.snapshot import Broker, LeaderHint
 from aioproducer.protocol.produce import NodeEndpoint, ProduceResponse, TopicProduceResponse
-from aioproducer.sender import describe
+from aioproducer.sender.answers import failure_at_deadline
 from aioproducer.testing import in_virtual_time
-from tests.unit.sender.answers_bench import Bench, accepted, refused
-from tests.unit.workbench import TOPIC, lost
+from tests.unit.floor_rig import TOPIC, lost
+from tests.unit.sender.answers_rig import Rig, accepted, refused
 
 
 class TestDelivered:
     @in_virtual_time
     async def test_each_record_gets_its_offset(self) -> None:
-        bench = Bench()
-        batch, futures = bench.sent(b"a", b"b")
-        bench.take([batch], accepted(7))
+        rig = Rig()
+        batch, futures = rig.sent(b"a", b"b")
+        rig.take([batch], accepted(7))
         assert [future.result().offset for future in futures] == [7, 8]
         assert batch.state is BatchState.DELIVERED
         assert not batch.possibly_persisted, "nothing of it is out any more"
 
     @in_virtual_time
     async def test_the_brokers_time_is_used_where_it_is_the_brokers(self) -> None:
-        bench = Bench()
-        batch, [future] = bench.sent()
-        bench.take([batch], accepted(log_append_time_ms=123))
+        rig = Rig()
+        batch, [future] = rig.sent()
+        rig.take([batch], accepted(log_append_time_ms=123))
         assert future.result()[-2:] == (123, True)
 
     @in_virtual_time
     async def test_a_duplicate_is_delivered_at_an_unknown_offset(self) -> None:
-        bench = Bench()
-        batch, futures = bench.sent(b"a", b"b")
-        bench.refuse(batch, DuplicateSequenceNumber)
+        rig = Rig()
+        batch, futures = rig.sent(b"a", b"b")
+        rig.refuse(batch, DuplicateSequenceNumber)
         assert [future.result().offset for future in futures] == [-1, -1]
 
     @in_virtual_time
     async def test_each_partition_has_its_own_outcome(self) -> None:
-        bench = Bench(partitions=2)
-        batches = [bench.fill(partition=0), bench.fill(partition=1)]
-        assert bench.drain() == batches
-        bench.take(batches, refused(TopicAuthorizationFailed, 1), accepted(5, 0))
+        rig = Rig(partitions=2)
+        batches = [rig.fill(partition=0), rig.fill(partition=1)]
+        assert rig.drain() == batches
+        rig.take(batches, refused(TopicAuthorizationFailed, 1), accepted(5, 0))
         assert [batch.state for batch in batches] == [BatchState.DELIVERED, BatchState.FAILED]
 
 
 class TestAbandoned:
     @staticmethod
-    def abandoned(bench: Bench) -> Batch:
-        batch, _ = bench.sent()
-        bench.settler.give_up(batch, describe.expired(batch))
+    def abandoned(rig: Rig) -> Batch:
+        batch, _ = rig.sent()
+        rig.completion.fail_or_expire(batch, failure_at_deadline(batch))
         assert batch.state is BatchState.ABANDONED
         return batch
 
     @in_virtual_time
     async def test_its_delivery_settles_the_sequence(self) -> None:
-        bench = Bench()
-        batch = self.abandoned(bench)
-        bench.take([batch], accepted(0))
+        rig = Rig()
+        batch = self.abandoned(rig)
+        rig.take([batch], accepted(0))
         assert batch.state is BatchState.DELIVERED
-        assert not batch.queue.sequences.broken
+        assert not batch.queue.sequences.needs_epoch_bump
 
     @pytest.mark.parametrize(
         "kind", [NotEnoughReplicas, MessageTooLarge, InvalidProducerEpoch, TopicAuthorizationFailed]
     )
     @in_virtual_time
     async def test_any_error_ends_it(self, kind: type[BrokerError]) -> None:
-        bench = Bench()
-        batch = self.abandoned(bench)
-        bench.refuse(batch, kind)
+        rig = Rig()
+        batch = self.abandoned(rig)
+        rig.refuse(batch, kind)
         assert batch.state is BatchState.FAILED
-        assert batch.queue.sequences.broken
-        assert bench.queue().idle
+        assert batch.queue.sequences.needs_epoch_bump
+        assert rig.queue().idle
 
     @in_virtual_time
     async def test_records_refused_by_name_are_not_sent_again(self) -> None:
-        bench = Bench()
-        batch, _ = bench.sent(b"a", b"b")
-        bench.settler.give_up(batch, describe.expired(batch))
-        bench.take([batch], refused(InvalidRecord, records={0: "no key"}))
+        rig = Rig()
+        batch, _ = rig.sent(b"a", b"b")
+        rig.completion.fail_or_expire(batch, failure_at_deadline(batch))
+        rig.take([batch], refused(InvalidRecord, records={0: "no key"}))
         assert batch.state is BatchState.FAILED
 
     @in_virtual_time
     async def test_a_lost_connection_ends_it(self) -> None:
-        bench = Bench()
-        batch = self.abandoned(bench)
-        bench.handler.take(bench.connection.real, [batch], lost())
+        rig = Rig()
+        batch = self.abandoned(rig)
+        rig.handler.take(rig.connection.real, [batch], lost())
         assert batch.state is BatchState.FAILED
 
 
 class TestLost:
     @in_virtual_time
     async def test_what_was_in_flight_is_sent_again_and_may_be_in_the_log(self) -> None:
-        bench = Bench()
-        batch, [future] = bench.sent()
-        bench.handler.take(bench.connection.real, [batch], lost())
+        rig = Rig()
+        batch, [future] = rig.sent()
+        rig.handler.take(rig.connection.real, [batch], lost())
         assert batch.state is BatchState.BACKOFF
         assert batch.persistence.in_doubt
         assert not batch.persistence.attempt_is_out
         assert isinstance(batch.last_error, ConnectionFailed)
         assert not future.done()
-        assert bench.refresher.refreshes == [frozenset({TOPIC})]
+        assert rig.updater.refreshes == [frozenset({TOPIC})]
 
     @in_virtual_time
     async def test_what_never_reached_the_socket_is_surely_not_in_the_log(self) -> None:
-        bench = Bench()
-        batch, _ = bench.sent()
-        bench.handler.take(bench.connection.real, [batch], lost(written=False))
+        rig = Rig()
+        batch, _ = rig.sent()
+        rig.handler.take(rig.connection.real, [batch], lost(written=False))
         assert not batch.possibly_persisted
 
     @in_virtual_time
     async def test_bytes_that_make_no_sense_leave_it_open(self) -> None:
-        bench = Bench()
-        batch, _ = bench.sent()
-        bench.handler.take(bench.connection.real, [batch], ProtocolError("garbage"))
+        rig = Rig()
+        batch, _ = rig.sent()
+        rig.handler.take(rig.connection.real, [batch], ProtocolError("garbage"))
         assert batch.possibly_persisted
         assert batch.state is BatchState.BACKOFF
 
     @in_virtual_time
     async def test_it_fails_once_the_retries_are_used_up(self) -> None:
-        bench = Bench(retries=0, idempotent=False)
-        batch, [future] = bench.sent()
-        bench.handler.take(bench.connection.real, [batch], lost())
+        rig = Rig(retries=0, idempotent=False)
+        batch, [future] = rig.sent()
+        rig.handler.take(rig.connection.real, [batch], lost())
         error = future.exception()
         assert isinstance(error, ConnectionFailed)
         assert error.possibly_persisted
@@ -142,27 +142,27 @@ class TestLost:
 class TestNonsense:
     @in_virtual_time
     async def test_an_answer_that_lacks_a_partition_closes_the_connection(self) -> None:
-        bench = Bench(partitions=2)
-        batches = [bench.fill(partition=0), bench.fill(partition=1)]
-        bench.drain()
+        rig = Rig(partitions=2)
+        batches = [rig.fill(partition=0), rig.fill(partition=1)]
+        rig.drain()
         for batch in batches:
             batch.written()
-        bench.take(batches, accepted(0, 0))
+        rig.take(batches, accepted(0, 0))
         assert batches[0].state is BatchState.DELIVERED
         assert batches[1].state is BatchState.BACKOFF
         assert batches[1].persistence.in_doubt
-        assert isinstance(bench.connection.closed_for, ProtocolError)
-        assert str(bench.connection.closed_for) == (
+        assert isinstance(rig.connection.closed_for, ProtocolError)
+        assert str(rig.connection.closed_for) == (
             "the answer to Produce lacks orders-1 and has nothing that was not asked for"
         )
 
     @in_virtual_time
     async def test_an_answer_that_nobody_asked_for_closes_the_connection(self) -> None:
-        bench = Bench()
-        batch, [future] = bench.sent()
-        bench.take([batch], accepted(0, 0), accepted(0, 8), refused(NotEnoughReplicas, 9))
+        rig = Rig()
+        batch, [future] = rig.sent()
+        rig.take([batch], accepted(0, 0), accepted(0, 8), refused(NotEnoughReplicas, 9))
         assert future.result().offset == 0
-        assert str(bench.connection.closed_for) == (
+        assert str(rig.connection.closed_for) == (
             "the answer to Produce lacks nothing and has orders-8, orders-9 that was not asked for"
         )
 
@@ -170,8 +170,8 @@ class TestNonsense:
 class TestLeaderHints:
     @in_virtual_time
     async def test_they_are_followed_before_the_batch_is_offered_again(self) -> None:
-        bench = Bench()
-        batch, _ = bench.sent()
+        rig = Rig()
+        batch, _ = rig.sent()
         response = ProduceResponse(
             responses=[
                 TopicProduceResponse(
@@ -180,12 +180,12 @@ class TestLeaderHints:
             ],
             node_endpoints=[NodeEndpoint(node_id=2, host="b2", port=9092, rack="r")],
         )
-        bench.handler.take(bench.connection.real, [batch], response)
-        assert bench.refresher.hints == [([LeaderHint(TOPIC, 0, 2, 5)], [Broker(2, "b2", 9092, "r")])]
+        rig.handler.take(rig.connection.real, [batch], response)
+        assert rig.updater.hints == [([LeaderHint(TOPIC, 0, 2, 5)], [Broker(2, "b2", 9092, "r")])]
 
     @in_virtual_time
     async def test_none_are_taken_from_an_answer_without(self) -> None:
-        bench = Bench()
-        batch, _ = bench.sent()
-        bench.refuse(batch, NotLeaderOrFollower)
-        assert bench.refresher.hints == []
+        rig = Rig()
+        batch, _ = rig.sent()
+        rig.refuse(batch, NotLeaderOrFollower)
+        assert rig.updater.hints == []

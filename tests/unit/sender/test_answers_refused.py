@@ -21,33 +21,33 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
 )
 from aioproducer.testing import in_virtual_time
-from tests.unit.sender.answers_bench import Bench, accepted, refused
-from tests.unit.workbench import NODE, TOPIC, doubt, lost
+from tests.unit.floor_rig import NODE, TOPIC, doubt, lost
+from tests.unit.sender.answers_rig import Rig, accepted, refused
 
 
 class TestRetried:
     @in_virtual_time
     async def test_it_waits_for_its_backoff_under_the_same_sequence(self) -> None:
-        bench = Bench()
-        batch, [future] = bench.sent()
-        stamp = batch.stamp
-        bench.refuse(batch, NotEnoughReplicas)
-        assert (batch.state, batch.retry_at, batch.stamp) == (BatchState.BACKOFF, 0.1, stamp)
-        assert bench.resend() is batch
-        bench.refuse(batch, NotEnoughReplicas)
+        rig = Rig()
+        batch, [future] = rig.sent()
+        sequence = batch.sequence
+        rig.refuse(batch, NotEnoughReplicas)
+        assert (batch.state, batch.retry_at, batch.sequence) == (BatchState.BACKOFF, 0.1, sequence)
+        assert rig.resend() is batch
+        rig.refuse(batch, NotEnoughReplicas)
         assert batch.retry_at == 0.2
         assert not future.done()
-        assert bench.refresher.refreshes == []
+        assert rig.updater.refreshes == []
 
     @pytest.mark.parametrize("kind", [NotLeaderOrFollower, KafkaStorageError])
     @in_virtual_time
     async def test_a_leader_that_is_none_is_doubted(self, kind: type[BrokerError]) -> None:
-        bench = Bench(partitions=3)
-        bench.recognise(3)
-        batches = [bench.fill(b"x", partition=partition) for partition in range(3)]
-        assert bench.drain() == batches
-        bench.take(batches, refused(kind), accepted(0, 1), refused(kind, 2))
-        assert bench.refresher.doubted == [(NODE, {TOPIC: [0, 2]})]
+        rig = Rig(partitions=3)
+        rig.recognise(3)
+        batches = [rig.fill(b"x", partition=partition) for partition in range(3)]
+        assert rig.drain() == batches
+        rig.take(batches, refused(kind), accepted(0, 1), refused(kind, 2))
+        assert rig.updater.doubted == [(NODE, {TOPIC: [0, 2]})]
 
     @pytest.mark.parametrize(
         ("kind", "uncertain"), [(NotEnoughReplicas, False), (CorruptMessage, False), (RequestTimedOut, True)]
@@ -56,29 +56,29 @@ class TestRetried:
     async def test_only_some_answers_leave_open_whether_it_is_in_the_log(
         self, kind: type[BrokerError], uncertain: bool
     ) -> None:
-        bench = Bench()
-        batch, _ = bench.sent()
-        bench.refuse(batch, kind)
+        rig = Rig()
+        batch, _ = rig.sent()
+        rig.refuse(batch, kind)
         assert batch.possibly_persisted is uncertain
 
     @in_virtual_time
     async def test_uncertainty_survives_a_later_refusal(self) -> None:
-        bench = Bench()
-        batch, [future] = bench.sent()
-        bench.refuse(batch, RequestTimedOut)
-        bench.resend()
-        bench.refuse(batch, TopicAuthorizationFailed)
+        rig = Rig()
+        batch, [future] = rig.sent()
+        rig.refuse(batch, RequestTimedOut)
+        rig.resend()
+        rig.refuse(batch, TopicAuthorizationFailed)
         error = future.exception()
         assert isinstance(error, TopicAuthorizationFailed)
         assert error.possibly_persisted
 
     @in_virtual_time
     async def test_it_fails_once_the_retries_are_used_up(self) -> None:
-        bench = Bench(retries=1)
-        batch, [future] = bench.sent()
-        bench.refuse(batch, NotEnoughReplicas)
-        bench.resend()
-        bench.refuse(batch, NotEnoughReplicas)
+        rig = Rig(retries=1)
+        batch, [future] = rig.sent()
+        rig.refuse(batch, NotEnoughReplicas)
+        rig.resend()
+        rig.refuse(batch, NotEnoughReplicas)
         error = future.exception()
         assert isinstance(error, NotEnoughReplicas)
         assert "2 attempts" in str(error)
@@ -88,9 +88,9 @@ class TestRetried:
 class TestFailed:
     @in_virtual_time
     async def test_each_record_has_an_error_of_its_own_with_the_shared_cause(self) -> None:
-        bench = Bench()
-        batch, futures = bench.sent(b"a", b"b")
-        bench.refuse(batch, TopicAuthorizationFailed, message="not for you")
+        rig = Rig()
+        batch, futures = rig.sent(b"a", b"b")
+        rig.refuse(batch, TopicAuthorizationFailed, message="not for you")
         first, second = [future.exception() for future in futures]
         assert first is not second
         assert isinstance(first, TopicAuthorizationFailed)
@@ -101,16 +101,16 @@ class TestFailed:
 
     @in_virtual_time
     async def test_without_the_brokers_words_it_has_ours(self) -> None:
-        bench = Bench()
-        batch, [future] = bench.sent()
-        bench.refuse(batch, TopicAuthorizationFailed)
+        rig = Rig()
+        batch, [future] = rig.sent()
+        rig.refuse(batch, TopicAuthorizationFailed)
         assert str(TopicAuthorizationFailed.__doc__) in str(future.exception())
 
     @in_virtual_time
     async def test_a_code_nobody_knows_fails_the_batch_and_leaves_it_open(self) -> None:
-        bench = Bench()
-        batch, [future] = bench.sent()
-        bench.take([batch], refused(4711))
+        rig = Rig()
+        batch, [future] = rig.sent()
+        rig.take([batch], refused(4711))
         error = future.exception()
         assert isinstance(error, BrokerError)
         assert error.code == 4711
@@ -118,88 +118,86 @@ class TestFailed:
 
     @in_virtual_time
     async def test_records_refused_by_name_fail_and_the_others_go_again(self) -> None:
-        bench = Bench()
-        batch, futures = bench.sent(b"a", b"b", b"c", b"d")
-        bench.take(
-            [batch], refused(InvalidRecord, message="bad", records={1: "no key", 3: None, 9: "whose?"})
-        )
+        rig = Rig()
+        batch, futures = rig.sent(b"a", b"b", b"c", b"d")
+        rig.take([batch], refused(InvalidRecord, message="bad", records={1: "no key", 3: None, 9: "whose?"}))
         failures = [future.exception() if future.done() else None for future in futures]
         assert [type(each) for each in failures] == [type(None), InvalidRecord, type(None), InvalidRecord]
         assert str(failures[1]).endswith("no key")
         assert str(failures[3]).endswith("bad")
-        rest = bench.resend()
+        rest = rig.resend()
         assert rest.columns.values == [b"a", b"c"]
-        bench.take([rest], accepted(3))
+        rig.take([rest], accepted(3))
         assert [futures[0].result().offset, futures[2].result().offset] == [3, 4]
 
 
 class TestTakenApart:
     @in_virtual_time
     async def test_a_batch_that_is_too_large_goes_in_two(self, caplog: pytest.LogCaptureFixture) -> None:
-        bench = Bench()
-        batch, futures = bench.sent(b"a", b"b")
+        rig = Rig()
+        batch, futures = rig.sent(b"a", b"b")
         with caplog.at_level(logging.WARNING):
-            bench.refuse(batch, MessageTooLarge)
+            rig.refuse(batch, MessageTooLarge)
         assert "batch.split partition=orders-0 records=2" in caplog.text
         offsets = iter((5, 6))
         for value in (b"a", b"b"):
-            part = bench.resend()
+            part = rig.resend()
             assert part.columns.values == [value]
-            bench.take([part], accepted(next(offsets)))
+            rig.take([part], accepted(next(offsets)))
         assert [future.result().offset for future in futures] == [5, 6]
 
     @in_virtual_time
     async def test_a_batch_refused_for_its_sequence_gets_another(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        bench = Bench()
-        batch, _ = bench.sent()
-        before = batch.stamp
+        rig = Rig()
+        batch, _ = rig.sent()
+        before = batch.sequence
         with caplog.at_level(logging.WARNING):
-            bench.refuse(batch, OutOfOrderSequenceNumber)
+            rig.refuse(batch, OutOfOrderSequenceNumber)
         assert "batch.restamp partition=orders-0" in caplog.text
-        assert bench.resend() is batch
+        assert rig.resend() is batch
         assert before is not None
-        assert batch.stamp is not None
-        assert batch.stamp.identity.epoch == before.identity.epoch + 1
+        assert batch.sequence is not None
+        assert batch.sequence.identity.epoch == before.identity.epoch + 1
 
     @in_virtual_time
     async def test_out_of_order_behind_one_that_is_resent_keeps_its_sequence(self) -> None:
-        bench = Bench()
-        first, _ = bench.sent(b"a")
-        bench.take([first], accepted(0))
-        first, _ = bench.sent(b"b")
-        second, _ = bench.sent(b"c")
-        stamp = second.stamp
-        bench.refuse(first, NotEnoughReplicas)
-        bench.refuse(second, OutOfOrderSequenceNumber)
-        assert (second.state, second.stamp) == (BatchState.BACKOFF, stamp)
+        rig = Rig()
+        first, _ = rig.sent(b"a")
+        rig.take([first], accepted(0))
+        first, _ = rig.sent(b"b")
+        second, _ = rig.sent(b"c")
+        sequence = second.sequence
+        rig.refuse(first, NotEnoughReplicas)
+        rig.refuse(second, OutOfOrderSequenceNumber)
+        assert (second.state, second.sequence) == (BatchState.BACKOFF, sequence)
 
     @in_virtual_time
     async def test_behind_a_refused_record_a_lost_batch_holds_up_nobody(self) -> None:
-        bench = Bench()
-        bench.recognise(1)
-        refused_one, _ = bench.sent(b"bad")
-        behind, [future] = bench.sent(b"good")
-        bench.refuse(refused_one, TopicAuthorizationFailed)
-        stamp = behind.stamp
-        bench.handler.take(bench.connection.real, [behind], lost())
-        assert bench.resend() is behind
-        assert behind.stamp != stamp  # the broker knows the producer, and expects the refused one
-        bench.take([behind], accepted(0))
+        rig = Rig()
+        rig.recognise(1)
+        refused_one, _ = rig.sent(b"bad")
+        behind, [future] = rig.sent(b"good")
+        rig.refuse(refused_one, TopicAuthorizationFailed)
+        sequence = behind.sequence
+        rig.handler.take(rig.connection.real, [behind], lost())
+        assert rig.resend() is behind
+        assert behind.sequence != sequence  # the broker knows the producer, and expects the refused one
+        rig.take([behind], accepted(0))
         assert future.result().offset == 0
 
     @in_virtual_time
     async def test_splitting_uses_up_no_retry(self) -> None:
-        bench = Bench(retries=1)
-        batch, _ = bench.sent(b"a", b"b", b"c", b"d")
-        bench.refuse(batch, MessageTooLarge)
-        half = bench.resend()
-        bench.refuse(half, MessageTooLarge)
-        quarter = bench.resend()
-        bench.refuse(quarter, NotEnoughReplicas)
-        assert bench.resend() is quarter
-        bench.refuse(quarter, NotEnoughReplicas)
+        rig = Rig(retries=1)
+        batch, _ = rig.sent(b"a", b"b", b"c", b"d")
+        rig.refuse(batch, MessageTooLarge)
+        half = rig.resend()
+        rig.refuse(half, MessageTooLarge)
+        quarter = rig.resend()
+        rig.refuse(quarter, NotEnoughReplicas)
+        assert rig.resend() is quarter
+        rig.refuse(quarter, NotEnoughReplicas)
         assert quarter.state is BatchState.FAILED
 
 
@@ -207,165 +205,165 @@ class TestSequenceRefusedAgainAndAgain:
     """A batch of uncertain fate that a leader does not recognise."""
 
     @staticmethod
-    def lost_behind_a_failure(bench: Bench) -> tuple[Batch, RecordFuture]:
-        bench.recognise(1)
-        doubtful, _ = bench.sent(b"doubtful")
-        behind, [future] = bench.sent(b"behind")
+    def lost_behind_a_failure(rig: Rig) -> tuple[Batch, RecordFuture]:
+        rig.recognise(1)
+        doubtful, _ = rig.sent(b"doubtful")
+        behind, [future] = rig.sent(b"behind")
         doubt(doubtful)
-        bench.handler.take(bench.connection.real, [behind], lost())
-        bench.refuse(doubtful, TopicAuthorizationFailed)
-        return bench.resend(), future
+        rig.handler.take(rig.connection.real, [behind], lost())
+        rig.refuse(doubtful, TopicAuthorizationFailed)
+        return rig.resend(), future
 
     @in_virtual_time
     async def test_a_batch_is_believed_to_be_missing_once_the_broker_has_said_so_several_times(self) -> None:
-        bench = Bench()
-        behind, future = self.lost_behind_a_failure(bench)
-        stamp = behind.stamp
+        rig = Rig()
+        behind, future = self.lost_behind_a_failure(rig)
+        sequence = behind.sequence
         for _ in range(DENIALS_BELIEVED - 1):
-            bench.refuse(behind, OutOfOrderSequenceNumber)
-            assert bench.resend() is behind
-            assert (behind.stamp, behind.possibly_persisted) == (stamp, True)
-        bench.refuse(behind, OutOfOrderSequenceNumber)
-        assert (behind.stamp, behind.persistence.possible) == (None, False)
-        assert bench.resend() is behind
-        bench.take([behind], accepted(0))
+            rig.refuse(behind, OutOfOrderSequenceNumber)
+            assert rig.resend() is behind
+            assert (behind.sequence, behind.possibly_persisted) == (sequence, True)
+        rig.refuse(behind, OutOfOrderSequenceNumber)
+        assert (behind.sequence, behind.persistence.possible) == (None, False)
+        assert rig.resend() is behind
+        rig.take([behind], accepted(0))
         assert future.result().offset == 0
 
     @in_virtual_time
     async def test_any_other_answer_in_between_begins_the_count_again(self) -> None:
-        bench = Bench()
-        behind, _ = self.lost_behind_a_failure(bench)
+        rig = Rig()
+        behind, _ = self.lost_behind_a_failure(rig)
         for kind in [
             OutOfOrderSequenceNumber,
             OutOfOrderSequenceNumber,
             NotEnoughReplicas,
         ] * DENIALS_BELIEVED:
-            bench.refuse(behind, kind)
-            assert bench.resend() is behind
+            rig.refuse(behind, kind)
+            assert rig.resend() is behind
             assert behind.possibly_persisted
 
     @pytest.mark.parametrize("kind", SEQUENCE_REFUSALS)
     @in_virtual_time
     async def test_so_it_is_where_nothing_before_it_has_failed(self, kind: type[BrokerError]) -> None:
-        bench = Bench()
-        bench.recognise(1)
-        batch, [future] = bench.sent()
-        bench.handler.take(bench.connection.real, [batch], lost())
+        rig = Rig()
+        rig.recognise(1)
+        batch, [future] = rig.sent()
+        rig.handler.take(rig.connection.real, [batch], lost())
         for _ in range(DENIALS_BELIEVED):
             assert batch.possibly_persisted
-            assert bench.resend() is batch
-            bench.refuse(batch, kind)
-        assert (batch.stamp, batch.persistence.possible) == (None, False)
-        assert bench.resend() is batch
-        bench.take([batch], accepted(0))
+            assert rig.resend() is batch
+            rig.refuse(batch, kind)
+        assert (batch.sequence, batch.persistence.possible) == (None, False)
+        assert rig.resend() is batch
+        rig.take([batch], accepted(0))
         assert future.result().offset == 0
 
     @in_virtual_time
     async def test_for_one_that_is_not_the_oldest_it_does_not_count(self) -> None:
         """Its turn has not come: the one before it is still to be sent again."""
-        bench = Bench()
-        bench.recognise(1)
-        oldest, _ = bench.sent(b"oldest")
-        behind, _ = bench.sent(b"behind")
+        rig = Rig()
+        rig.recognise(1)
+        oldest, _ = rig.sent(b"oldest")
+        behind, _ = rig.sent(b"behind")
         doubt(behind)
-        bench.handler.take(bench.connection.real, [oldest], lost())
-        bench.refuse(behind, OutOfOrderSequenceNumber)
-        assert bench.resend() is oldest
+        rig.handler.take(rig.connection.real, [oldest], lost())
+        rig.refuse(behind, OutOfOrderSequenceNumber)
+        assert rig.resend() is oldest
         await asyncio.sleep(1.0)
-        bench.take([oldest], accepted(0))
+        rig.take([oldest], accepted(0))
         for _ in range(DENIALS_BELIEVED - 1):
-            assert bench.resend() is behind
-            bench.refuse(behind, OutOfOrderSequenceNumber)
+            assert rig.resend() is behind
+            rig.refuse(behind, OutOfOrderSequenceNumber)
             assert behind.possibly_persisted
-        assert bench.resend() is behind
-        bench.refuse(behind, OutOfOrderSequenceNumber)
+        assert rig.resend() is behind
+        rig.refuse(behind, OutOfOrderSequenceNumber)
         assert not behind.persistence.possible
 
 
-async def resent(bench: Bench) -> Batch:
+async def resent(rig: Rig) -> Batch:
     """Wait until every pause is over, and return the batch that is sent then."""
     await asyncio.sleep(1.0)
-    return bench.resend()
+    return rig.resend()
 
 
 class TestSeveralInDoubt:
     """A leader that was started again from its snapshot knows the last batch of each producer only."""
 
     @staticmethod
-    async def denied(bench: Bench, count: int = 3) -> tuple[list[Batch], list[RecordFuture]]:
+    async def denied(rig: Rig, count: int = 3) -> tuple[list[Batch], list[RecordFuture]]:
         """Return so many batches of which the answers were lost; the first has been denied often enough."""
-        bench.recognise(1)
-        before, _ = bench.sent(b"before")
-        bench.take([before], accepted(10))
-        sent = [bench.sent(b"%d" % number) for number in range(count)]
-        bench.handler.take(bench.connection.real, [batch for batch, _ in sent], lost())
+        rig.recognise(1)
+        before, _ = rig.sent(b"before")
+        rig.take([before], accepted(10))
+        sent = [rig.sent(b"%d" % number) for number in range(count)]
+        rig.handler.take(rig.connection.real, [batch for batch, _ in sent], lost())
         oldest = sent[0][0]
         for _ in range(DENIALS_BELIEVED):
-            assert await resent(bench) is oldest
-            bench.refuse(oldest, OutOfOrderSequenceNumber)
+            assert await resent(rig) is oldest
+            rig.refuse(oldest, OutOfOrderSequenceNumber)
         assert oldest.persistence.in_doubt
         return [batch for batch, _ in sent], [future for _, [future] in sent]
 
     @pytest.mark.parametrize("offset", [13, -1])
     @in_virtual_time
     async def test_the_last_one_proves_those_before_it(self, offset: int) -> None:
-        bench = Bench()
-        batches, futures = await self.denied(bench)
-        assert await resent(bench) is batches[-1]
-        bench.take([batches[-1]], accepted(offset))
+        rig = Rig()
+        batches, futures = await self.denied(rig)
+        assert await resent(rig) is batches[-1]
+        rig.take([batches[-1]], accepted(offset))
         for batch in batches[:-1]:
-            assert await resent(bench) is batch
-            bench.refuse(batch, OutOfOrderSequenceNumber)
+            assert await resent(rig) is batch
+            rig.refuse(batch, OutOfOrderSequenceNumber)
         assert [future.result().offset for future in futures] == [-1, -1, offset]
 
     @in_virtual_time
     async def test_one_in_the_middle_proves_those_before_it_and_those_behind_it_are_sent_again(self) -> None:
-        bench = Bench()
-        [first, middle, last], futures = await self.denied(bench)
-        assert await resent(bench) is last
-        bench.refuse(last, OutOfOrderSequenceNumber)
-        assert await resent(bench) is middle
-        bench.take([middle], accepted(12))
-        assert await resent(bench) is first
-        bench.refuse(first, OutOfOrderSequenceNumber)
-        stamp = last.stamp
-        assert await resent(bench) is last
-        assert last.stamp == stamp is not None
-        bench.take([last], accepted(13))
+        rig = Rig()
+        [first, middle, last], futures = await self.denied(rig)
+        assert await resent(rig) is last
+        rig.refuse(last, OutOfOrderSequenceNumber)
+        assert await resent(rig) is middle
+        rig.take([middle], accepted(12))
+        assert await resent(rig) is first
+        rig.refuse(first, OutOfOrderSequenceNumber)
+        stamp = last.sequence
+        assert await resent(rig) is last
+        assert last.sequence == stamp is not None
+        rig.take([last], accepted(13))
         assert [future.result().offset for future in futures] == [-1, 12, 13]
 
     @in_virtual_time
     async def test_if_it_has_none_of_them_all_are_sent_again_under_new_sequences(self) -> None:
-        bench = Bench()
-        batches, futures = await self.denied(bench)
+        rig = Rig()
+        batches, futures = await self.denied(rig)
         for batch in reversed(batches):
-            assert await resent(bench) is batch
-            assert batch.stamp is not None
-            bench.refuse(batch, OutOfOrderSequenceNumber)
+            assert await resent(rig) is batch
+            assert batch.sequence is not None
+            rig.refuse(batch, OutOfOrderSequenceNumber)
         assert not any(batch.persistence.possible for batch in batches)
         for offset, batch in enumerate(batches, 11):
-            assert await resent(bench) is batch
-            assert batch.stamp is not None
-            assert batch.stamp.identity.epoch == 1
-            bench.take([batch], accepted(offset))
+            assert await resent(rig) is batch
+            assert batch.sequence is not None
+            assert batch.sequence.identity.epoch == 1
+            rig.take([batch], accepted(offset))
         assert [future.result().offset for future in futures] == [11, 12, 13]
 
     @in_virtual_time
     async def test_one_that_has_no_room_before_it_for_them_proves_nothing(self) -> None:
         """The topic was made anew between two answers: the leader takes what comes first."""
-        bench = Bench()
-        [first, _, last], futures = await self.denied(bench)
-        assert await resent(bench) is last
-        bench.take([last], accepted(0))
-        await resent(bench)
+        rig = Rig()
+        [first, _, last], futures = await self.denied(rig)
+        assert await resent(rig) is last
+        rig.take([last], accepted(0))
+        await resent(rig)
         assert not first.queue.is_proved(first)
         assert not futures[0].done()
 
     @in_virtual_time
     async def test_a_new_leader_is_asked_for_the_oldest_again(self) -> None:
-        bench = Bench()
-        [first, *_], _ = await self.denied(bench)
-        bench.accumulator.update_topic(TOPIC, [2])
-        bench.accumulator.update_topic(TOPIC, [1])
-        assert await resent(bench) is first
+        rig = Rig()
+        [first, *_], _ = await self.denied(rig)
+        rig.accumulator.update_topic(TOPIC, [2])
+        rig.accumulator.update_topic(TOPIC, [1])
+        assert await resent(rig) is first
         assert first.persistence.denials == 0

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.failure import Failure
 from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError
 from aioproducer.records.compression import Codec
 from aioproducer.testing import in_virtual_time
-from tests.unit.sender.loop_bench import LARGE, LINGER_S, Bench, Thread, pass_time
-from tests.unit.workbench import settle
+from tests.unit.floor_rig import settle
+from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time
 
 
 def spoil(batch: Batch) -> None:
@@ -25,53 +25,53 @@ class TestCompression:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         thread = Thread(monkeypatch)
-        async with Bench(codec=Codec.GZIP, partitions=2) as bench:
-            bench.accumulator.flushing = 1
-            bench.fill(LARGE)
+        async with Rig(codec=Codec.GZIP, partitions=2) as rig:
+            rig.accumulator.flushing = 1
+            rig.fill(LARGE)
             await settle()
-            bench.fill(b"small")
-            bench.fill(b"of another partition", partition=1)
+            rig.fill(b"small")
+            rig.fill(b"of another partition", partition=1)
             await settle()
-            assert bench.sent_values() == []
-            await thread.ends(bench)
-            first, second = bench.sent_values()
+            assert rig.sent_values() == []
+            await thread.ends(rig)
+            first, second = rig.sent_values()
             assert first == [LARGE]
             assert set(second) == {b"small", b"of another partition"}
 
     @in_virtual_time
     async def test_what_expires_meanwhile_is_not_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
-        async with Bench(codec=Codec.GZIP) as bench:
-            bench.accumulator.flushing = 1
-            batch = bench.fill(LARGE)
+        async with Rig(codec=Codec.GZIP) as rig:
+            rig.accumulator.flushing = 1
+            batch = rig.fill(LARGE)
             await settle()
             assert batch.state is BatchState.IN_FLIGHT
-            bench.settler.fail_everything(Failure(ProducerError, "enough"))
-            await thread.ends(bench)
-            assert bench.connection.calls == []
-            assert bench.sender._preparing == {}
+            rig.completion.fail_everything(Failure(ProducerError, "enough"))
+            await thread.ends(rig)
+            assert rig.connection.calls == []
+            assert rig.sender._preparing == {}
 
     @in_virtual_time
     async def test_what_cannot_be_compressed_fails_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
-        async with Bench(codec=Codec.GZIP, partitions=2) as bench:
-            bench.accumulator.flushing = 1
-            good, bad = bench.append(LARGE), bench.append(LARGE, partition=1)
-            spoil(bench.queue(1).batches[0])
+        async with Rig(codec=Codec.GZIP, partitions=2) as rig:
+            rig.accumulator.flushing = 1
+            good, bad = rig.append(LARGE), rig.append(LARGE, partition=1)
+            spoil(rig.queue(1).batches[0])
             await settle()
-            await thread.ends(bench)
+            await thread.ends(rig)
             assert isinstance(bad.exception(), ProducerError)
-            bench.accept()
+            rig.accept()
             assert good.result().offset == 0
 
     @in_virtual_time
     async def test_what_cannot_be_encoded_fails_alone_on_the_loop_too(self) -> None:
-        async with Bench(partitions=2) as bench:
-            good, bad = bench.append(b"good"), bench.append(b"bad", partition=1)
-            spoil(bench.queue(1).batches[0])
+        async with Rig(partitions=2) as rig:
+            good, bad = rig.append(b"good"), rig.append(b"bad", partition=1)
+            spoil(rig.queue(1).batches[0])
             await pass_time(LINGER_S)
             assert isinstance(bad.exception(), ProducerError)
-            bench.accept()
+            rig.accept()
             assert good.result().offset == 0
 
     @in_virtual_time
@@ -79,12 +79,12 @@ class TestCompression:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         thread = Thread(monkeypatch)
-        async with Bench(codec=Codec.GZIP, partitions=2) as bench:
-            bench.accumulator.flushing = 1
-            bench.fill(LARGE)
-            spoil(bench.fill(b"bad", partition=1))
+        async with Rig(codec=Codec.GZIP, partitions=2) as rig:
+            rig.accumulator.flushing = 1
+            rig.fill(LARGE)
+            spoil(rig.fill(b"bad", partition=1))
             await settle()
-            bench.settler.fail_everything(Failure(ProducerError, "enough"))
-            await thread.ends(bench)
-            assert len(bench.witness.failures) == 2
-            assert not bench.running.done()
+            rig.completion.fail_everything(Failure(ProducerError, "enough"))
+            await thread.ends(rig)
+            assert len(rig.witness.failures) == 2
+            assert not rig.running.done()

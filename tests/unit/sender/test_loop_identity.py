@@ -1,103 +1,103 @@
 from __future__ import annotations
 
-from aioproducer.cluster.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.errors import ClusterAuthorizationFailed, CoordinatorNotAvailable
+from aioproducer.metadata.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.testing import in_virtual_time
-from tests.unit.sender.loop_bench import LINGER_S, Bench, pass_time
-from tests.unit.workbench import NODE, TOPIC, FakeConnection, settle
+from tests.unit.floor_rig import NODE, TOPIC, FakeConnection, settle
+from tests.unit.sender.loop_rig import LINGER_S, Rig, pass_time
 
 
 class TestIdentity:
     @in_virtual_time
     async def test_it_is_asked_for_before_anything_is_sent(self) -> None:
-        async with Bench(identified=False) as bench:
-            [asked] = bench.connection.calls
+        async with Rig(identified=False) as rig:
+            [asked] = rig.connection.calls
             assert isinstance(asked.request, InitProducerIdRequest)
-            batch = bench.fill(b"a")
+            batch = rig.fill(b"a")
             await pass_time(LINGER_S)
-            assert len(bench.connection.calls) == 1
-            bench.connection.answer(InitProducerIdResponse(error_code=0, producer_id=5, producer_epoch=0))
+            assert len(rig.connection.calls) == 1
+            rig.connection.answer(InitProducerIdResponse(error_code=0, producer_id=5, producer_epoch=0))
             await settle()
-            assert bench.sent_values() == [[b"a"]]
-            assert batch.stamp is not None
-            assert batch.stamp.identity == (5, 0)
+            assert rig.sent_values() == [[b"a"]]
+            assert batch.sequence is not None
+            assert batch.sequence.identity == (5, 0)
 
     @in_virtual_time
     async def test_without_idempotence_nobody_asks(self) -> None:
-        async with Bench(identified=False, idempotent=False) as bench:
-            bench.fill(b"a")
+        async with Rig(identified=False, idempotent=False) as rig:
+            rig.fill(b"a")
             await pass_time(LINGER_S)
-            assert bench.sent_values() == [[b"a"]]
+            assert rig.sent_values() == [[b"a"]]
 
     @in_virtual_time
     async def test_a_silent_node_is_passed_over_after_a_while(self) -> None:
-        async with Bench(identified=False, connected=(1, 2)) as bench:
-            bench.refresher.knows(TOPIC, 1, nodes=(1, 2))
-            bench.wakeup.ring()
+        async with Rig(identified=False, connected=(1, 2)) as rig:
+            rig.updater.knows(TOPIC, 1, nodes=(1, 2))
+            rig.wakeup.ring()
             await settle()
-            asked = [len(connection.calls) for connection in bench.pool.connections.values()]
+            asked = [len(connection.calls) for connection in rig.pool.connections.values()]
             assert sum(asked) == 1
             await pass_time(ANSWER_PATIENCE_S)
-            asked = [len(connection.calls) for connection in bench.pool.connections.values()]
+            asked = [len(connection.calls) for connection in rig.pool.connections.values()]
             assert asked == [1, 1]
 
     @in_virtual_time
     async def test_when_all_are_silent_nothing_is_to_be_done_but_wait(self) -> None:
-        async with Bench(identified=False) as bench:
+        async with Rig(identified=False) as rig:
             await pass_time(10 * ANSWER_PATIENCE_S)
-            assert len(bench.connection.calls) == 1
-            assert bench.pool.wanted == []
+            assert len(rig.connection.calls) == 1
+            assert rig.pool.wanted == []
 
     @in_virtual_time
     async def test_without_a_connection_one_after_the_other_is_dialled(self) -> None:
-        async with Bench(identified=False, connected=()) as bench:
-            bench.refresher.knows(TOPIC, 1, nodes=(1, 2, 3))
+        async with Rig(identified=False, connected=()) as rig:
+            rig.updater.knows(TOPIC, 1, nodes=(1, 2, 3))
             for _ in range(3):
-                bench.wakeup.ring()  # whatever else happens, they are dialled no faster
+                rig.wakeup.ring()  # whatever else happens, they are dialled no faster
                 await pass_time(0.8 * CONNECT_STAGGER_S)
-            assert {node for node, _ in bench.pool.wanted} == {1, 2, 3}
-            assert len(bench.pool.wanted) == 3
+            assert {node for node, _ in rig.pool.wanted} == {1, 2, 3}
+            assert len(rig.pool.wanted) == 3
 
     @in_virtual_time
     async def test_a_new_connection_is_asked_at_once(self) -> None:
-        async with Bench(identified=False, connected=()) as bench:
-            bench.pool.connections[NODE] = FakeConnection()
-            bench.wakeup.ring()
+        async with Rig(identified=False, connected=()) as rig:
+            rig.pool.connections[NODE] = FakeConnection()
+            rig.wakeup.ring()
             await settle()
-            assert len(bench.connection.calls) == 1
-            assert bench.loop.time() == 0
+            assert len(rig.connection.calls) == 1
+            assert rig.loop.time() == 0
 
     @in_virtual_time
     async def test_before_any_broker_is_known_nothing_happens(self) -> None:
-        async with Bench(identified=False, connected=(), partitions=0) as bench:
+        async with Rig(identified=False, connected=(), partitions=0) as rig:
             await pass_time(10)
-            assert bench.pool.wanted == []
+            assert rig.pool.wanted == []
 
     @in_virtual_time
     async def test_a_failure_that_may_pass_is_asked_again(self) -> None:
-        async with Bench(identified=False) as bench:
-            future = bench.append()
+        async with Rig(identified=False) as rig:
+            future = rig.append()
             await pass_time(LINGER_S)
-            bench.connection.answer(
+            rig.connection.answer(
                 InitProducerIdResponse(
                     error_code=CoordinatorNotAvailable.code, producer_id=-1, producer_epoch=-1
                 )
             )
             await settle()
-            assert bench.connection.calls == []
+            assert rig.connection.calls == []
             await pass_time(0.1)
-            assert len(bench.connection.calls) == 1
+            assert len(rig.connection.calls) == 1
             assert not future.done()
 
     @in_virtual_time
     async def test_a_refusal_fails_what_was_to_be_sent_and_no_more(self) -> None:
-        async with Bench(identified=False, partitions=2, batching={"linger_s": 1.0}) as bench:
-            due = bench.append(partition=0)
+        async with Rig(identified=False, partitions=2, batching={"linger_s": 1.0}) as rig:
+            due = rig.append(partition=0)
             await pass_time(0.5)
-            lingering = bench.append(partition=1)
+            lingering = rig.append(partition=1)
             await pass_time(0.5)
-            bench.connection.answer(
+            rig.connection.answer(
                 InitProducerIdResponse(
                     error_code=ClusterAuthorizationFailed.code, producer_id=-1, producer_epoch=-1
                 )

@@ -20,10 +20,10 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.sender.outcomes import (
-    Deliver,
+    Complete,
     Fail,
     FailRecords,
-    Restamp,
+    Renumber,
     Retry,
     Split,
     Standing,
@@ -75,7 +75,7 @@ def verdict(
 ) -> type[Verdict]:
     error = kind("told by the broker")
     outcome = judge(error, stands, record_errors or {})
-    assert isinstance(outcome, Deliver) or outcome.error is error
+    assert isinstance(outcome, Complete) or outcome.error is error
     return type(outcome)
 
 
@@ -100,7 +100,7 @@ def test_everything_else_fails_the_batch(code: int, in_doubt: bool) -> None:
 @pytest.mark.parametrize("in_doubt", [False, True])
 def test_a_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attempt: bool) -> None:
     stands = standing(in_doubt=in_doubt, last_attempt=last_attempt)
-    assert judge(DuplicateSequenceNumber(), stands, {}) == Deliver(base_offset=-1, log_append_time_ms=-1)
+    assert judge(DuplicateSequenceNumber(), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
 
 
 class TestTooLarge:
@@ -132,7 +132,7 @@ class TestTooLarge:
 class TestRefusedForItsSequence:
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_it_is_sent_under_a_new_identity(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, standing()) is Restamp
+        assert verdict(kind, standing()) is Renumber
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
@@ -144,11 +144,11 @@ class TestRefusedForItsSequence:
         self, kind: type[BrokerError], half: bool
     ) -> None:
         stands = standing(in_doubt=True, proved=True, half_of_possibly_persisted=half)
-        assert judge(kind("no"), stands, {}) == Deliver(base_offset=-1, log_append_time_ms=-1)
+        assert judge(kind("no"), stands, {}) == Complete(base_offset=-1, log_append_time_ms=-1)
 
     @pytest.mark.parametrize(
         ("kind", "expected"),
-        [(OutOfOrderSequenceNumber, Retry), (UnknownProducerId, Restamp), (InvalidProducerEpoch, Restamp)],
+        [(OutOfOrderSequenceNumber, Retry), (UnknownProducerId, Renumber), (InvalidProducerEpoch, Renumber)],
     )
     def test_behind_one_that_is_resent_only_the_order_may_mend_itself(
         self, kind: type[BrokerError], expected: type[Verdict]

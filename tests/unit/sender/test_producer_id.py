@@ -3,8 +3,6 @@ from __future__ import annotations
 import asyncio
 
 from aioproducer.backoff import Backoff
-from aioproducer.cluster.agenda import SHORTEST_PAUSE_S
-from aioproducer.cluster.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.errors import (
     BrokerError,
     ClusterAuthorizationFailed,
@@ -13,10 +11,12 @@ from aioproducer.errors import (
     UnsupportedVersion,
 )
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S
+from aioproducer.metadata.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.testing import in_virtual_time
-from tests.unit.workbench import FakeConnection, lost
+from tests.unit.floor_rig import FakeConnection, lost
 
 
 class Asker:

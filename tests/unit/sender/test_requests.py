@@ -8,11 +8,11 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.idempotence.identity import ProducerIdentity
-from aioproducer.idempotence.sequences import Stamp
+from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.compression import Codec
 from aioproducer.records.decode import DecodedBatch, decode_batches
 from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder, produce_request
-from tests.unit.workbench import Workbench, sender_settings
+from tests.unit.floor_rig import FloorRig, sender_settings
 
 
 def decoded(batch: Batch) -> DecodedBatch:
@@ -23,29 +23,29 @@ def decoded(batch: Batch) -> DecodedBatch:
 
 class TestEncode:
     async def test_the_records_and_the_sequence_are_in_it(self) -> None:
-        batch, _ = Workbench().sent(b"a", b"b")
+        batch, _ = FloorRig().sent(b"a", b"b")
         Encoder(sender_settings()).encode(batch)
         read = decoded(batch)
         assert [record.value for record in read.records] == [b"a", b"b"]
         assert (read.producer_id, read.producer_epoch, read.base_sequence) == (7, 0, 0)
-        assert batch.encoded_stamp == batch.stamp
+        assert batch.encoded_sequence == batch.sequence
 
     async def test_without_idempotence_it_has_no_producer(self) -> None:
-        batch, _ = Workbench(idempotent=False).sent(b"a")
+        batch, _ = FloorRig(idempotent=False).sent(b"a")
         Encoder(sender_settings()).encode(batch)
         read = decoded(batch)
         assert (read.producer_id, read.producer_epoch, read.base_sequence) == (-1, -1, -1)
 
     @pytest.mark.parametrize("codec", list(Codec))
     async def test_it_is_compressed_as_configured(self, codec: Codec) -> None:
-        batch, _ = Workbench().sent(b"a" * 1000, b"b" * 1000)
+        batch, _ = FloorRig().sent(b"a" * 1000, b"b" * 1000)
         Encoder(sender_settings(codec=codec)).encode(batch)
         read = decoded(batch)
         assert read.codec is codec
         assert [record.value for record in read.records] == [b"a" * 1000, b"b" * 1000]
 
     async def test_sent_again_it_is_the_same_bytes(self) -> None:
-        batch, _ = Workbench().sent(b"a")
+        batch, _ = FloorRig().sent(b"a")
         encoder = Encoder(sender_settings())
         encoder.encode(batch)
         first = batch.encoded
@@ -53,12 +53,12 @@ class TestEncode:
         assert batch.encoded is first
 
     async def test_under_a_new_sequence_only_the_header_changes(self) -> None:
-        batch, _ = Workbench().sent(b"a" * 100)
+        batch, _ = FloorRig().sent(b"a" * 100)
         encoder = Encoder(sender_settings(codec=Codec.ZSTD))
         encoder.encode(batch)
         first = batch.encoded
         batch.renumber()
-        batch.assign_sequence(Stamp(ProducerIdentity(8, 3), 0), 1)
+        batch.assign_sequence(BatchSequence(ProducerIdentity(8, 3), 0), 1)
         encoder.encode(batch)
         assert batch.encoded is first
         read = decoded(batch)
@@ -68,10 +68,10 @@ class TestEncode:
 
 class TestEncodeAll:
     async def test_one_that_cannot_be_encoded_does_not_stop_the_others(self) -> None:
-        bench = Workbench(partitions=3)
+        rig = FloorRig(partitions=3)
         for partition in range(3):
-            bench.fill(partition=partition)
-        batches = bench.drain()
+            rig.fill(partition=partition)
+        batches = rig.drain()
         batches[1].columns.values[0] = "not bytes"  # type: ignore[call-overload]
         [(batch, error)] = Encoder(sender_settings()).encode_all(batches)
         assert batch is batches[1]
@@ -82,13 +82,13 @@ class TestEncodeAll:
 
 class TestOffTheLoop:
     @staticmethod
-    def large(bench: Workbench, size: int = COMPRESS_OFF_LOOP_BYTES) -> Sequence[Batch]:
-        bench.fill(b"x" * size)
-        return bench.drain()
+    def large(rig: FloorRig, size: int = COMPRESS_OFF_LOOP_BYTES) -> Sequence[Batch]:
+        rig.fill(b"x" * size)
+        return rig.drain()
 
     async def test_large_batches_are_compressed_in_a_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
-        batches = self.large(Workbench())
+        batches = self.large(FloorRig())
         threads = []
         encode = Encoder.encode
 
@@ -105,7 +105,7 @@ class TestOffTheLoop:
 
     async def test_small_ones_stay_on_the_loop(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
-        batches = self.large(Workbench(), size=COMPRESS_OFF_LOOP_BYTES // 2)
+        batches = self.large(FloorRig(), size=COMPRESS_OFF_LOOP_BYTES // 2)
         assert not encoder.leaves_loop(batches)
         encoding = encoder.encode_off_loop(batches)
         with pytest.raises(StopIteration) as ended:
@@ -113,17 +113,17 @@ class TestOffTheLoop:
         assert ended.value.value == []
 
     async def test_without_compression_even_large_ones_stay(self) -> None:
-        assert not Encoder(sender_settings()).leaves_loop(self.large(Workbench()))
+        assert not Encoder(sender_settings()).leaves_loop(self.large(FloorRig()))
 
     async def test_what_is_encoded_already_does_not_count(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
-        batches = self.large(Workbench())
+        batches = self.large(FloorRig())
         encoder.encode_all(batches)
         assert not encoder.leaves_loop(batches)
 
     async def test_a_failure_in_the_thread_is_told(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
-        batches = self.large(Workbench())
+        batches = self.large(FloorRig())
         batches[0].columns.timestamps[0] = None  # type: ignore[call-overload]
         [(batch, _)] = await asyncio.wait_for(encoder.encode_off_loop(batches), 10)
         assert batch is batches[0]
@@ -131,13 +131,13 @@ class TestOffTheLoop:
 
 class TestProduceRequest:
     async def test_batches_are_grouped_by_topic(self) -> None:
-        bench = Workbench(partitions=2)
-        bench.learn("audit", 1)
+        rig = FloorRig(partitions=2)
+        rig.learn("audit", 1)
         for partition in range(2):
-            bench.fill(partition=partition)
-        audit = bench.accumulator.topics["audit"]
-        _ = bench.accumulator.append(audit, audit[0], b"a", None, (), 1, 20, asyncio.Future)
-        batches = bench.drain()
+            rig.fill(partition=partition)
+        audit = rig.accumulator.topics["audit"]
+        _ = rig.accumulator.append(audit, audit[0], b"a", None, (), 1, 20, asyncio.Future)
+        batches = rig.drain()
         Encoder(sender_settings()).encode_all(batches)
         request = produce_request(batches, acks=1, timeout_ms=1500)
         assert (request.acks, request.timeout_ms, request.transactional_id) == (1, 1500, None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.cli.send import run
-from tests.unit.cli.send.run_bench import LINES
+from tests.unit.cli.send.run_rig import LINES
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from aioproducer.cli.send.plan import Format
 from aioproducer.cli.send.run import Sending
 from aioproducer.errors import ConnectionFailed, InvalidRecord
 from aioproducer.testing import Cluster, in_virtual_time
-from tests.unit.cli.send.run_bench import LINES, orders, plan_of, remembered, send, values
+from tests.unit.cli.send.run_rig import LINES, orders, plan_of, remembered, send, values
 
 pytestmark = pytest.mark.usefixtures("small_calls")
 

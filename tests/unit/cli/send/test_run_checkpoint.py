@@ -12,7 +12,7 @@ from aioproducer.cli.send import source
 from aioproducer.cli.send.checkpoint import CheckpointError
 from aioproducer.cli.send.run import Sending
 from aioproducer.testing import in_virtual_time
-from tests.unit.cli.send.run_bench import LINES, orders, plan_of, remembered, send, values
+from tests.unit.cli.send.run_rig import LINES, orders, plan_of, remembered, send, values
 
 pytestmark = pytest.mark.usefixtures("small_calls")
 

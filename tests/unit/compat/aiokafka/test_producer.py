@@ -25,7 +25,7 @@ from aioproducer.compat.aiokafka.errors import (
 )
 from aioproducer.intake.many import CHUNK_RECORDS
 from aioproducer.testing import Cluster, in_virtual_time
-from tests.unit.producer_bench import SERVERS, TOPIC, cluster
+from tests.unit.producer_rig import SERVERS, TOPIC, cluster
 
 FILLED_IN_LATER = {"acks", "partitioner"}
 """Their defaults are objects that only aiokafka can name."""

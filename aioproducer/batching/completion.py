@@ -1,0 +1,257 @@
+"""Completion of batches: the one place where they end, are sent again, or are taken apart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final, Protocol
+
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.state import RESOLVED, BatchState
+from aioproducer.batching.waiters import Failure, Waiter
+from aioproducer.log_limits import Burst
+from aioproducer.records.columns import RecordColumns
+from aioproducer.records.sizes import sizes
+
+log: Final = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Told of every outcome before those who wait for it: interceptors and metrics are fed from here."""
+
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        """All records of *batch* are acknowledged."""
+
+    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
+        """*records* have failed, all of *batch* or some."""
+
+    def retried(self, batch: Batch) -> None:
+        """*batch* is to be sent again."""
+
+    def split(self, batch: Batch) -> None:
+        """*batch* was too large, and goes in parts."""
+
+
+class BatchCompletion:
+    """Moves batches on once something is known of them, and gives back what they held."""
+
+    def __init__(self, accumulator: Accumulator, *, observer: Observer) -> None:
+        self._accumulator = accumulator
+        self._schedule = accumulator.schedule
+        self._observer = observer
+        self._loop = asyncio.get_running_loop()
+        self._burst = Burst()
+
+    def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
+        """The broker has *batch*: resolve its records and go on with its partition."""
+        abandoned = batch.state is BatchState.ABANDONED
+        batch.queue.remove(batch)
+        batch.acknowledge()
+        if batch.sequence is not None:
+            batch.queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset)
+        if not abandoned:
+            self._observer.delivered(batch, base_offset, log_append_time_ms)
+        self._end(batch)
+        if not abandoned:
+            batch.resolve(base_offset, log_append_time_ms)
+        self._schedule.offer(batch.queue, self._loop.time())
+
+    def fail(self, batch: Batch, failure: Failure) -> None:
+        """*batch* has failed for good: tell its waiters, and let its sequence, if any, be left behind."""
+        abandoned = batch.state is BatchState.ABANDONED
+        batch.queue.remove(batch)
+        batch.fail()
+        self._end(batch)
+        if batch.sequence is not None:
+            batch.queue.request_epoch_bump(batch)
+        if not abandoned:
+            self._reject(batch, failure)
+        self._offer_again(batch.queue)
+
+    def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
+        """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
+        batch.expire()
+        self._accumulator.unresolved.pop(batch, None)
+        self._accumulator.deadlines.discard(batch, batch.deadline)
+        self._reject(batch, failure)
+        self._accumulator.wake()  # it may have been the last that a sender waits for which is to end
+
+    def reenqueue(self, batch: Batch, at: float) -> None:
+        """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
+        queue = batch.queue
+        queue.remove(batch)
+        batch.retry(at)
+        self._observer.retried(batch)
+        queue.retry(batch)
+        if queue.sequences.needs_epoch_bump:
+            queue.renumber_retrying()
+        self._schedule.back_off(queue, at)
+        self._offer_again(queue)
+
+    def renumber(self, batch: Batch, at: float) -> None:
+        """The broker refused *batch* for its sequence: send it again under a new identity, not before *at*.
+
+        Only for a batch that is surely not in the log, and after every other batch of the
+        partition that may be has its answer (PartitionSequences).
+        """
+        queue = batch.queue
+        queue.remove(batch)
+        batch.renumber()
+        batch.pause(at)
+        self._observer.retried(batch)
+        queue.put_back(batch)
+        queue.request_epoch_bump(batch)
+        self._schedule.back_off(queue, at)
+        self._offer_again(queue)
+
+    def split(self, batch: Batch) -> None:
+        """Send *batch*, refused for its size, again in two halves that share out its own sequences.
+
+        A leader that does not recognise the identity would take the second half also without the first:
+        then the second one gets its sequence when the first has its answer, as any batch would. Unless the
+        batch may be in the log: only under the same sequences does a leader that has it refuse the halves.
+        """
+        queue, sequence, half = batch.queue, batch.sequence, self._halfway(batch)
+        surely_absent = not batch.persistence.in_doubt
+        if (
+            sequence is not None
+            and surely_absent
+            and not queue.sequences.acknowledged_here
+            and queue.is_alone(batch)
+        ):
+            queue.sequences.take_back(sequence)
+            sequence, state, put = None, BatchState.SEALED, queue.put_back
+        else:
+            state, put = BatchState.BACKOFF, queue.retry
+        parts = (
+            batch.part(range(half), 0, state, sequence=sequence),
+            batch.part(
+                range(half, len(batch)), 1, state, sequence=None if sequence is None else sequence.after(half)
+            ),
+        )
+        self._observer.split(batch)
+        self._replace(batch, parts)
+        for part in parts:
+            put(part)
+        if queue.sequences.needs_epoch_bump:
+            queue.renumber_retrying()
+        self._accumulator.topics[queue.topic].cap(max(part.size for part in parts), self._loop.time())
+        self._offer_again(queue)
+
+    def reject_records(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
+        """The broker refused *batch* because of the records named: fail those, send the others again.
+
+        The others get new sequences, after the drain that `renumber` tells of. Where there are none, they go
+        before what is to be sent again behind them.
+        """
+        kept = [index for index in range(len(batch)) if index not in failures]
+        for index, failure in sorted(failures.items()):
+            self._observer.failed(batch, batch.columns.take([index]), failure)
+            for each in batch.take_waiters([index]):
+                each.fail(failure)
+        rest = batch.part(kept, 0, BatchState.BACKOFF if batch.sequence is None else BatchState.SEALED)
+        self._replace(batch, (rest,))
+        self._observer.retried(rest)
+        if batch.sequence is None:
+            batch.queue.retry(rest)
+        else:
+            batch.queue.put_back(rest)
+            batch.queue.request_epoch_bump(batch)
+        self._offer_again(batch.queue)
+
+    def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:
+        """Fail what is past its deadline, wherever it is."""
+        for batch in self._accumulator.deadlines.take_due(now):
+            self.fail_or_expire(batch, failure_of(batch))
+
+    def fail_or_expire(self, batch: Batch, failure: Failure) -> None:
+        """Fail the records of *batch*, wherever it is."""
+        if batch.persistence.attempt_is_out:
+            self.expire_in_flight(batch, failure)
+        else:
+            self.fail(batch, failure)
+
+    def expire_waiter(self, batch: Batch, waiter: Waiter, failure: Failure) -> None:
+        """A call's own deadline has passed before that of *batch*.
+
+        Its records are taken out of a batch that was never drained; after that only the waiter
+        fails, and the record may be in the log.
+        """
+        for successor in batch.successors:
+            self.expire_waiter(successor, waiter, failure)
+        if batch.state in RESOLVED:
+            return
+        indices = batch.indices_of(waiter)
+        if not indices:
+            return
+        if batch.attempts:
+            batch.detach(waiter, failure._replace(possibly_persisted=True))
+            return  # the observer will hear what becomes of the record itself
+        size = batch.size
+        records = batch.columns.take(indices)
+        dropped = batch.drop(indices)
+        self._accumulator.memory.give_back(size - batch.size)
+        for each in dropped:
+            each.fail(failure)
+        self._observer.failed(batch, records, failure)  # an interceptor may append to this very batch
+        if not len(batch):
+            self.fail(batch, failure)
+
+    def fail_everything(self, failure: Failure) -> int:
+        """Fail every record that has no outcome yet; return how many there were."""
+        batches = tuple(self._accumulator.unresolved)
+        for batch in batches:
+            self.fail_or_expire(batch, failure._replace(possibly_persisted=batch.possibly_persisted))
+        return sum(len(batch) for batch in batches)
+
+    def _halfway(self, batch: Batch) -> int:
+        columns = batch.columns
+        ends = list(accumulate(sizes(columns.values, columns.keys, columns.headers)))
+        return min(max(bisect_right(ends, ends[-1] // 2), 1), len(batch) - 1)
+
+    def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
+        """Let *parts* take over from *batch*. They may need a few bytes more than it had: headers of their own."""
+        accumulator = self._accumulator
+        batch.queue.remove(batch)
+        batch.split(parts)
+        for part in parts:
+            accumulator.unresolved[part] = None
+            accumulator.unfinished += 1
+            accumulator.deadlines.add(part, part.deadline)
+            accumulator.memory.free -= part.size
+        self._end(batch)
+
+    def _end(self, batch: Batch) -> None:
+        accumulator = self._accumulator
+        accumulator.unresolved.pop(batch, None)
+        accumulator.unfinished -= 1
+        accumulator.deadlines.discard(batch, batch.deadline)
+        self._schedule.forget(batch)
+        accumulator.memory.give_back(batch.size)
+        batch.drop_encoded()
+
+    def _reject(self, batch: Batch, failure: Failure) -> None:
+        if not len(batch):
+            return
+        log.log(
+            self._burst.level(self._loop.time()),
+            "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
+            batch.queue,
+            len(batch),
+            batch.attempts,
+            failure.possibly_persisted,
+            failure.kind.__name__,
+            failure.message,
+        )
+        self._observer.failed(batch, batch.columns, failure)
+        for each in batch.waiters:
+            each.fail(failure)
+
+    def _offer_again(self, queue: PartitionQueue) -> None:
+        self._schedule.offer(queue, self._loop.time())
+        self._accumulator.wake()

@@ -1,0 +1,271 @@
+"""The queue of a partition: its batches, in order, from append to answer."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from itertools import takewhile
+from operator import attrgetter
+from typing import Final
+
+from aioproducer.batching.batch import Batch, Order
+from aioproducer.batching.persistence import DENIALS_BELIEVED
+from aioproducer.batching.settings import BatchingSettings
+from aioproducer.batching.state import BatchState
+from aioproducer.errors import BrokerError
+from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.idempotence.sequences import PartitionSequences
+from aioproducer.metadata.snapshot import NO_LEADER
+
+_by_order = attrgetter("order")
+
+PROMPT_RETRIES: Final = 10
+"""So often a batch is sent to a new leader without a pause …"""
+MOVED_PAUSE_S: Final = 0.1
+"""… and after this pause from then on: brokers that disagree about the leader must not be asked in a loop."""
+
+
+class PartitionQueue:
+    """The batches of one partition, in order, wherever they are between append and answer.
+
+    Order in the log is order of `batches`, because a batch leaves it only when everything before it
+    has a sequence (idempotent) or an answer (plain); what has to be sent again waits in `retrying`
+    and goes before anything new.
+    """
+
+    __slots__ = (
+        "_identities",
+        "_next_order",
+        "_settings",
+        "batches",
+        "in_flight",
+        "leader",
+        "numbered",
+        "offered_to",
+        "open",
+        "partition",
+        "retrying",
+        "sequences",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, partition: int, settings: BatchingSettings, identities: IdentityKeeper
+    ) -> None:
+        self.topic: str = topic
+        self.partition: int = partition
+        self.leader: int = NO_LEADER
+        self.batches: deque[Batch] = deque()
+        """Without a sequence: the open one last, before it sealed ones."""
+        self.open: Batch | None = None
+        """The last of `batches` while it takes records."""
+        self.retrying: list[Batch] = []
+        """In backoff, the oldest first; they hold their sequences."""
+        self.in_flight: list[Batch] = []
+        """Drained and not answered, the oldest first."""
+        self.sequences: Final = PartitionSequences()
+        self.numbered: int = 0
+        """How many batches got a sequence."""
+        self.offered_to: int | None = None
+        """The node among whose ready partitions the schedule has it."""
+        self._settings = settings
+        self._identities = identities
+        self._next_order = 0
+
+    def __str__(self) -> str:
+        """Return `topic-partition`, as Kafka's logs write it."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is anywhere."""
+        return not (self.batches or self.retrying or self.in_flight)
+
+    @property
+    def oldest_unsettled(self) -> Batch | None:
+        """The first of those that were sent and have no final answer."""
+        return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)
+
+    @property
+    def asks_newest(self) -> bool:
+        """Whether the leader denies the oldest batch in doubt, and is to be asked for those behind it before."""
+        if not self.retrying or self.retrying[0].persistence.denials < DENIALS_BELIEVED:
+            return False
+        return self.retrying[0].persistence.in_doubt
+
+    def is_newest(self, batch: Batch) -> bool:
+        """Whether nothing behind *batch* is in the log, or may be, as far as the leader was asked for it."""
+        if self.is_proved(batch):
+            return False
+        behind = (
+            each for line in (self.retrying, self.in_flight) for each in line if each.order > batch.order
+        )
+        return not any(map(_may_be_known, behind))
+
+    def is_proved(self, batch: Batch) -> bool:
+        """Whether *batch* is in the log, since one behind it is."""
+        return self.sequences.proves(batch.order, len(batch))
+
+    def is_alone(self, batch: Batch) -> bool:
+        """Whether *batch* is in flight, and nothing else of this partition was sent and has no final answer."""
+        return self.in_flight == [batch] and not self.retrying
+
+    @property
+    def doubts_leader(self) -> bool:
+        """Whether its next batch has been refused as by a broker that does not lead it any more."""
+        error = self.retrying[0].last_error if self.retrying else None
+        return isinstance(error, BrokerError) and error.stale_metadata
+
+    @property
+    def needs_identity(self) -> bool:
+        """Whether its next batch is due and has to get a sequence."""
+        return self._settings.idempotent and not self.retrying and bool(self.batches) and self.batches[0].due
+
+    def next_order(self) -> Order:
+        """Return the place of a new batch: behind all there were."""
+        self._next_order += 1
+        return (self._next_order,)
+
+    def next_batch(self, now: float) -> Batch | None:
+        """Return the batch to send next, or None if none may be sent now.
+
+        Something has to happen before None can change: time for a linger or a backoff, an answer,
+        an identity. Each of these offers the queue to the schedule again.
+        """
+        if self.retrying:
+            return self._next_retry(now)
+        if not self.batches or not self.batches[0].due:
+            return None
+        if not self._settings.idempotent:
+            # Two batches in flight could change places when the first one fails.
+            return None if self.in_flight else self.batches[0]
+        if self.batches[0].retry_at > now:
+            return None  # refused for its sequence a moment ago
+        if (
+            self.in_flight
+            and self.numbered - self.in_flight[0].numbered_before >= self._settings.max_in_flight
+        ):
+            # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
+            # long as it may have to be sent again, however many behind it are acknowledged already.
+            return None
+        if not self.sequences.may_assign(self._identities, unsettled=bool(self.in_flight)):
+            return None
+        if self.in_flight and not self.sequences.acknowledged_here:
+            return None
+        return self.batches[0]
+
+    def _next_retry(self, now: float) -> Batch | None:
+        batch = self.retrying[0]
+        if batch.retry_at > now:
+            return None
+        if self.in_flight and (not self._settings.idempotent or self.in_flight[0].order < batch.order):
+            return None  # one at a time until everything is in order again
+        return self._to_ask(now) if self.asks_newest else batch
+
+    def _to_ask(self, now: float) -> Batch | None:
+        """Return for which batch to ask a leader that denies the oldest in doubt.
+
+        If it was started again from its snapshot, it knows the last one only. So it is asked from the newest on: one
+        that it has, or takes as the next, proves that it has all before it. If it denies each, it has none.
+        """
+        oldest = self.retrying[0]
+        if self.is_proved(oldest):
+            return oldest
+        if self.in_flight:
+            return None
+        asked = next(filter(_may_be_known, reversed(self.retrying[1:])), oldest)
+        return asked if asked.retry_at <= now else None
+
+    def take(self, batch: Batch) -> None:
+        """Move *batch*, which `next_batch` has just returned, in flight; it gets its sequence here if it has none."""
+        if batch.state is BatchState.BACKOFF:
+            self.retrying.remove(batch)
+        else:
+            self.batches.popleft()
+            self.seal(batch)
+            if self._settings.idempotent:
+                batch.assign_sequence(self.sequences.assign(len(batch)), self.numbered)
+                self.numbered += 1
+        batch.drain()
+        insort(self.in_flight, batch, key=_by_order)
+
+    def seal(self, batch: Batch) -> None:
+        """Let *batch* take no more records and wait for none."""
+        if self.open is batch:
+            self.open = None
+        batch.seal()
+
+    def may_go_at(self, batch: Batch, now: float) -> float:
+        """Return when *batch* may be sent again, as its leader is not the node that it failed at (KIP-951)."""
+        return now if batch.retries < PROMPT_RETRIES else now + MOVED_PAUSE_S
+
+    def forget_denials(self) -> None:
+        """Let nothing count that was said of batches in doubt: somebody else leads, or the log is another one."""
+        for batch in self.retrying:
+            batch.forget_denials()
+
+    def follow_leader(self, now: float) -> float:
+        """Let what is in a pause go to the new leader; return when the first of it may."""
+        paused = [*self.retrying, *takewhile(lambda batch: batch.retry_at > now, self.batches)]
+        for batch in paused:
+            batch.retry_by(self.may_go_at(batch, now))
+        return min((batch.retry_at for batch in paused), default=now)
+
+    def retry_by(self, at: float) -> bool:
+        """Let what a lost connection has put into a pause go at *at*; return whether that is earlier than before."""
+        paused = [batch for batch in self.retrying if not isinstance(batch.last_error, BrokerError)]
+        earlier = any(batch.retry_at > at for batch in paused)
+        for batch in paused:
+            batch.retry_by(at)
+        return earlier
+
+    def put_back(self, batch: Batch) -> None:
+        """Put *batch*, sealed and without a sequence, where it belongs among `batches`."""
+        index = next(
+            (i for i, other in enumerate(self.batches) if other.order > batch.order), len(self.batches)
+        )
+        self.batches.insert(index, batch)
+
+    def retry(self, batch: Batch) -> None:
+        """Put *batch* where it belongs among `retrying`."""
+        insort(self.retrying, batch, key=_by_order)
+
+    def request_epoch_bump(self, batch: Batch) -> None:
+        """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
+        self.sequences.request_epoch_bump(batch.order, absent=not batch.persistence.possible)
+        self.renumber_retrying()
+
+    def renumber_retrying(self) -> None:
+        """Let those of `retrying` that are surely not in the log get new sequences: the ones they have lead nowhere.
+
+        Sent again under those, a broker that knows nothing of the identity would take them before what has
+        to come first. A sequence that is given up here is a gap as well, for what was sent behind it.
+        """
+        retrying, self.retrying = self.retrying, []
+        for batch in retrying:
+            if batch.persistence.in_doubt and not self.sequences.behind_gap(batch.order):
+                self.retrying.append(batch)
+                continue
+            self.sequences.request_epoch_bump(batch.order, absent=True)
+            batch.rule_out()
+            batch.renumber()
+            self.put_back(batch)
+
+    def remove(self, batch: Batch) -> None:
+        """Take *batch* off, wherever it is."""
+        if batch.state in (BatchState.OPEN, BatchState.SEALED):
+            self.batches.remove(batch)
+            if self.open is batch:
+                self.open = None
+        elif batch.state is BatchState.BACKOFF:
+            self.retrying.remove(batch)
+        else:
+            self.in_flight.remove(batch)
+
+
+def _may_be_known(batch: Batch) -> bool:
+    """Whether a leader may know *batch*, and has not said that it does not."""
+    persistence = batch.persistence
+    if persistence.denials or persistence.half_of_possibly_persisted:
+        return False
+    return persistence.possible

@@ -1,0 +1,260 @@
+"""A topic's queues, and the fair lock for appending to it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from aioproducer.batching.batch import Appended
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.settings import BatchingSettings
+from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.snapshot import NO_LEADER
+from aioproducer.protocol.metadata import NO_TOPIC_ID
+
+T = TypeVar("T")
+
+_by_number = attrgetter("number")
+
+
+class Ticket(Generic[T]):
+    """A call's number in the line. It may step aside, and come back in front of those that came after it."""
+
+    __slots__ = ("attempt", "number", "served")
+
+    def __init__(self, number: int, attempt: Callable[[], T | None]) -> None:
+        self.number: int = number
+        self.attempt: Callable[[], T | None] = attempt
+        self.served: asyncio.Future[T | None] | None = None
+        """Done once it need not wait any more; None while it does not wait in line."""
+
+
+class AppendLock(Generic[T]):
+    """A fair lock whose holder, on release, does what it can for those behind it.
+
+    An `asyncio.Lock` wakes one waiter per iteration of the event loop. A few hundred tasks that had to wait once,
+    for metadata at the start, would then stay in line for good: each comes back before the last one is served.
+    """
+
+    __slots__ = ("_held", "_last_number", "_waiters", "calls")
+
+    def __init__(self) -> None:
+        self.calls: int = 0
+        """How many calls hold it or wait for it."""
+        self._held = False
+        self._last_number = 0
+        self._waiters: deque[Ticket[T]] = deque()
+
+    def ticket(self, attempt: Callable[[], T | None]) -> Ticket[T]:
+        """Return the ticket of a call that comes now, for `acquire`.
+
+        Whoever leaves may make its *attempt* for it, which must not wait.
+        """
+        self._last_number += 1
+        return Ticket(self._last_number, attempt)
+
+    async def acquire(self, ticket: Ticket[T], deadline: float) -> T | None:
+        """Wait for the lock, and return None: `release` has to be called then.
+
+        Or return what our attempt returned, if somebody made it for us and it was not None: then
+        we do not hold the lock, and need not. What the attempt raised, this raises.
+
+        Raises: TimeoutError once the loop's clock passes *deadline*. Late or cancelled, we are in line no more.
+        """
+        loop = asyncio.get_running_loop()
+        if ticket.served is None:
+            self.calls += 1
+            if not self._held:
+                self._held = True
+                return None
+            ticket.served = loop.create_future()
+            self._waiters.append(ticket)
+        timer = loop.call_at(deadline, _give_up, ticket.served)
+        try:
+            return await ticket.served
+        except BaseException:
+            self.withdraw(ticket)
+            raise
+        finally:
+            timer.cancel()
+            ticket.served = None
+
+    def readmit(self, tickets: Iterable[Ticket[T]]) -> None:
+        """Put calls that stepped aside back in line, where their numbers belong; `acquire` waits for the lock as usual."""
+        loop = asyncio.get_running_loop()
+        for ticket in tickets:
+            self.calls += 1
+            ticket.served = loop.create_future()
+            self._waiters.append(ticket)
+        self._waiters = deque(sorted(self._waiters, key=_by_number))
+        if not self._held:
+            self._held = True
+            self._serve()
+
+    def is_first(self, ticket: Ticket[T]) -> bool:
+        """Whether nobody waits who came before *ticket*: one that stepped aside may be back since."""
+        waiting = (each for each in self._waiters if each.served is not None and not each.served.done())
+        return all(each.number > ticket.number for each in waiting)
+
+    def withdraw(self, ticket: Ticket[T]) -> None:
+        """Forget *ticket*, whose call has ended; if it holds the lock by now, release it."""
+        served = ticket.served
+        if served is None:
+            return
+        if served.cancel() or served.cancelled() or served.exception() is not None:
+            self.calls -= 1
+        elif served.result() is None:  # granted in the moment in which we were cancelled
+            self.release()
+
+    def release(self) -> None:
+        """Give the lock up: make the attempts of those who wait, until one has to hold it itself."""
+        self.calls -= 1
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiters:
+            ticket = self._waiters.popleft()
+            served = ticket.served
+            if served is None or served.done():  # cancelled, or late
+                continue
+            try:
+                outcome = ticket.attempt()
+            except (
+                asyncio.CancelledError
+            ):  # raised by a user's code, not by a cancellation: nothing waits here
+                served.cancel()
+                continue
+            except BaseException as error:  # noqa: BLE001 - it is the waiter's, whatever it is, and not ours
+                served.set_exception(error)
+                continue
+            served.set_result(outcome)
+            if outcome is None:
+                return
+            self.calls -= 1
+        self._held = False
+
+
+def _give_up(served: asyncio.Future[T | None]) -> None:
+    if not served.done():
+        served.set_exception(TimeoutError())
+
+
+class TopicQueues:
+    """A topic's queues, and which partition records without a key stick to."""
+
+    __slots__ = (
+        "_identities",
+        "_queues",
+        "_settings",
+        "append_lock",
+        "available",
+        "awaiting_partition",
+        "batch_bytes",
+        "callers",
+        "capped_until",
+        "leaders",
+        "name",
+        "sticky",
+        "topic_id",
+    )
+
+    def __init__(self, name: str, settings: BatchingSettings, identities: IdentityKeeper) -> None:
+        self.name: str = name
+        self.topic_id: bytes = NO_TOPIC_ID
+        """Another one means another topic of the same name (KIP-516)."""
+        self.leaders: Sequence[int] = ()
+        """The node id of each partition's leader, or NO_LEADER."""
+        self.available: Sequence[int] = ()
+        """The partitions that have a leader."""
+        self.batch_bytes: int = settings.batch_bytes
+        """The largest batch to make; smaller than the setting once the broker refused one for its size."""
+        self.capped_until: float = math.inf
+        self.append_lock: AppendLock[Appended] = AppendLock()
+        """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
+        self.awaiting_partition: dict[Ticket[Appended], int] = {}
+        """The calls that wait beside the line for a partition that is not there, and for which."""
+        self.callers: int = 0
+        """How many calls are on their way here, in line or not."""
+        self.sticky: PartitionQueue | None = None
+        self._queues: dict[int, PartitionQueue] = {}
+        self._settings = settings
+        self._identities = identities
+
+    def __getitem__(self, partition: int) -> PartitionQueue:
+        """Return the queue of *partition*, made when it is first written to."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = PartitionQueue(self.name, partition, self._settings, self._identities)
+            queue.leader = self._leader(partition)
+            self._queues[partition] = queue
+        return queue
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is on its way here and no partition has anything anywhere."""
+        return not self.callers and all(queue.idle for queue in self._queues.values())
+
+    def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
+        """Take over what the cluster says now; return the queues whose leader changed.
+
+        Who waited for a partition that is there now is back in line, or served, before anybody else can ask for it.
+        """
+        if topic_id != NO_TOPIC_ID:
+            if topic_id != self.topic_id:
+                for queue in self._queues.values():
+                    queue.sequences.forget_log()
+                    queue.forget_denials()
+            self.topic_id = topic_id
+        self.leaders = leaders
+        self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
+        changed = []
+        for partition, queue in self._queues.items():
+            leader = self._leader(partition)
+            if leader != queue.leader:
+                queue.leader = leader
+                queue.sequences.acknowledged_here = False
+                queue.forget_denials()
+                changed.append(queue)
+        if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
+            self.switch()
+        there = [ticket for ticket, partition in self.awaiting_partition.items() if partition < len(leaders)]
+        if there:
+            for ticket in there:
+                del self.awaiting_partition[ticket]
+            self.append_lock.readmit(there)
+        return changed
+
+    def retire(self) -> None:
+        """Make an end, while `idle`; queues of the same name start afresh."""
+        for queue in self._queues.values():
+            queue.sequences.retire(self._identities)
+
+    def cap(self, batch_bytes: int, now: float) -> None:
+        """Make no batch larger than *batch_bytes* for a while: the broker would refuse it again."""
+        self.batch_bytes = min(self.batch_bytes, batch_bytes)
+        self.capped_until = now + self._settings.batch_cap_s
+
+    def uncap(self) -> None:
+        """Try the full size again: the topic's limit may have been raised."""
+        self.batch_bytes = self._settings.batch_bytes
+        self.capped_until = math.inf
+
+    def switch(self) -> PartitionQueue:
+        """Choose the partition for the next records without a key: any other that has a leader (KIP-480)."""
+        current = self.sticky.partition if self.sticky is not None else None
+        # Without any: the topic went away while a call waited to append. It may come back.
+        candidates = self.available or range(len(self.leaders)) or (current or 0,)
+        partition = candidates[int(random.random() * len(candidates))]
+        if partition == current and len(candidates) > 1:
+            partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
+        self.sticky = self[partition]
+        return self.sticky
+
+    def _leader(self, partition: int) -> int:
+        # A topic made anew may have fewer partitions: what is queued for the others expires.
+        return self.leaders[partition] if partition < len(self.leaders) else NO_LEADER

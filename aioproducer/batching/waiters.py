@@ -1,0 +1,264 @@
+"""The waiters of a batch: whoever wants to know what becomes of its records.
+
+A batch holds its records as columns and, beside them, its waiters: one object for each stretch of consecutive
+records that have the same kind. A batch of single sends has one stretch of Futures; a batch that `send_many` filled
+has one for all (bulk.py), so that a bulk record costs neither a Future nor a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import InvalidStateError
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextvars import Context
+from functools import partial
+from itertools import count, repeat
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+from aioproducer.errors import ProducerError
+from aioproducer.types import RecordMetadata
+
+
+class Failure(NamedTuple):
+    """One reason for many records: each gets an exception instance of its own, they share the cause.
+
+    A shared instance would collect the tracebacks of all who await it.
+    """
+
+    kind: type[ProducerError]
+    message: str
+    possibly_persisted: bool = False
+    cause: BaseException | None = None
+
+    def error(self) -> ProducerError:
+        """Return a fresh exception."""
+        error = self.kind(self.message, possibly_persisted=self.possibly_persisted)
+        error.__cause__ = self.cause
+        return error
+
+
+Herald: TypeAlias = "Acknowledgement | asyncio.Future[None]"
+"""What a task is woken with: something that is done, and whose `result()` raises if the task is to."""
+
+
+class Acknowledgement:
+    """A Future for exactly one task, which awaits it as soon as it is made.
+
+    A Future that is resolved asks the event loop for a handle, which asyncio makes and runs in Python: with
+    hundreds of tasks that each await one record, that is a quarter of all they cost. These are resolved by the
+    batch, and one handle wakes all their tasks (`resolve_awaited`), in the order of the records, as theirs would.
+
+    It has what a task asks of anything that it waits for (`asyncio.isfuture` knows it by the first slot),
+    and no more: no callbacks for others, no exception that nobody retrieved. There is no `__init__`, since
+    that would cost as much as all the rest.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "context", "outcome", "wakeup")
+
+    outcome: RecordMetadata | BaseException
+    """The record's metadata, or the exception to raise; unset until there is one."""
+    wakeup: Callable[[Herald], object] | None
+    """Lets the task go on, in its `context`; None before it waits, and once it is cancelled."""
+    context: Context
+    _loop: ClassVar[asyncio.AbstractEventLoop]
+    """Of the task; a class for each event loop (`acknowledgement_on`) saves every record an attribute."""
+
+    def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]:
+        self.wakeup = None
+        self._asyncio_future_blocking = True
+        yield self
+        return self.outcome  # type: ignore[return-value] # the task has asked for `result`: it is no exception
+
+    def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
+        """Note how to wake the task that awaits it."""
+        self.wakeup, self.context = wakeup, context
+
+    def result(self) -> RecordMetadata:
+        """Return where the record is, or raise its error."""
+        outcome = self.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def cancel(self, msg: Any = None) -> bool:
+        """End the waiting, as `asyncio.Future.cancel` does; the record goes on."""
+        wakeup = self.wakeup
+        if wakeup is None or hasattr(self, "outcome"):
+            return False
+        self.wakeup = None
+        self.outcome = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        asyncio.get_running_loop().call_soon(wakeup, self, context=self.context)
+        return True
+
+
+def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]:
+    """Return the kind for tasks of *loop*."""
+    return type("Acknowledgement", (Acknowledgement,), {"__slots__": (), "_loop": loop})
+
+
+def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
+    """Tell each of *waiters* where its record is; their tasks go on in the next iteration of the event loop.
+
+    A task only asks what wakes it whether to raise. So one Future that is done wakes all of them, which a task
+    asks in C.
+    """
+    _set_outcomes(waiters, metadata)
+    herald = asyncio.get_running_loop().create_future()
+    herald.set_result(None)
+    _wake_soon(zip(waiters, repeat(herald), strict=False))
+
+
+def fail_awaited(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
+    """Fail each of *waiters* with its error; their tasks go on in the next iteration of the event loop."""
+    _set_outcomes(waiters, errors)
+    _wake_soon(zip(waiters, waiters, strict=True))
+
+
+def _set_outcomes(
+    waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]
+) -> None:
+    for waiter, outcome in zip(waiters, outcomes, strict=False):
+        try:
+            if waiter.wakeup is not None:  # else it was cancelled, and has its outcome
+                waiter.outcome = outcome
+        except AttributeError:  # Ctrl-C came between its append and its await: nobody waits
+            waiter.wakeup = None
+
+
+def _wake_soon(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+    asyncio.get_running_loop().call_soon(_wake, resolved)
+
+
+def _wake(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+    try:
+        for waiter, herald in resolved:
+            if waiter.wakeup is not None:
+                waiter.context.run(waiter.wakeup, herald)
+    except BaseException:  # a task was interrupted: the others still go on, if the loop does
+        _wake_soon(resolved)
+        raise
+
+
+_new_metadata = partial(tuple.__new__, RecordMetadata)  # RecordMetadata._make without its Python frame
+
+
+Waiter: TypeAlias = object
+"""Who waits for a record, and may give up: its Future, or the call of `send_many`. Told apart by identity."""
+
+
+class Delivered(NamedTuple):
+    """The broker's answer for a batch, or for a stretch of it."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    """The first record's offset, or -1 if it is not known."""
+    timestamps_ms: Sequence[int]
+    log_append_time: bool
+
+    def metadata(self) -> Iterator[RecordMetadata]:
+        """Return that of each record, made without a step of the interpreter for each."""
+        topic, partition, base, timestamps, log_append = self
+        offsets = count(base) if base >= 0 else repeat(-1)
+        return map(
+            _new_metadata, zip(repeat(topic), repeat(partition), offsets, timestamps, repeat(log_append))
+        )
+
+    def slice(self, start: int, stop: int) -> Delivered:
+        """Return the part of records *start* to *stop*."""
+        base = self.base_offset + start if self.base_offset >= 0 else -1
+        return self._replace(base_offset=base, timestamps_ms=self.timestamps_ms[start:stop])
+
+
+class Waiters(Protocol):
+    """A stretch of a batch's records with one kind of waiter."""
+
+    def __len__(self) -> int: ...
+
+    def resolve(self, delivered: Delivered) -> None:
+        """Tell the waiters where their records are."""
+
+    def fail(self, failure: Failure) -> None:
+        """Tell the waiters that their records failed."""
+
+    def take(self, indices: Sequence[int]) -> Waiters:
+        """Return the waiters of the records at *indices* only."""
+
+    def indices_of(self, waiter: Waiter) -> Sequence[int]:
+        """Return which records *waiter* waits for."""
+
+    def detach(self, waiter: Waiter, failure: Failure) -> None:
+        """Tell *waiter*, if it is one of ours, that its records failed; what comes later is not for it."""
+
+
+class FutureWaiters:
+    """Records whose senders each hold a Future."""
+
+    __slots__ = ("futures",)
+
+    def __init__(self, futures: list[asyncio.Future[RecordMetadata]]) -> None:
+        self.futures: list[asyncio.Future[RecordMetadata]] = futures
+
+    def __len__(self) -> int:
+        return len(self.futures)
+
+    def resolve(self, delivered: Delivered) -> None:
+        """Resolve all Futures in one pass, without a step of the interpreter for each."""
+        resolved = map(asyncio.Future.set_result, self.futures, delivered.metadata())
+        while True:
+            try:
+                deque(resolved, maxlen=0)
+            except InvalidStateError:  # its waiter was cancelled; the record went all the same
+                continue
+            return
+
+    def fail(self, failure: Failure) -> None:
+        """Fail all Futures, each with an exception of its own."""
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(failure.error())
+                future.exception()  # retrieved: nobody has to await it to keep asyncio's log quiet
+
+    def take(self, indices: Sequence[int]) -> FutureWaiters:
+        """Return those of the Futures at *indices*."""
+        return FutureWaiters([self.futures[index] for index in indices])
+
+    def indices_of(self, waiter: Waiter) -> Sequence[int]:
+        """Return where the Future *waiter* is, if it is one of these."""
+        return [index for index, future in enumerate(self.futures) if future is waiter]
+
+    def detach(self, waiter: Waiter, failure: Failure) -> None:
+        """Fail the Future *waiter* now; resolving it later is passed over."""
+        FutureWaiters([future for future in self.futures if future is waiter]).fail(failure)
+
+
+class AwaitingWaiters:
+    """Records whose senders each await an Acknowledgement: their calls have no deadline of their own."""
+
+    __slots__ = ("acknowledgements",)
+
+    def __init__(self, acknowledgements: list[Acknowledgement]) -> None:
+        self.acknowledgements: list[Acknowledgement] = acknowledgements
+
+    def __len__(self) -> int:
+        return len(self.acknowledgements)
+
+    def resolve(self, delivered: Delivered) -> None:
+        """Let all tasks go on."""
+        resolve_awaited(self.acknowledgements, delivered.metadata())
+
+    def fail(self, failure: Failure) -> None:
+        """Fail all tasks, each with an exception of its own."""
+        fail_awaited(self.acknowledgements, [failure.error() for _ in self.acknowledgements])
+
+    def take(self, indices: Sequence[int]) -> AwaitingWaiters:
+        """Return those of them at *indices*."""
+        return AwaitingWaiters([self.acknowledgements[index] for index in indices])
+
+    def indices_of(self, waiter: Waiter) -> Sequence[int]:
+        """Return none: nobody else knows of these."""
+        return ()
+
+    def detach(self, waiter: Waiter, failure: Failure) -> None:
+        """Do nothing: *waiter* is none of these."""

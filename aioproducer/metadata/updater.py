@@ -1,0 +1,352 @@
+"""Keeps the snapshot of the cluster up to date: one task, one request at a time, nobody polls.
+
+It asks when a topic is not known, a leader is not known, a broker says that it is not the leader, a connection is
+lost, or the last answer is too old. Who waits for a topic waits for an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
+from contextlib import suppress
+from math import inf, isinf
+from typing import Final, Protocol, TypeAlias
+
+from aioproducer.errors import (
+    BrokerError,
+    ClusterAuthorizationFailed,
+    InvalidTopicException,
+    MetadataTimeout,
+    ProducerClosed,
+    ProducerError,
+    TopicAuthorizationFailed,
+)
+from aioproducer.log_limits import Outage
+from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
+from aioproducer.metadata.settings import MetadataSettings
+from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
+from aioproducer.metadata.source import ConnectionPool, MetadataSource, OpenConnection
+from aioproducer.net.dial import Address
+from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+log: Final = logging.getLogger(__name__)
+
+OnUpdate: TypeAlias = Callable[[MetadataSnapshot, Collection[str]], None]
+"""Told the new snapshot and the topics that are new, gone or different in it. Does not raise, does not wait."""
+
+
+class MetadataUpdater:
+    """Owns the snapshot and the task that renews it."""
+
+    def __init__(
+        self,
+        settings: MetadataSettings,
+        pool: ConnectionPool,
+        *,
+        open_connection: OpenConnection,
+        on_update: OnUpdate,
+        leaderless: Callable[[], Collection[str]],
+    ) -> None:
+        """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes.
+
+        *leaderless* returns the topics with records that wait for a leader of their partition: they are asked for
+        again after every answer that brings none.
+        """
+        self._settings = settings
+        self._source = MetadataSource(settings, pool, open_connection)
+        self._on_update = on_update
+        self._leaderless = leaderless
+        self._schedule = RefreshSchedule(settings)
+        self._missing = MissingBrokers(pool)
+        self._waiters = TopicWaiters()
+        self._wakeup = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._last_error: ProducerError | None = None
+        self._outage = Outage()
+        self.snapshot: MetadataSnapshot = MetadataSnapshot()
+
+    async def bootstrap(self, deadline: float) -> None:
+        """Get the first answer, from whichever bootstrap address is the first to give one.
+
+        Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline* (loop time).
+        Cancelling leaves no connection open. It may be called again after a failure.
+        """
+        refresh = self._schedule.begin(_now())
+        try:
+            answer = await self._source.bootstrap(self._request(refresh), deadline)
+        except BaseException:
+            self._schedule.failed(refresh, _now())
+            raise
+        self._take(refresh, answer)
+
+    def start(self) -> asyncio.Task[None]:
+        """Keep the snapshot up to date from now on, in a task that `close` ends."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="aioproducer metadata")
+        return self._task
+
+    def abort(self, cause: ProducerError) -> None:
+        """Close what it opened, without waiting for anything: the event loop is going down."""
+        self._source.abort(cause)
+
+    async def close(self) -> None:
+        """End the task, close what it opened, and fail whoever still waits with ProducerClosed."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self.fail_all(lambda: ProducerClosed("the producer was closed while waiting for metadata"))
+        await self._source.close()
+
+    def fail_all(self, error: Callable[[], ProducerError]) -> None:
+        """Let everybody who waits in `topic` raise what *error* returns: one instance each."""
+        self._waiters.fail_all(error)
+
+    def request_refresh(self, topics: Iterable[str] | None = None) -> None:
+        """Ask again soon for *topics*, by default for all that are in use; cheap if that is so already.
+
+        A request that is on its way does not count: what it brings may be older than the reason for this call.
+        """
+        now = _now()
+        if topics is None:
+            news = [self._schedule.want_all(now)]
+        else:
+            news = [self._schedule.want(topic, now) for topic in topics]
+        if any(news):
+            self._wakeup.set()
+
+    def touch(self, topic: str) -> None:
+        """Note that *topic* is in use, and have it asked for if it is not known."""
+        if self.snapshot.knows(topic):
+            self._schedule.touch(topic, _now())
+        else:
+            self.request_refresh([topic])
+
+    async def topic(self, name: str, deadline: float, *, anew: bool = False) -> TopicInfo:
+        """Return the topic once its partitions are known, whether they have leaders or not.
+
+        *anew*: what is known now does not do, somebody has to be asked again first.
+
+        Raises: MetadataTimeout at *deadline* (loop time), its cause being why the topic is not known;
+            TopicAuthorizationFailed, InvalidTopicException or ClusterAuthorizationFailed as soon as a broker says
+            so; ProducerClosed; what `fail_all` was given. Cancelling stops the waiting, nothing else.
+        """
+        if self._closed:
+            raise ProducerClosed("the producer is closed")
+        if self.snapshot.knows(name) and not anew:
+            self.touch(name)
+            return self.snapshot.topics[name]
+        self.request_refresh([name])
+        loop = asyncio.get_running_loop()
+        waiter = self._waiters.enter(name)
+        timer = loop.call_at(deadline, self._give_up, name, waiter, loop.time())
+        try:
+            outcome = await waiter
+        finally:
+            timer.cancel()
+            self._waiters.leave(name, waiter)
+        if isinstance(outcome, ProducerError):
+            raise outcome
+        return outcome
+
+    def take_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker] = ()) -> None:
+        """Follow what an answer to a produce request says about new leaders, and where they are (KIP-951)."""
+        self._install(self.snapshot.with_leader_hints(hints, endpoints))
+
+    def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
+        """Note that a node *refused* partitions, by topic, as if it did not lead them: the next answer is believed."""
+        for topic, partitions in refused.items():
+            self.snapshot = self.snapshot.with_doubts(topic, partitions, node_id)
+        self.request_refresh(refused)
+
+    def connected(self, node_id: int) -> None:
+        """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""
+        self._source.connected()
+        self._schedule.hurry()
+        self._wakeup.set()
+
+    def disconnected(self, node_id: int, error: ProducerError | None) -> None:
+        """Note that a node was lost, or could not be reached: who leads its partitions now?
+
+        Without *error* that was intended.
+        """
+        self._source.disconnected()
+        self._wakeup.set()  # it may have been a missing one
+        if error is not None:
+            self.request_refresh(self.snapshot.led_by(node_id))
+
+    async def _run(self) -> None:
+        while True:
+            due_at = self._schedule.due_at()
+            if due_at <= _now():
+                await self._refresh()
+                continue
+            self._wakeup.clear()
+            due_at = min(due_at, self._missing.dial())
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(None if isinf(due_at) else due_at):
+                    await self._wakeup.wait()
+
+    async def _refresh(self) -> None:
+        refresh = self._schedule.begin(_now())
+        try:
+            self._take(refresh, await self._source.ask(self._request(refresh), self.snapshot.brokers))
+        except ProducerError as error:
+            level = self._outage.level(_now())
+            log.log(level, "metadata.failed topics=%d error=%s", len(refresh.topics), error)
+            self._last_error = error
+            self._schedule.failed(refresh, _now())
+        except Exception:
+            # A bug of ours. To go on without metadata would be worse than to go on with the bug.
+            log.exception("metadata.bug topics=%d", len(refresh.topics))
+            self._schedule.failed(refresh, _now())
+
+    def _request(self, refresh: Refresh) -> MetadataRequest:
+        return MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in refresh.topics],
+            allow_auto_topic_creation=self._settings.allow_auto_create_topics,
+        )
+
+    def _take(self, refresh: Refresh, answer: MetadataResponse) -> None:
+        now = _now()
+        before = self.snapshot
+        after = before.with_answer(answer, asked=refresh.topics, complete=refresh.complete, now=now)
+        self._last_error = None
+        if self._outage.is_over():
+            log.info("metadata.recovered brokers=%d topics=%d", len(after.brokers), len(refresh.topics))
+        self._waiters.serve(after, refresh.topics)
+        self._schedule.answered(refresh, before, after, self._waiters.topics, now)
+        self._install(after)
+        # Nobody else would: an answer that changes nothing wakes nobody.
+        self.request_refresh(self._leaderless())
+
+    def _install(self, snapshot: MetadataSnapshot) -> None:
+        before, self.snapshot = self.snapshot, snapshot
+        if snapshot.version == before.version:
+            return
+        self._missing.note(before, snapshot)
+        changed = snapshot.changed_since(before)
+        for topic in changed & snapshot.topics.keys():
+            error = snapshot.topics[topic].error
+            if error is not None:
+                log.warning("metadata.topic_error topic=%s error=%s", topic, error.__name__)
+        log.debug("metadata.changed version=%d changed_topics=%d", snapshot.version, len(changed))
+        self._on_update(snapshot, changed)
+
+    def _give_up(self, topic: str, waiter: Waiter, since: float) -> None:
+        info = self.snapshot.topics.get(topic)
+        cause = self._last_error
+        if cause is None and info is not None and info.error is not None:
+            cause = topic_error(topic, info.error)
+        text = f"nobody told the partitions of topic {topic!r} in {_now() - since:.3g} s"
+        if cause is not None:
+            text += f"; last error: {type(cause).__name__}: {cause}"
+        error = MetadataTimeout(text)
+        error.__cause__ = cause
+        self._waiters.wake(topic, waiter, error)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+FINAL_ERRORS: Final = (InvalidTopicException, TopicAuthorizationFailed, ClusterAuthorizationFailed)
+"""What will not be different a moment later, so nobody waits for that."""
+
+Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
+"""Errors are results here: a waiter that was cancelled retrieves no exception, which asyncio would complain about."""
+
+
+class TopicWaiters:
+    """The waiters by topic; those of one topic are woken in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[str, dict[Waiter, None]] = {}
+
+    @property
+    def topics(self) -> KeysView[str]:
+        """The topics that somebody waits for."""
+        return self._waiters.keys()
+
+    def enter(self, topic: str) -> Waiter:
+        """Return a future for *topic*."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(topic, {})[waiter] = None
+        return waiter
+
+    def leave(self, topic: str, waiter: Waiter) -> None:
+        """Forget *waiter*; it may have left already."""
+        waiters = self._waiters.get(topic, {})
+        waiters.pop(waiter, None)
+        if not waiters:
+            self._waiters.pop(topic, None)
+
+    def serve(self, snapshot: MetadataSnapshot, topics: Iterable[str]) -> None:
+        """Wake those whose topic, one of *topics*, is known now, or will not be."""
+        for topic in self.topics & set(topics):
+            info = snapshot.topics.get(topic)
+            if info is None:
+                continue
+            for waiter in tuple(self._waiters[topic]):
+                if info.partitions:
+                    self.wake(topic, waiter, info)
+                elif info.error is not None and info.error in FINAL_ERRORS:
+                    self.wake(topic, waiter, topic_error(topic, info.error))
+
+    def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
+        """Wake *waiter* with *outcome*, which it raises if it is an error."""
+        self.leave(topic, waiter)
+        if not waiter.done():  # cancelled, and not run since
+            waiter.set_result(outcome)
+
+    def fail_all(self, error: Callable[[], ProducerError]) -> None:
+        """Wake everybody, each with an *error* of its own."""
+        for topic, waiters in tuple(self._waiters.items()):
+            for waiter in tuple(waiters):
+                self.wake(topic, waiter, error())
+
+
+def topic_error(topic: str, kind: type[BrokerError]) -> BrokerError:
+    """Return a new instance of what the last answer said about *topic*."""
+    return kind(f"topic {topic!r}: {kind.__doc__ or kind.__name__}")
+
+
+class Dialler(Protocol):
+    """What is needed of `net.pool.Pool`."""
+
+    def connect_soon(self, node_id: int, address: Address) -> None:
+        """Start connecting, unless that is so already or has just failed."""
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        """Return when the pause after a failure is over."""
+
+
+class MissingBrokers:
+    """Brokers that are gone from the cluster while partitions have no leader: they may be about to come back.
+
+    To ask the others again and again when one is back costs them a request each time. So it is dialled itself, as
+    any node that was lost: once it accepts, there is a reason to ask.
+    """
+
+    def __init__(self, pool: Dialler) -> None:
+        self._pool = pool
+        self._brokers: dict[int, Broker] = {}
+
+    def note(self, before: MetadataSnapshot, after: MetadataSnapshot) -> None:
+        """Note who left, who is back, and whether anybody is missed at all."""
+        if not any(info.leaderless for info in after.topics.values()):
+            self._brokers = {}
+            return
+        known = {**self._brokers, **before.brokers}
+        self._brokers = {each: known[each] for each in known.keys() - after.brokers.keys()}
+
+    def dial(self) -> float:
+        """Have the pool connect to them; return when to do so again, unless it reports one before."""
+        next_at = inf
+        for broker in self._brokers.values():
+            self._pool.connect_soon(broker.node_id, broker.address)
+            pause_over_at = self._pool.next_attempt_at(broker.node_id)
+            if pause_over_at is not None:
+                next_at = min(next_at, pause_over_at)
+        return next_at

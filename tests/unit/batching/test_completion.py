@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
+from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed
+from aioproducer.idempotence.sequences import BatchSequence
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.batching.completion_rig import (
+    BUMPED,
+    LATE,
+    SPOILT,
+    errors,
+    next_sequence,
+    nothing_is_left,
+    offsets,
+)
+from tests.unit.floor_rig import FIRST, FloorRig, doubt, lose
+
+
+@in_virtual_time
+async def test_delivered_records_learn_their_offsets_and_give_everything_back() -> None:
+    rig = FloorRig()
+    batch, futures = rig.sent(b"a", b"b")
+    rig.completion.complete(batch, 40)
+    assert offsets(futures) == [40, 41]
+    assert [future.result().timestamp_ms for future in futures] == [1_000, 1_000]
+    assert batch.state is BatchState.DELIVERED
+    assert rig.witness.delivered_batches == [(batch, 40, -1)]
+    assert rig.queue().sequences.acknowledged_here
+    assert nothing_is_left(rig)
+
+
+@in_virtual_time
+async def test_the_time_of_the_log_is_passed_on() -> None:
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    rig.completion.complete(batch, 0, 5_000)
+    assert future.result().timestamp_ms == 5_000
+    assert future.result().log_append_time
+    assert rig.witness.delivered_batches == [(batch, 0, 5_000)]
+
+
+@in_virtual_time
+async def test_without_idempotence_there_is_no_sequence_to_acknowledge() -> None:
+    rig = FloorRig(idempotent=False)
+    batch, futures = rig.sent()
+    rig.completion.complete(batch, 3)
+    assert offsets(futures) == [3]
+    assert not rig.queue().sequences.acknowledged_here
+
+
+@in_virtual_time
+async def test_an_outcome_offers_the_partition_again() -> None:
+    rig = FloorRig()
+    first, _ = rig.sent(b"first")
+    second = rig.fill(b"second")
+    assert rig.drain() == []  # the leader has not recognised the producer yet
+    rig.completion.complete(first, 0)
+    assert rig.drain() == [second]
+
+
+@in_virtual_time
+async def test_failed_records_get_an_error_each_and_the_sequence_is_broken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = FloorRig()
+    batch, futures = rig.sent(b"a", b"b")
+    rig.completion.fail(batch, SPOILT)
+    assert errors(futures) == [InvalidRecord, InvalidRecord]
+    assert futures[0].exception() is not futures[1].exception()
+    assert batch.state is BatchState.FAILED
+    assert rig.witness.failures == [(batch, 2, SPOILT)]
+    assert nothing_is_left(rig)
+    assert "batch.failed partition=orders-0 records=2 attempts=1 possibly_persisted=False" in caplog.text
+    assert next_sequence(rig) == BUMPED
+
+
+@in_virtual_time
+async def test_a_batch_that_fails_before_it_was_sent_breaks_no_sequence() -> None:
+    rig = FloorRig()
+    future = rig.append()
+    [batch] = rig.accumulator.unresolved
+    rig.completion.fail(batch, SPOILT)
+    assert errors([future]) == [InvalidRecord]
+    assert rig.queue().open is None
+    assert nothing_is_left(rig)
+    assert next_sequence(rig) == BatchSequence(FIRST, 0)
+
+
+@in_virtual_time
+async def test_abandoned_records_fail_but_hold_memory_and_sequence_until_the_answer() -> None:
+    rig = FloorRig()
+    batch, futures = rig.sent()
+    wakes = rig.wakes
+    rig.completion.expire_in_flight(batch, LATE)
+    assert rig.wakes == wakes + 1  # a sender that is to end may wait for nothing else
+    assert errors(futures) == [DeliveryTimeout]
+    assert rig.witness.failures == [(batch, 1, LATE)]
+    assert rig.accumulator.idle
+    assert rig.accumulator.unfinished == 1
+    assert rig.accumulator.memory.used == batch.size
+    assert rig.queue().in_flight == [batch]
+
+
+@in_virtual_time
+async def test_an_abandoned_batch_that_arrived_after_all_is_told_nobody_and_the_sequence_goes_on() -> None:
+    rig = FloorRig()
+    batch, _ = rig.sent()
+    rig.completion.expire_in_flight(batch, LATE)
+    rig.completion.complete(batch, 0)
+    assert rig.witness.delivered_batches == []
+    assert rig.queue().sequences.acknowledged_here
+    assert nothing_is_left(rig)
+    assert next_sequence(rig) == BatchSequence(FIRST, 1)
+
+
+@in_virtual_time
+async def test_an_abandoned_batch_that_fails_is_told_nobody_twice_and_breaks_the_sequence() -> None:
+    rig = FloorRig()
+    batch, _ = rig.sent()
+    rig.completion.expire_in_flight(batch, LATE)
+    rig.completion.fail(batch, SPOILT)
+    assert rig.witness.failures == [(batch, 1, LATE)]
+    assert nothing_is_left(rig)
+    assert next_sequence(rig) == BUMPED
+
+
+@in_virtual_time
+async def test_a_retried_batch_goes_again_at_its_time_under_its_stamp() -> None:
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    rig.completion.reenqueue(batch, 0.1)
+    assert rig.witness.retried_batches == [batch]
+    assert batch.state is BatchState.BACKOFF
+    assert rig.drain() == []
+    assert rig.accumulator.schedule.next_due() == 0.1
+    await asyncio.sleep(0.1)
+    rig.accumulator.schedule.collect(rig.loop.time(), hurry=False)
+    assert rig.drain() == [batch]
+    assert batch.sequence == BatchSequence(FIRST, 0)
+    assert not future.done()
+
+
+@in_virtual_time
+async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_behind_it() -> None:
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    behind = rig.fill(b"behind")
+    rig.completion.renumber(batch, 0.1)
+    assert rig.witness.retried_batches == [batch]
+    assert batch.state is BatchState.SEALED
+    assert batch.sequence is None
+    assert list(rig.queue().batches) == [batch, behind]
+    assert rig.drain() == []
+    await asyncio.sleep(0.1)
+    rig.accumulator.schedule.collect(rig.loop.time(), hurry=False)
+    assert rig.drain() == [batch]
+    assert batch.sequence == BUMPED
+    assert not future.done()
+
+
+@in_virtual_time
+async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_its_sequence() -> None:
+    rig = FloorRig()
+    rig.recognise(1)
+    batch, _ = rig.sent(b"first")
+    uncertain, _ = rig.sent(b"uncertain")
+    absent, _ = rig.sent(b"absent")
+    late, _ = rig.sent(b"late")
+    doubt(batch)
+    lose(uncertain)
+    for each in (absent, late):
+        each.answered()
+    for each in (absent, uncertain):
+        rig.completion.reenqueue(each, 0.1)
+    rig.completion.fail(batch, SPOILT)
+    assert (absent.state, absent.sequence) == (BatchState.SEALED, None)
+    assert (uncertain.state, uncertain.sequence) == (BatchState.BACKOFF, BatchSequence(FIRST, 1))
+    rig.completion.reenqueue(late, 0.1)
+    assert (late.state, late.sequence) == (BatchState.SEALED, None)
+    assert list(rig.queue().batches) == [absent, late]
+
+
+@in_virtual_time
+async def test_a_sequence_that_is_given_up_shows_that_nothing_behind_it_is_in_the_log() -> None:
+    """Else what is behind would wait, under its own, for one that nobody sends any more."""
+    rig = FloorRig()
+    rig.recognise(1)
+    given_up, _ = rig.sent(b"given up")
+    uncertain, _ = rig.sent(b"uncertain")
+    refused, _ = rig.sent(b"refused")
+    lose(uncertain)
+    for each in (given_up, refused):
+        each.answered()
+    for each in (given_up, uncertain):
+        rig.completion.reenqueue(each, 0.1)
+    rig.completion.renumber(refused, 0.1)
+    assert list(rig.queue().batches) == [given_up, uncertain, refused]
+    assert {each.sequence for each in rig.queue().batches} == {None}
+    assert not uncertain.possibly_persisted
+
+
+@in_virtual_time
+async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
+    rig = FloorRig()
+    rig.recognise(1)
+    before, _ = rig.sent(b"before")
+    gap, _ = rig.sent(b"gap")
+    behind, _ = rig.sent(b"behind")
+    lose(before, behind)
+    for each in (before, behind):
+        rig.completion.reenqueue(each, 0.1)
+    gap.answered()
+    rig.completion.renumber(gap, 0.1)
+    assert before.sequence == BatchSequence(FIRST, 0)
+    assert (behind.state, behind.sequence, behind.possibly_persisted) == (BatchState.SEALED, None, False)
+    assert list(rig.queue().batches) == [gap, behind]
+
+
+@in_virtual_time
+async def test_everything_fails_and_each_error_says_whether_its_record_may_be_in_the_log() -> None:
+    rig = FloorRig(partitions=2)
+    written, sent = rig.sent(b"a", b"b")
+    queued = [rig.append(partition=1)]
+    assert rig.completion.fail_everything(Failure(ProducerClosed, "over")) == 3
+    assert errors(sent + queued) == [ProducerClosed] * 3
+    assert [failure.possibly_persisted for _, _, failure in rig.witness.failures] == [True, False]
+    assert written.state is BatchState.ABANDONED
+    assert rig.accumulator.idle
+    assert rig.completion.fail_everything(Failure(ProducerClosed, "over")) == 0

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.state import BatchState
+from aioproducer.batching.waiters import Failure
+from aioproducer.errors import DeliveryTimeout, ProducerError
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.batching.completion_rig import (
+    BUMPED,
+    LATE,
+    SPOILT,
+    errors,
+    next_sequence,
+    nothing_is_left,
+    offsets,
+)
+from tests.unit.floor_rig import TOPIC, FloorRig
+
+
+def bulk(rig: FloorRig, count: int) -> SendManyCall:
+    call = SendManyCall(TOPIC, count, rig.loop)
+    rows = Rows(TOPIC, range(count), [b"value"] * count, None, None, 1_000, None, [19] * count)
+    assert rig.accumulator.extend(rig.accumulator.topics[TOPIC], rig.queue(), rows, call) == count
+    return call
+
+
+@in_virtual_time
+async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
+    rig = FloorRig(partitions=2, delivery_timeout_s=1.0)
+    sent, [out] = rig.sent(b"sent")
+    waiting = rig.append(partition=1)
+    [_, queued] = rig.accumulator.unresolved
+    rig.completion.expire(0.9, lambda _: SPOILT)
+    assert not out.done()
+    asked: list[Batch] = []
+
+    def failure_of(batch: Batch) -> Failure:
+        asked.append(batch)
+        return LATE
+
+    rig.completion.expire(1.0, failure_of)
+    assert asked == [sent, queued]
+    assert errors([out, waiting]) == [DeliveryTimeout, DeliveryTimeout]
+    assert [sent.state, queued.state] == [BatchState.ABANDONED, BatchState.FAILED]
+
+
+@in_virtual_time
+async def test_a_batch_that_expires_before_it_is_written_leaves_its_sequence_behind() -> None:
+    rig = FloorRig()
+    batch, _ = rig.sent()
+    batch.not_written()
+    rig.completion.fail_or_expire(batch, LATE)
+    assert batch.state is BatchState.FAILED
+    assert nothing_is_left(rig)
+    assert next_sequence(rig) == BUMPED
+
+
+@in_virtual_time
+async def test_a_waiter_that_expires_before_the_first_drain_takes_its_record_along() -> None:
+    rig = FloorRig()
+    impatient, patient = rig.append(b"impatient"), rig.append(b"patient")
+    [batch] = rig.accumulator.unresolved
+    rig.completion.expire_waiter(batch, impatient, LATE)
+    assert errors([impatient]) == [DeliveryTimeout]
+    assert rig.witness.failures == [(batch, 1, LATE)]
+    assert batch.columns.values == [b"patient"]
+    assert rig.accumulator.memory.used == batch.size == 61 + 14 + 7
+    later = rig.append(b"later")
+    [drained] = rig.drain()
+    rig.completion.complete(drained, 8)
+    assert offsets([patient, later]) == [8, 9]
+
+
+@in_virtual_time
+async def test_a_batch_of_which_the_last_record_expires_ends_silently(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = FloorRig()
+    call = bulk(rig, 3)
+    [batch] = rig.accumulator.unresolved
+    rig.completion.expire_waiter(batch, call, LATE)
+    await call.wait()
+    assert len(call.result.failures) == 3
+    assert batch.state is BatchState.FAILED
+    assert rig.witness.failures == [(batch, 3, LATE)]
+    assert not caplog.records
+    assert nothing_is_left(rig)
+
+
+@in_virtual_time
+async def test_a_waiter_that_expires_after_the_drain_leaves_its_record_in_the_batch() -> None:
+    rig = FloorRig()
+    certain = Failure(DeliveryTimeout, "too late")
+    batch, [impatient, patient] = rig.sent(b"impatient", b"patient")
+    rig.completion.expire_waiter(batch, impatient, certain)
+    error = impatient.exception()
+    assert isinstance(error, ProducerError)
+    assert error.possibly_persisted
+    assert rig.witness.failures == []
+    rig.completion.complete(batch, 8)
+    assert offsets([patient]) == [9]
+    assert rig.witness.delivered_batches == [(batch, 8, -1)]
+
+
+@in_virtual_time
+async def test_a_waiter_is_found_where_its_record_went() -> None:
+    rig = FloorRig()
+    batch, futures = rig.sent(b"a", b"b", b"c", b"d")
+    rig.completion.split(batch)
+    rig.completion.expire_waiter(batch, futures[3], LATE)
+    assert errors([futures[3]]) == [DeliveryTimeout]
+    assert not any(future.done() for future in futures[:3])
+
+
+@in_virtual_time
+async def test_a_waiter_of_another_batch_expires_without_harm() -> None:
+    rig = FloorRig()
+    future = rig.append()
+    [batch] = rig.accumulator.unresolved
+    stranger: RecordFuture = rig.loop.create_future()
+    rig.completion.expire_waiter(batch, stranger, LATE)
+    assert len(batch) == 1
+    assert not future.done()
+    assert not stranger.done()
+
+
+@in_virtual_time
+async def test_a_waiter_that_has_its_outcome_does_not_expire() -> None:
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    rig.completion.complete(batch, 1)
+    rig.completion.expire_waiter(batch, future, LATE)
+    assert offsets([future]) == [1]
+    assert rig.witness.failures == []
+
+
+@in_virtual_time
+async def test_a_partition_whose_only_batch_expired_is_not_ready_any_more() -> None:
+    """Else a leader that is away would be dialled for nothing, and a topic that is gone kept for good."""
+    rig = FloorRig()
+    batch = rig.fill()
+    rig.accumulator.seal(batch, rig.loop.time())
+    assert rig.accumulator.schedule.nodes() == [1]
+    rig.completion.fail_or_expire(batch, LATE)
+    assert rig.accumulator.schedule.nodes() == []

@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+from typing import Any
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
+from aioproducer.batching.state import BatchState
+from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
+from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.idempotence.sequences import BatchSequence
+from tests.unit.floor_rig import FIRST, back_off, batching_settings, lost
+
+
+class Rig:
+    """One partition's queue."""
+
+    def __init__(self, *, identified: bool = True, acknowledged_here: bool = True, **settings: Any) -> None:
+        self.identities = IdentityKeeper()
+        if identified:
+            self.identities.assign(*FIRST)
+        self.queue = PartitionQueue("orders", 3, batching_settings(**settings), self.identities)
+        if acknowledged_here:
+            assert self.queue.sequences.may_assign(self.identities, unsettled=False) == identified
+            self.queue.sequences.acknowledged_here = True
+
+    def add(self, records: int = 1, *, due: bool = True) -> Batch:
+        """Append an open batch; those before it are sealed."""
+        if self.queue.open is not None:
+            self.queue.seal(self.queue.open)
+        batch = Batch(self.queue, self.queue.next_order(), created_at=0.0, deadline=120.0)
+        for _ in range(records):
+            batch.columns.append(b"value", None, (), 0)
+        if due:
+            batch.mark_due()
+        self.queue.open = batch
+        self.queue.batches.append(batch)
+        return batch
+
+    def take(self, now: float = 0.0) -> Batch:
+        """Do as the schedule does."""
+        batch = self.queue.next_batch(now)
+        assert batch is not None
+        self.queue.take(batch)
+        return batch
+
+    def answered(self, batch: Batch) -> None:
+        self.queue.remove(batch)
+        batch.acknowledge()
+
+
+def test_a_queue_is_written_as_kafka_writes_partitions() -> None:
+    assert str(Rig().queue) == "orders-3"
+
+
+def test_places_are_given_out_in_order() -> None:
+    queue = Rig().queue
+    assert [queue.next_order() for _ in range(3)] == [(1,), (2,), (3,)]
+
+
+def test_it_is_idle_while_nothing_of_it_is_anywhere() -> None:
+    rig = Rig()
+    assert rig.queue.idle
+    batch = rig.add()
+    assert not rig.queue.idle
+    rig.take()
+    assert not rig.queue.idle
+    back_off(batch, 1.0)
+    assert not rig.queue.idle
+    rig.take(1.0)
+    rig.answered(batch)
+    assert rig.queue.idle
+
+
+def test_a_batch_is_sent_only_when_due() -> None:
+    rig = Rig()
+    assert rig.queue.next_batch(0.0) is None
+    batch = rig.add(due=False)
+    assert rig.queue.next_batch(0.0) is None
+    batch.mark_due()
+    assert rig.queue.next_batch(0.0) is batch
+
+
+def test_taken_it_is_sealed_in_flight_and_stamped() -> None:
+    rig = Rig()
+    batch = rig.add(records=3)
+    rig.take()
+    assert batch.state is BatchState.IN_FLIGHT
+    assert batch.sequence == BatchSequence(FIRST, 0)
+    assert batch.attempts == 1
+    assert rig.queue.open is None
+    assert not rig.queue.batches
+    assert rig.queue.in_flight == [batch]
+    rig.add()
+    assert rig.take().sequence == BatchSequence(FIRST, 3)
+
+
+def test_sealing_twice_does_no_harm() -> None:
+    rig = Rig()
+    batch = rig.add(due=False)
+    rig.queue.seal(batch)
+    assert (batch.state, batch.due, rig.queue.open) == (BatchState.SEALED, True, None)
+    newer = rig.add()
+    rig.queue.seal(batch)
+    assert rig.queue.open is newer
+    assert newer.state is BatchState.OPEN
+
+
+def test_sent_again_it_keeps_its_stamp() -> None:
+    rig = Rig()
+    batch = rig.add()
+    rig.take()
+    back_off(batch, 1.0)
+    assert rig.queue.next_batch(0.9) is None
+    assert rig.take(1.0) is batch
+    assert batch.sequence == BatchSequence(FIRST, 0)
+    assert batch.attempts == 2
+    assert not rig.queue.retrying
+
+
+def test_without_an_identity_nothing_goes() -> None:
+    rig = Rig(identified=False)
+    rig.add()
+    assert rig.queue.needs_identity
+    assert rig.queue.next_batch(0.0) is None
+
+
+def test_an_identity_is_needed_only_for_a_due_batch_that_has_no_sequence() -> None:
+    rig = Rig()
+    assert not rig.queue.needs_identity
+    batch = rig.add(due=False)
+    assert not rig.queue.needs_identity
+    batch.mark_due()
+    assert rig.queue.needs_identity
+    rig.take()
+    rig.add()
+    back_off(batch, 1.0)
+    assert not rig.queue.needs_identity
+
+
+def test_no_more_than_max_in_flight_are_unanswered() -> None:
+    rig = Rig(max_in_flight=2)
+    first, _, third = rig.add(), rig.add(), rig.add()
+    rig.take()
+    rig.take()
+    assert rig.queue.next_batch(0.0) is None
+    rig.answered(first)
+    assert rig.take() is third
+
+
+def test_no_more_than_max_in_flight_follow_one_that_may_have_to_be_sent_again() -> None:
+    """The broker would not remember it."""
+    rig = Rig(max_in_flight=3)
+    first, second, third, fourth = [rig.add() for _ in range(4)]
+    for _ in range(3):
+        rig.take()
+    back_off(first, 0.0)
+    assert rig.take() is first
+    rig.answered(second)
+    rig.answered(third)
+    assert rig.queue.next_batch(0.0) is None
+    rig.answered(first)
+    assert rig.take() is fourth
+
+
+def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> None:
+    rig = Rig(acknowledged_here=False)
+    first, second = rig.add(), rig.add()
+    assert rig.take() is first
+    assert rig.queue.next_batch(0.0) is None
+    assert first.sequence is not None
+    rig.queue.sequences.acknowledge(first.sequence, first.order, 1, 0)
+    assert rig.take() is second
+
+
+def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() -> None:
+    rig = Rig()
+    first, second = rig.add(), rig.add()
+    rig.take()
+    rig.queue.sequences.request_epoch_bump((1,), absent=False)
+    assert rig.queue.next_batch(0.0) is None
+    rig.answered(first)
+    assert rig.take() is second
+    assert second.sequence == BatchSequence(ProducerIdentity(7, 1), 0)
+
+
+def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
+    rig = Rig()
+    batch = rig.add()
+    batch.pause(2.0)
+    assert rig.queue.next_batch(1.9) is None
+    assert rig.queue.next_batch(2.0) is batch
+
+
+def test_what_is_sent_again_goes_before_anything_new() -> None:
+    rig = Rig()
+    old, new = rig.add(), rig.add()
+    rig.take()
+    back_off(old, 1.0)
+    assert rig.queue.next_batch(0.0) is None
+    assert rig.take(1.0) is old
+    assert rig.take(1.0) is new
+
+
+def test_what_is_sent_again_goes_oldest_first_and_waits_for_what_is_older() -> None:
+    rig = Rig()
+    first, second = rig.add(), rig.add()
+    rig.take()
+    rig.take()
+    back_off(second, 0.0)
+    assert rig.queue.next_batch(0.0) is None  # `first` may still fail
+    back_off(first, 0.0)
+    assert rig.queue.retrying == [first, second]
+    assert rig.take() is first
+    assert rig.queue.next_batch(0.0) is None
+    rig.answered(first)
+    assert rig.take() is second
+
+
+def test_an_older_one_is_sent_again_while_newer_ones_are_in_flight() -> None:
+    rig = Rig()
+    first, second = rig.add(), rig.add()
+    rig.take()
+    rig.take()
+    back_off(first, 0.0)
+    assert rig.take() is first
+    assert rig.queue.in_flight == [first, second]
+
+
+def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> None:
+    rig = Rig(identified=False, acknowledged_here=False, idempotent=False)
+    first, second = rig.add(), rig.add()
+    assert not rig.queue.needs_identity
+    assert rig.take() is first
+    assert first.sequence is None
+    assert rig.queue.next_batch(0.0) is None
+    rig.answered(first)
+    assert rig.take() is second
+
+
+def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
+    rig = Rig(identified=False, acknowledged_here=False, idempotent=False)
+    first, second = rig.add(), rig.add()
+    rig.take()
+    back_off(first, 0.0)
+    rig.queue.batches.clear()
+    second.seal()
+    second.drain()
+    rig.queue.in_flight.append(second)
+    assert rig.queue.next_batch(0.0) is None
+    rig.answered(second)
+    assert rig.take() is first
+
+
+def test_what_is_put_back_stands_where_it_stood() -> None:
+    rig = Rig()
+    first, second, third = rig.add(), rig.add(), rig.add()
+    for batch in (first, second):
+        rig.take()
+        rig.queue.remove(batch)
+        batch.renumber()
+    rig.queue.put_back(second)
+    rig.queue.put_back(first)
+    assert list(rig.queue.batches) == [first, second, third]
+
+
+def test_what_is_put_back_behind_all_others_goes_to_the_end() -> None:
+    rig = Rig()
+    batch = rig.add()
+    rig.take()
+    rig.queue.remove(batch)
+    batch.renumber()
+    rig.queue.put_back(batch)
+    assert list(rig.queue.batches) == [batch]
+
+
+def test_a_removed_batch_is_open_no_more() -> None:
+    rig = Rig()
+    sealed, still_open = rig.add(), rig.add()
+    rig.queue.remove(sealed)
+    assert rig.queue.open is still_open
+    rig.queue.remove(still_open)
+    assert rig.queue.open is None
+    assert rig.queue.idle
+
+
+def test_a_batch_in_backoff_can_be_removed() -> None:
+    rig = Rig()
+    batch = rig.add()
+    rig.take()
+    back_off(batch, 1.0)
+    rig.queue.remove(batch)
+    assert rig.queue.idle
+
+
+def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
+    rig = Rig()
+    assert rig.queue.oldest_unsettled is None
+    first, second = rig.add(), rig.add()
+    assert rig.queue.oldest_unsettled is None
+    rig.take()
+    rig.take()
+    assert rig.queue.oldest_unsettled is first
+    back_off(first, 1.0)
+    assert rig.queue.oldest_unsettled is first
+    rig.answered(second)
+    assert rig.queue.oldest_unsettled is first
+
+
+class TestPauses:
+    @staticmethod
+    def paused(rig: Rig, *at: float, error: ProducerError | None = None) -> list[Batch]:
+        batches = [rig.add() for _ in at]
+        for _ in batches:
+            _ = rig.take()
+        for batch, retry_at in zip(batches, at, strict=True):
+            if isinstance(error, BrokerError):
+                batch.refused(error, in_turn=True)
+            elif error is not None:
+                batch.connection_lost(error, reached_socket=True)
+            back_off(batch, retry_at)
+        return batches
+
+    def test_a_new_leader_ends_them(self) -> None:
+        rig = Rig()
+        one, other = self.paused(rig, 5.0, 0.5)
+        assert rig.queue.follow_leader(1.0) == 0.5
+        assert (one.retry_at, other.retry_at) == (1.0, 0.5)
+
+    def test_after_some_retries_it_shortens_them(self) -> None:
+        rig = Rig()
+        [batch] = self.paused(rig, 5.0)
+        for _ in range(PROMPT_RETRIES):
+            batch.pause(5.0)
+        assert rig.queue.follow_leader(1.0) == batch.retry_at == 1.0 + MOVED_PAUSE_S
+
+    def test_it_ends_that_of_a_batch_refused_for_its_sequence(self) -> None:
+        rig = Rig()
+        batch = rig.add()
+        rig.queue.seal(batch)
+        batch.pause(5.0)
+        _ = rig.add()
+        assert rig.queue.next_batch(1.0) is None
+        assert rig.queue.follow_leader(1.0) == 1.0
+        assert rig.queue.next_batch(1.0) is batch
+
+    def test_where_there_is_none_nothing_is_to_be_waited_for(self) -> None:
+        rig = Rig()
+        _ = rig.add()
+        assert rig.queue.follow_leader(1.0) == 1.0
+
+    def test_a_connection_shortens_those_after_a_lost_one(self) -> None:
+        rig = Rig()
+        [batch] = self.paused(rig, 5.0, error=lost())
+        assert rig.queue.retry_by(1.0)
+        assert batch.retry_at == 1.0
+        assert not rig.queue.retry_by(2.0)
+        assert batch.retry_at == 1.0
+
+    def test_but_not_those_after_a_refusal(self) -> None:
+        rig = Rig()
+        [batch] = self.paused(rig, 5.0, error=NotEnoughReplicas("no"))
+        assert not rig.queue.retry_by(1.0)
+        assert batch.retry_at == 5.0

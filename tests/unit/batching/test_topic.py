@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+
+from aioproducer.batching.batch import Appended, Batch
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.metadata.snapshot import NO_LEADER
+from aioproducer.protocol.metadata import NO_TOPIC_ID
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.floor_rig import FIRST, batching_settings
+
+
+def topic(*leaders: int, **settings: Any) -> TopicQueues:
+    identities = IdentityKeeper()
+    identities.assign(*FIRST)
+    queues = TopicQueues("orders", batching_settings(**settings), identities)
+    assert queues.update(leaders) == []
+    return queues
+
+
+def test_a_partition_has_one_queue_and_knows_its_leader() -> None:
+    queues = topic(1, 2)
+    assert queues[1] is queues[1]
+    assert queues[1].leader == 2
+    assert queues[9].leader == NO_LEADER
+
+
+def test_an_update_names_the_queues_whose_leader_changed() -> None:
+    queues = topic(1, 2, 3)
+    kept, moved, gone = queues[0], queues[1], queues[2]
+    for each in (kept, moved, gone):
+        each.sequences.acknowledged_here = True
+    assert queues.update([1, 5]) == [moved, gone]
+    assert [each.leader for each in (kept, moved, gone)] == [1, 5, NO_LEADER]
+    assert [each.sequences.acknowledged_here for each in (kept, moved, gone)] == [True, False, False]
+
+
+def test_partitions_without_a_leader_are_not_available() -> None:
+    assert topic(1, NO_LEADER, 1).available == [0, 2]
+
+
+def test_the_sticky_partition_switches_among_those_with_a_leader() -> None:
+    queues = topic(NO_LEADER, 1, 1)
+    one = queues.switch().partition
+    assert one in {1, 2}
+    for _ in range(20):
+        other = queues.switch().partition
+        assert {one, other} == {1, 2}
+        one = other
+
+
+def test_the_only_partition_with_a_leader_stays_sticky() -> None:
+    queues = topic(NO_LEADER, 1)
+    assert queues.switch() is queues.switch()
+    assert queues.sticky is queues[1]
+
+
+def test_with_no_leader_at_all_any_partition_will_do() -> None:
+    queues = topic(NO_LEADER, NO_LEADER)
+    assert {queues.switch().partition, queues.switch().partition} == {0, 1}
+
+
+def test_of_a_topic_that_is_gone_the_sticky_partition_stays() -> None:
+    queues = topic()
+    assert queues.switch().partition == 0
+    queues.update([NO_LEADER, 1])
+    assert queues.switch().partition == 1
+    queues.update([])
+    assert queues.switch().partition == 1
+
+
+def test_a_sticky_partition_that_loses_its_leader_is_left() -> None:
+    queues = topic(1, NO_LEADER)
+    assert queues.switch().partition == 0
+    queues.update([NO_LEADER, NO_LEADER])
+    assert queues.sticky is queues[0]  # nowhere to go
+    queues.update([NO_LEADER, 1])
+    assert queues.sticky is queues[1]
+
+
+def test_a_topic_is_capped_for_a_while_and_only_ever_smaller() -> None:
+    queues = topic(1, batch_bytes=1000, batch_cap_s=10.0)
+    assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
+    queues.cap(400, 5.0)
+    assert (queues.batch_bytes, queues.capped_until) == (400, 15.0)
+    queues.cap(700, 6.0)
+    assert (queues.batch_bytes, queues.capped_until) == (400, 16.0)
+    queues.uncap()
+    assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_retired_topic_leaves_an_identity_it_wrote_under(numbered: bool) -> None:
+    identities = IdentityKeeper()
+    identities.assign(*FIRST)
+    queues = TopicQueues("orders", batching_settings(), identities)
+    sequences = queues[0].sequences
+    if numbered:
+        assert sequences.may_assign(identities, unsettled=False)
+    queues.retire()
+    assert identities.current == ProducerIdentity(7, int(numbered))
+
+
+def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> None:
+    queues = topic(1)
+    assert queues.idle
+    batch = Batch(queues[0], (1,), created_at=0.0, deadline=1.0)
+    queues[0].batches.append(batch)
+    assert not queues.idle
+    queues[0].remove(batch)
+    assert queues.idle
+    queues.callers += 1
+    assert not queues.idle
+    queues.callers -= 1
+    assert queues.idle
+
+
+def test_made_anew_a_topic_is_acknowledged_by_no_leader() -> None:
+    """Its logs are empty, and would take any sequence first."""
+    queues = topic()
+    queue = queues[0]
+    assert queues.update([1], b"a" * 16) == [queue]
+    for topic_id, acknowledged in ((b"a" * 16, True), (NO_TOPIC_ID, True), (b"b" * 16, False)):
+        queue.sequences.acknowledged_here = True
+        assert queues.update([1], topic_id) == []
+        assert queue.sequences.acknowledged_here == acknowledged
+    assert queues.topic_id == b"b" * 16
+
+
+@in_virtual_time
+async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order_of_the_calls() -> None:
+    queues = topic(1)
+    made: list[int] = []
+
+    def attempt(number: int) -> Appended:
+        assert len(queues.leaders) == 3, "it is there by now"
+        made.append(number)
+        return Appended(asyncio.Future(), Batch(queues[1], (1,), created_at=0.0, deadline=1.0))
+
+    tickets = [queues.append_lock.ticket(partial(attempt, number)) for number in range(4)]
+    for ticket, partition in zip(reversed(tickets), (1, 5, 2, 1), strict=True):
+        queues.awaiting_partition[ticket] = partition
+    assert queues.update([1]) == []
+    assert made == []
+    queues.update([1, 1, 1])
+    assert made == [0, 1, 3]
+    assert list(queues.awaiting_partition.values()) == [5]
+    assert queues.append_lock.calls == 0

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from aioproducer.batching.topic import AppendLock
+from aioproducer.testing.virtual_time import in_virtual_time
+
+NEVER = 1e9
+
+
+def nothing() -> None:
+    return None
+
+
+async def in_line(
+    lock: AppendLock[str], *attempts: Callable[[], str | None]
+) -> list[asyncio.Task[str | None]]:
+    """Return calls that wait, in this order."""
+    calls = [asyncio.create_task(lock.acquire(lock.ticket(attempt), NEVER)) for attempt in attempts]
+    await asyncio.sleep(0)
+    return calls
+
+
+@in_virtual_time
+async def test_the_first_has_its_turn_at_once() -> None:
+    lock: AppendLock[str] = AppendLock()
+    assert await lock.acquire(lock.ticket(nothing), NEVER) is None
+    assert lock.calls == 1
+    lock.release()
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_who_leaves_serves_those_behind_it_in_order() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    made: list[str] = []
+
+    def attempt(name: str) -> str:
+        made.append(name)
+        return name
+
+    calls = await in_line(lock, *(partial(attempt, name) for name in "abc"))
+    lock.release()
+    assert made == ["a", "b", "c"]
+    assert lock.calls == 0
+    assert await asyncio.gather(*calls) == ["a", "b", "c"]
+
+
+@in_virtual_time
+async def test_who_cannot_be_served_has_its_turn_and_the_rest_wait_for_it() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    served, has_turn, behind = await in_line(lock, lambda: "a", nothing, lambda: "c")
+    lock.release()
+    assert await served == "a"
+    assert await has_turn is None
+    assert lock.calls == 2
+    assert not behind.done()
+    lock.release()
+    assert await behind == "c"
+
+
+@in_virtual_time
+async def test_an_attempt_that_fails_fails_its_own_call_alone() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+
+    def fail() -> str:
+        raise ValueError("spoilt")
+
+    failing, fine = await in_line(lock, fail, lambda: "b")
+    lock.release()
+    with pytest.raises(ValueError, match="spoilt"):
+        await failing
+    assert await fine == "b"
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_late_it_is_in_line_no_more() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    with pytest.raises(TimeoutError):
+        await lock.acquire(lock.ticket(lambda: "a"), 1.0)
+    assert asyncio.get_running_loop().time() == 1
+    assert lock.calls == 1
+    lock.release()
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_cancelled_it_is_in_line_no_more() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    cancelled, behind = await in_line(lock, lambda: "a", lambda: "b")
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert lock.calls == 2
+    lock.release()
+    assert await behind == "b"
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    cancelled, behind = await in_line(lock, nothing, lambda: "b")
+    lock.release()
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert cancelled.cancelled()
+    assert await behind == "b"
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_cancelled_in_the_moment_of_being_served_it_leaves_nothing_behind() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    (cancelled,) = await in_line(lock, lambda: "a")
+    lock.release()
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert cancelled.cancelled()
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_a_cancelled_error_of_the_users_own_code_reaches_the_one_it_is_for() -> None:
+    lock: AppendLock[str] = AppendLock()
+
+    def cancel() -> str:
+        raise asyncio.CancelledError
+
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    cancelled, behind = await in_line(lock, cancel, lambda: "b")
+    lock.release()
+    assert await behind == "b"
+    await asyncio.wait([cancelled])
+    assert cancelled.cancelled()
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_one_that_is_served_at_its_deadline_is_not_late() -> None:
+    lock: AppendLock[str] = AppendLock()
+    loop = asyncio.get_running_loop()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    loop.call_at(1.0, lock.release)  # before its timer, at the same time
+    assert await lock.acquire(lock.ticket(lambda: "a"), 1.0) == "a"
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_who_steps_aside_is_let_in_in_front_of_those_who_came_later() -> None:
+    lock: AppendLock[str] = AppendLock()
+    made: list[str] = []
+
+    def attempt(name: str) -> str:
+        made.append(name)
+        return name
+
+    first = lock.ticket(nothing)
+    await lock.acquire(first, NEVER)
+    aside = [lock.ticket(partial(attempt, name)) for name in "ab"]
+    calls = await in_line(lock, *(partial(attempt, name) for name in "cd"))
+    lock.readmit(reversed(aside))
+    assert lock.calls == 5
+    lock.release()
+    assert made == ["a", "b", "c", "d"]
+    assert lock.calls == 0
+    assert [await lock.acquire(ticket, NEVER) for ticket in aside] == ["a", "b"]
+    assert await asyncio.gather(*calls) == ["c", "d"]
+
+
+@in_virtual_time
+async def test_let_in_while_nobody_has_its_turn_they_are_served_at_once() -> None:
+    lock: AppendLock[str] = AppendLock()
+    served, has_turn, behind = (lock.ticket(attempt) for attempt in (lambda: "a", nothing, lambda: "c"))
+    lock.readmit([served, has_turn, behind])
+    assert lock.calls == 2
+    assert await lock.acquire(served, NEVER) == "a"
+    assert await lock.acquire(has_turn, NEVER) is None
+    lock.release()
+    assert lock.calls == 0
+    assert await lock.acquire(behind, NEVER) == "c"
+
+
+@in_virtual_time
+async def test_who_has_its_turn_may_let_in_itself_behind_those_who_came_before() -> None:
+    lock: AppendLock[str] = AppendLock()
+    before, holder, behind = (lock.ticket(attempt) for attempt in (lambda: "a", lambda: "b", lambda: "c"))
+    await lock.acquire(holder, NEVER)
+    lock.readmit([behind])
+    assert lock.is_first(holder)
+    lock.readmit([before])
+    assert not lock.is_first(holder)
+    lock.readmit([holder])
+    lock.release()
+    assert [await lock.acquire(ticket, NEVER) for ticket in (before, holder, behind)] == ["a", "b", "c"]
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_who_waits_no_more_comes_before_nobody() -> None:
+    lock: AppendLock[str] = AppendLock()
+    gone, holder = lock.ticket(nothing), lock.ticket(nothing)
+    await lock.acquire(holder, NEVER)
+    lock.readmit([gone])
+    lock.withdraw(gone)
+    assert lock.is_first(holder)
+
+
+@in_virtual_time
+async def test_let_in_it_may_be_late_as_well() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    ticket = lock.ticket(lambda: "a")
+    lock.readmit([ticket])
+    with pytest.raises(TimeoutError):
+        await lock.acquire(ticket, 1.0)
+    assert lock.calls == 1
+
+
+@in_virtual_time
+async def test_a_place_may_be_used_again() -> None:
+    lock: AppendLock[str] = AppendLock()
+    ticket = lock.ticket(nothing)
+    for _ in range(2):
+        assert await lock.acquire(ticket, NEVER) is None
+        lock.release()
+    lock.readmit([ticket])
+    assert await lock.acquire(ticket, NEVER) is None
+    assert lock.calls == 1
+
+
+@in_virtual_time
+async def test_withdrawn_beside_the_line_nobody_notices() -> None:
+    lock: AppendLock[str] = AppendLock()
+    lock.withdraw(lock.ticket(nothing))
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_withdrawn_while_it_waits_it_is_in_line_no_more() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    ticket = lock.ticket(lambda: pytest.fail("nobody wants it"))
+    lock.readmit([ticket])
+    lock.withdraw(ticket)
+    assert lock.calls == 1
+    lock.release()
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_withdrawn_in_its_turn_it_passes_it_on() -> None:
+    lock: AppendLock[str] = AppendLock()
+    ticket = lock.ticket(nothing)
+    lock.readmit([ticket])
+    [behind] = await in_line(lock, lambda: "b")
+    lock.withdraw(ticket)
+    assert await behind == "b"
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_withdrawn_after_it_was_served_it_leaves_nothing_behind() -> None:
+    lock: AppendLock[str] = AppendLock()
+
+    def fail() -> str:
+        raise ValueError("spoilt")
+
+    tickets = [lock.ticket(attempt) for attempt in (lambda: "a", fail)]
+    lock.readmit(tickets)
+    for ticket in tickets:
+        lock.withdraw(ticket)
+    assert lock.calls == 0

@@ -1,0 +1,69 @@
+"""What the tests of the answer handler need: the handler, and answers of a broker."""
+
+from __future__ import annotations
+
+from aioproducer.batching.batch import Batch
+from aioproducer.errors import BrokerError
+from aioproducer.protocol.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from aioproducer.sender.answers import AnswerHandler
+from tests.unit.floor_rig import TOPIC, FakeConnection, FloorRig, sender_settings
+
+
+class Rig(FloorRig):
+    """With an answer handler on top."""
+
+    def __init__(self, *, partitions: int = 1, retries: int = 2**31 - 1, idempotent: bool = True) -> None:
+        super().__init__(partitions=partitions, idempotent=idempotent)
+        self.connection = FakeConnection()
+        self.handler = AnswerHandler(sender_settings(retries=retries), self.completion, self.updater.real)
+
+    def take(self, batches: list[Batch], *answers: PartitionProduceResponse) -> None:
+        response = ProduceResponse(
+            responses=[TopicProduceResponse(name=TOPIC, partition_responses=list(answers))]
+        )
+        self.handler.take(self.connection.real, batches, response)
+
+    def refuse(self, batch: Batch, kind: type[BrokerError], message: str | None = None) -> None:
+        self.take([batch], refused(kind, batch.queue.partition, message=message))
+
+    def resend(self) -> Batch:
+        """Drain the one batch that may be sent now, as if its backoff were over."""
+        self.accumulator.schedule.collect(self.loop.time() + 1_000, hurry=True)
+        [batch] = self.accumulator.schedule.drain(1, self.loop.time() + 1_000, 2**31)
+        batch.written()
+        return batch
+
+
+def accepted(
+    base_offset: int = 0, partition: int = 0, *, log_append_time_ms: int = -1
+) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=partition, error_code=0, base_offset=base_offset, log_append_time_ms=log_append_time_ms
+    )
+
+
+def refused(
+    kind: type[BrokerError] | int,
+    partition: int = 0,
+    *,
+    message: str | None = None,
+    records: dict[int, str | None] | None = None,
+    leader: tuple[int, int] = (-1, -1),
+) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=partition,
+        error_code=kind if isinstance(kind, int) else kind.code,
+        base_offset=-1,
+        error_message=message,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in (records or {}).items()
+        ],
+        current_leader=LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1]),
+    )

@@ -1,0 +1,125 @@
+"""What the tests of the sender's loop need: a sender that runs, between fakes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, Self
+
+import pytest
+
+from aioproducer.batching.batch import Batch
+from aioproducer.metrics.counters import Metrics
+from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from aioproducer.records.decode import decode_batches
+from aioproducer.sender.loop import Sender, Wakeup
+from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder
+from tests.unit.floor_rig import NODE, TOPIC, FakeConnection, FakePool, FloorRig, sender_settings, settle
+
+LINGER_S = 0.005
+LARGE = b"x" * COMPRESS_OFF_LOOP_BYTES
+
+
+class Rig(FloorRig):
+    """A sender that runs from `async with` on; its pool is connected to node 1."""
+
+    def __init__(
+        self, *, connected: tuple[int, ...] = (NODE,), batching: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        idempotent = settings.get("idempotent", True)
+        identified = settings.pop("identified", True)
+        partitions = settings.pop("partitions", 1)
+        super().__init__(
+            partitions=partitions,
+            identified=identified,
+            **(
+                {"idempotent": idempotent, "batch_bytes": 200_000, "max_request_bytes": 400_000}
+                | (batching or {})
+            ),
+        )
+        self.recognise(partitions)
+        self.pool = FakePool(*connected)
+        self.metrics = Metrics(self.loop.time)
+        self.wakeup = Wakeup(self.loop)
+        self.sender = Sender(
+            sender_settings(**settings),
+            accumulator=self.accumulator,
+            completion=self.completion,
+            pool=self.pool.real,
+            updater=self.updater.real,
+            wakeup=self.wakeup,
+            metrics=self.metrics,
+        )
+
+    def _wake(self) -> None:
+        super()._wake()
+        if hasattr(self, "wakeup"):
+            self.wakeup.ring()
+
+    async def __aenter__(self) -> Self:
+        self.running = self.loop.create_task(self.sender.run())
+        await settle()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.running.cancel()
+        await asyncio.wait([self.running])
+
+    @property
+    def connection(self) -> FakeConnection:
+        return self.pool.connections[NODE]
+
+    def sent_values(self) -> list[list[bytes | None]]:
+        """The values of each produce request that waits for its answer."""
+        return [
+            [
+                record.value
+                for topic in call.request.topic_data
+                for data in topic.partition_data
+                for batch in decode_batches(data.records, limit=10_000_000)
+                for record in batch.records
+            ]
+            for call in self.connection.calls
+        ]
+
+    def accept(self, *partitions: int, base_offset: int = 0) -> None:
+        """Acknowledge the oldest request."""
+        self.connection.answer(
+            ProduceResponse(
+                responses=[
+                    TopicProduceResponse(
+                        name=TOPIC,
+                        partition_responses=[
+                            PartitionProduceResponse(index=each, error_code=0, base_offset=base_offset)
+                            for each in partitions or (0,)
+                        ],
+                    )
+                ]
+            )
+        )
+
+
+async def pass_time(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    await settle()
+
+
+class Thread:
+    """Holds up the encoding of `LARGE` until it is told to end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.release = threading.Event()
+        encode = Encoder.encode
+
+        def waiting(encoder: Encoder, batch: Batch) -> None:
+            if batch.columns.values[0] == LARGE:
+                assert self.release.wait(10)
+            encode(encoder, batch)
+
+        monkeypatch.setattr(Encoder, "encode", waiting)
+
+    async def ends(self, rig: Rig) -> None:
+        [preparing] = rig.sender._preparing.values()
+        self.release.set()
+        await asyncio.wait([preparing])
+        await settle()

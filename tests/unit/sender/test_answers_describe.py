@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import asyncio
+
+from aioproducer.errors import DeliveryTimeout, NotLeaderOrFollower, ProducerError, TopicAuthorizationFailed
+from aioproducer.sender.answers import (
+    failure_at,
+    failure_at_deadline,
+    failure_of_encoding,
+    failure_without_producer_id,
+)
+from aioproducer.testing import in_virtual_time
+from tests.unit.floor_rig import FakeConnection, FloorRig, lose, lost
+
+
+@in_virtual_time
+async def test_a_failure_tells_where_how_often_and_how_long() -> None:
+    batch, _ = FloorRig().sent()
+    await asyncio.sleep(1.5)
+    error = TopicAuthorizationFailed("not for you")
+    failure = failure_at(batch, FakeConnection().real, error)
+    assert failure.kind is TopicAuthorizationFailed
+    assert failure.message == "orders-0 at b1:9092 (node 1), 1 attempt in 1.500 s: not for you"
+    assert failure.cause is error
+
+
+@in_virtual_time
+async def test_the_cause_is_what_was_last_heard() -> None:
+    batch, _ = FloorRig().sent()
+    batch.refused(NotLeaderOrFollower("moved"), in_turn=True)
+    batch.retry(1.0)
+    batch.drain()
+    failure = failure_at(batch, FakeConnection().real, TopicAuthorizationFailed("not for you"))
+    assert failure.cause is batch.last_error
+    assert "2 attempts" in failure.message
+
+
+@in_virtual_time
+async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
+    batch, _ = FloorRig().sent()
+    error, connection = TopicAuthorizationFailed(), FakeConnection().real
+    assert failure_at(batch, connection, error).possibly_persisted
+    batch.answered()
+    assert not failure_at(batch, connection, error).possibly_persisted
+    batch.written()
+    lose(batch)
+    assert failure_at(batch, connection, error).possibly_persisted
+
+
+class TestExpired:
+    @in_virtual_time
+    async def test_unsent_for_want_of_a_connection(self) -> None:
+        batch = FloorRig().fill()
+        failure = failure_at_deadline(batch)
+        assert failure.kind is DeliveryTimeout
+        assert not failure.possibly_persisted
+        assert failure.cause is None
+        assert "0 attempts" in failure.message
+        assert failure.message.endswith("it was not sent to its leader, node 1")
+
+    @in_virtual_time
+    async def test_in_parts_that_are_under_way(self) -> None:
+        rig = FloorRig()
+        batch, _ = rig.sent()
+        batch.answered()
+        batch.split((rig.fill(),))
+        failure = failure_at_deadline(batch, timeout_s=2.5)
+        assert failure.kind is DeliveryTimeout
+        assert "not acknowledged within the call's timeout_s=2.5, 1 attempt in" in failure.message
+        assert failure.message.endswith("the broker refused it as it was, and its parts are under way")
+
+    @in_virtual_time
+    async def test_unsent_and_it_is_known_why(self) -> None:
+        batch, error = FloorRig().fill(), lost()
+        failure = failure_at_deadline(batch, error)
+        assert failure.message.endswith("was not sent to its leader, node 1: b1:9092 (node 1): lost")
+        assert failure.cause is error
+        assert not failure.possibly_persisted
+
+    @in_virtual_time
+    async def test_unsent_for_want_of_a_leader(self) -> None:
+        rig = FloorRig()
+        batch = rig.fill()
+        rig.learn("orders", -1)
+        assert failure_at_deadline(batch).message.endswith("the partition has no leader that we know of")
+
+    @in_virtual_time
+    async def test_unanswered(self) -> None:
+        batch, _ = FloorRig().sent()
+        failure = failure_at_deadline(batch)
+        assert failure.possibly_persisted
+        assert failure.message.endswith("the broker has not answered yet")
+
+    @in_virtual_time
+    async def test_after_an_error(self) -> None:
+        batch, _ = FloorRig().sent()
+        lose(batch)
+        failure = failure_at_deadline(batch)
+        assert failure.cause is batch.last_error
+        assert failure.message.endswith("last error: ConnectionFailed: b1:9092 (node 1): lost")
+
+
+@in_virtual_time
+async def test_without_a_producer_id_the_refusal_is_told() -> None:
+    batch = FloorRig().fill()
+    error = TopicAuthorizationFailed("no")
+    failure = failure_without_producer_id(batch, error)
+    assert failure.kind is TopicAuthorizationFailed
+    assert failure.message == "orders-0: no producer id, which an idempotent producer needs: no"
+    assert failure.cause is error
+    assert not failure.possibly_persisted
+
+
+@in_virtual_time
+async def test_what_cannot_be_encoded_was_surely_not_sent() -> None:
+    batch = FloorRig().fill()
+    error = RuntimeError("compressor on fire")
+    failure = failure_of_encoding(batch, error)
+    assert failure.kind is ProducerError
+    assert "compressor on fire" in failure.message
+    assert failure.cause is error
+    assert not failure.possibly_persisted

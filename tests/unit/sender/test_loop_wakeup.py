@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.sender.loop import Wakeup
+from aioproducer.testing import Deadlock, in_virtual_time
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@in_virtual_time
+async def test_it_waits_until_somebody_rings() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(3, wakeup.ring)
+    await wakeup.wait(None)
+    assert now() == 3
+
+
+@in_virtual_time
+async def test_it_waits_until_the_time_given() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    wakeup.ring()
+    await wakeup.wait(5)
+    assert now() == 0
+
+
+@in_virtual_time
+async def test_ringing_twice_is_ringing_once() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    wakeup.ring()
+    wakeup.ring()
+    await wakeup.wait(5)
+    loop.call_later(1, wakeup.ring)
+    loop.call_at(loop.time() + 1, wakeup.ring)
+    await wakeup.wait(5)
+    assert now() == 1
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_the_timer_of_a_wait_that_rang_ends_the_next_if_that_has_a_later_one() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(2)
+    await wakeup.wait(9)
+    assert now() == 2
+    await wakeup.wait(9)
+    assert now() == 9
+
+
+@in_virtual_time
+async def test_a_wait_with_an_earlier_time_ends_then() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(9)
+    await wakeup.wait(2)
+    assert now() == 2
+
+
+@in_virtual_time
+async def test_a_timer_that_is_forgotten_ends_nothing() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(2)
+    wakeup.forget()
+    await wakeup.wait(9)
+    assert now() == 9
+
+
+@in_virtual_time
+async def test_cancelling_the_wait_leaves_it_ready_for_the_next() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await wakeup.wait(2)
+    assert now() == 1
+    await wakeup.wait(1.5)
+    assert now() == 1.5
+
+
+def test_without_ring_or_time_it_never_ends() -> None:
+    @in_virtual_time
+    async def wait() -> None:
+        await Wakeup(asyncio.get_running_loop()).wait(None)
+
+    with pytest.raises(Deadlock):
+        wait()
