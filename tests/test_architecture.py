@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -63,6 +64,12 @@ def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
 def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
     """An inner `__init__` that re-exports would be a second way to the same name, and a source of cycles."""
     assert path.read_text(encoding="utf-8").strip() == ""
+
+
+def test_an_editors_tab_says_which_file_it_is() -> None:
+    """Two of a name are a broker's answer and what makes it, and the types of messages and of records."""
+    named = Counter(path.stem for path in PACKAGE.rglob("*.py"))
+    assert {stem for stem, files in named.items() if files > 1} <= {"__init__", "produce", "types"}
 
 
 def test_nobody_but_a_batch_writes_its_fields() -> None:

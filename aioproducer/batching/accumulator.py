@@ -14,10 +14,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
-from aioproducer.batching.memory import MemoryBudget
+from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.schedule import Deadlines, Schedule
-from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.clock import LoopClock

@@ -11,11 +11,11 @@ from typing import Final, Protocol
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import RESOLVED, BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.state import RESOLVED, BatchState
 from aioproducer.batching.waiters import Failure, Waiter
 from aioproducer.log_limits import Burst
-from aioproducer.records.columns import RecordColumns
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import sizes
 
 log: Final = logging.getLogger(__name__)

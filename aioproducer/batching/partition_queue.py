@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer.batching.batch import Batch, Order
-from aioproducer.batching.settings import BatchingSettings
-from aioproducer.batching.state import BatchState
+from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.errors import BrokerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences

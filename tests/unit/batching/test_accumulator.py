@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.state import BatchState
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerClosed, RecordTooLarge
 from aioproducer.idempotence.identity import ProducerIdentity
