@@ -136,8 +136,7 @@ class Sender:
 
     def finish(self) -> None:
         """Let `run` end once everything has its outcome that was appended, or is on its way."""
-        self._accumulator.finishing = True
-        self._wakeup.ring()
+        self._accumulator.finish()
 
     async def run(self) -> None:
         """Send until `finish` was called and nothing is left.
