@@ -16,10 +16,10 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
-from aioproducer.intake.settings import IntakeSettings
+from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.metadata.metadata_source import open_to_any
 from aioproducer.metadata.snapshot import MetadataSnapshot
-from aioproducer.metadata.source import open_to_any
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
@@ -173,7 +173,7 @@ class Engine:
     def report(self) -> dict[str, dict[Any, Any]]:
         """Return the metrics. Reads only, and may be called from any thread, at any time."""
         # Imported when it is first called for: the first record of others comes the sooner.
-        from aioproducer.metrics.report import Values, report  # noqa: PLC0415
+        from aioproducer.metrics.metrics_report import Values, report  # noqa: PLC0415
 
         memory, snapshot = self.accumulator.memory, self.updater.snapshot
         age_s = self._loop.time() - snapshot.fetched_at

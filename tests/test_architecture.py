@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,9 @@ APPEND_PATH = {
     ("aioproducer/batching/accumulator.py", each, "size") for each in ("append", "append_to_open", "extend")
 }
 """These add records to an open batch without a call for each: what every record passes is spared one."""
+ACCUMULATOR = PACKAGE / "batching/accumulator.py"
+COUNTERS = {"arriving", "callers", "closed_for", "finishing", "flushing", "unfinished", "unresolved"}
+MUTATORS = {"clear", "pop", "popitem", "setdefault", "update"}
 INNER_DOORS = sorted(path for path in PACKAGE.rglob("__init__.py") if path.parent not in PUBLIC_PACKAGES)
 
 
@@ -63,6 +67,51 @@ def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
 def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
     """An inner `__init__` that re-exports would be a second way to the same name, and a source of cycles."""
     assert path.read_text(encoding="utf-8").strip() == ""
+
+
+def test_an_editors_tab_says_which_file_it_is() -> None:
+    """Two of a name are a broker's answer and what makes it, and the types of messages and of records."""
+    named = Counter(path.stem for path in PACKAGE.rglob("*.py"))
+    assert {stem for stem, files in named.items() if files > 1} <= {"__init__", "produce", "types"}
+
+
+def test_nobody_but_the_accumulator_writes_its_counters() -> None:
+    """What it counts is what was said to it: `enter`, `arrived`, `leave`, `hold`, `resolved`, `release`."""
+    found = {
+        (name(path), field)
+        for path in SOURCES
+        if PACKAGE in path.parents and path != ACCUMULATOR
+        for field in written_counters(parsed(path))
+    }
+    assert found == {("aioproducer/batching/topic.py", "callers")}, "a topic begins with none"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "accumulator.callers += 1",
+        "self._accumulator.unresolved[batch] = None",
+        "del self.accumulator.unresolved[batch]",
+        "self._accumulator.unresolved.pop(batch, None)",
+        "self.memory.free -= 1",
+    ],
+)
+def test_who_counts_for_it_would_be_found(statement: str) -> None:
+    assert list(written_counters(ast.parse(statement)))
+
+
+def written_counters(tree: ast.AST) -> Iterator[str]:
+    """Yield which counters of the accumulator are assigned, or changed in place."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=field, ctx=ast.Store() | ast.Del()) if field in COUNTERS:
+                yield field
+            case ast.Attribute(value=ast.Attribute(attr="memory"), attr="free", ctx=ast.Store()):
+                yield "memory.free"
+            case ast.Subscript(value=ast.Attribute(attr="unresolved"), ctx=ast.Store() | ast.Del()):
+                yield "unresolved"
+            case ast.Attribute(value=ast.Attribute(attr="unresolved"), attr=method) if method in MUTATORS:
+                yield "unresolved"
 
 
 def test_nobody_but_a_batch_writes_its_fields() -> None:

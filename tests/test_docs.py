@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer import errors
-from aioproducer.batching.state import TRANSITIONS
+from aioproducer.batching.batch_state import TRANSITIONS
 from aioproducer.cli import commands
 from aioproducer.cli.send.command import send
 from aioproducer.contrib.metric_table import METRICS

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from aioproducer.arrow.columns import (
+from aioproducer.arrow.arrow_columns import (
     BadValue,
     as_bytes,
     as_headers,
@@ -19,8 +19,8 @@ from aioproducer.arrow.columns import (
     as_timestamps_ms,
     bytes_in,
 )
+from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.result import Outcome, RowFailure
-from aioproducer.arrow.schema import Columns
 from aioproducer.errors import ProducerError, SendManyError
 from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer

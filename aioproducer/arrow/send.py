@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.arrow.arrow_source import Source
 from aioproducer.arrow.batches import IN_FLIGHT, send_batch
 from aioproducer.arrow.result import Outcome, RowFailure, TableResult
-from aioproducer.arrow.schema import Columns
-from aioproducer.arrow.source import Source
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.intake.checks import check_timeout
 from aioproducer.intake.convoy import Convoy

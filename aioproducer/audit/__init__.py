@@ -13,8 +13,8 @@
 
 from __future__ import annotations
 
-from aioproducer.audit.audit import Audit as Audit
-from aioproducer.audit.report import AuditReport as AuditReport, PartitionAudit as PartitionAudit
+from aioproducer.audit.audit_report import AuditReport as AuditReport, PartitionAudit as PartitionAudit
+from aioproducer.audit.auditing import Audit as Audit
 from aioproducer.audit.stamp import (
     RUN_HEADER as RUN_HEADER,
     SEQUENCE_HEADER as SEQUENCE_HEADER,

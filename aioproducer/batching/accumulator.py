@@ -14,10 +14,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
-from aioproducer.batching.memory import MemoryBudget
+from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.schedule import Deadlines, Schedule
-from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.clock import LoopClock
@@ -282,12 +282,9 @@ class Accumulator:
             topic.uncap()
         deadline = now + self.settings.delivery_timeout_s
         batch = Batch(queue, queue.next_order(), created_at=now, deadline=deadline)
-        self.memory.free -= BATCH_OVERHEAD
         queue.open = batch
         queue.batches.append(batch)
-        self.unresolved[batch] = None
-        self.unfinished += 1
-        self.deadlines.add(batch, deadline)
+        self.hold(batch)
         self._touch(topic.name)
         self.clock.forget()
         if self.schedule.linger(batch, now + self.settings.linger_s) or self.hurry:
@@ -315,6 +312,52 @@ class Accumulator:
             batch.expire_by(deadline)
             self.deadlines.add(batch, deadline)
             self.wake()  # to look at the deadlines again
+
+    def enter(self, topic: TopicQueues, records: int) -> None:
+        """Count a call on its way to *topic*, and the *records* that it is to append."""
+        topic.callers += 1
+        self.callers += 1
+        self.arriving += records
+
+    def arrived(self, records: int) -> None:
+        """Count so many *records* of the calls on their way as appended, or failed."""
+        self.arriving -= records
+
+    def leave(self, topic: TopicQueues, records: int) -> None:
+        """Count the call out again, and the *records* that it has not appended."""
+        topic.callers -= 1
+        self.callers -= 1
+        self.arriving -= records
+        if not self.callers:
+            self.wake()  # a sender that is asked to finish waits for us
+        if not topic.leaders:  # nothing came of it: a topic that does not exist leaves no trace
+            self.update_topic(topic.name, ())
+
+    def hold(self, batch: Batch) -> None:
+        """Keep *batch*, its memory and its deadline until `release`."""
+        self.memory.free -= batch.size
+        self.unresolved[batch] = None
+        self.unfinished += 1
+        self.deadlines.add(batch, batch.deadline)
+
+    def resolved(self, batch: Batch) -> None:
+        """Wait for no outcome of *batch* any more: its records have failed, and its answer is still to come."""
+        self.unresolved.pop(batch, None)
+        self.deadlines.discard(batch, batch.deadline)
+        self.wake()  # it may have been the last that a sender waits for which is to end
+
+    def release(self, batch: Batch) -> None:
+        """Let *batch* go, which is at the end of its life, and give back what it held."""
+        self.unresolved.pop(batch, None)
+        self.unfinished -= 1
+        self.deadlines.discard(batch, batch.deadline)
+        self.schedule.forget(batch)
+        self.memory.give_back(batch.size)
+
+    def finish(self) -> None:
+        """Let the sender end as soon as everything has its outcome."""
+        self.finishing = True
+        self.wake()
 
     def close(self, failure: Failure) -> int:
         """Take nothing more, and fail the calls on their way here; return how many those are."""

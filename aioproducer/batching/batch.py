@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.persistence import Persistence
-from aioproducer.batching.state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.waiters import (
     Acknowledgement,
     AwaitingWaiters,
@@ -19,7 +19,7 @@ from aioproducer.batching.waiters import (
 )
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence
-from aioproducer.records.columns import RecordColumns
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
 from aioproducer.types import RecordMetadata
 

@@ -11,11 +11,11 @@ from typing import Final, Protocol
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import RESOLVED, BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.state import RESOLVED, BatchState
 from aioproducer.batching.waiters import Failure, Waiter
 from aioproducer.log_limits import Burst
-from aioproducer.records.columns import RecordColumns
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import sizes
 
 log: Final = logging.getLogger(__name__)
@@ -76,10 +76,8 @@ class BatchCompletion:
     def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
         batch.expire()
-        self._accumulator.unresolved.pop(batch, None)
-        self._accumulator.deadlines.discard(batch, batch.deadline)
+        self._accumulator.resolved(batch)
         self._reject(batch, failure)
-        self._accumulator.wake()  # it may have been the last that a sender waits for which is to end
 
     def reenqueue(self, batch: Batch, at: float) -> None:
         """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
@@ -216,23 +214,14 @@ class BatchCompletion:
 
     def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
         """Let *parts* take over from *batch*. They may need a few bytes more than it had: headers of their own."""
-        accumulator = self._accumulator
         batch.queue.remove(batch)
         batch.split(parts)
         for part in parts:
-            accumulator.unresolved[part] = None
-            accumulator.unfinished += 1
-            accumulator.deadlines.add(part, part.deadline)
-            accumulator.memory.free -= part.size
+            self._accumulator.hold(part)
         self._end(batch)
 
     def _end(self, batch: Batch) -> None:
-        accumulator = self._accumulator
-        accumulator.unresolved.pop(batch, None)
-        accumulator.unfinished -= 1
-        accumulator.deadlines.discard(batch, batch.deadline)
-        self._schedule.forget(batch)
-        accumulator.memory.give_back(batch.size)
+        self._accumulator.release(batch)
         batch.drop_encoded()
 
     def _reject(self, batch: Batch, failure: Failure) -> None:

@@ -9,9 +9,9 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer.batching.batch import Batch, Order
+from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.persistence import DENIALS_BELIEVED
-from aioproducer.batching.settings import BatchingSettings
-from aioproducer.batching.state import BatchState
 from aioproducer.errors import BrokerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences

@@ -15,8 +15,8 @@ from math import inf
 from typing import Generic, TypeVar
 
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.state import BatchState
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 

@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from aioproducer.batching.batch import Appended
+from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.settings import BatchingSettings
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID

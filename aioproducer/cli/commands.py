@@ -81,8 +81,8 @@ def demo(bootstrap_servers: str | None, records: int, partitions: int, compressi
 
     On a Kafka cluster it creates a topic of its own, which stays there.
     """
-    from aioproducer.cli.demo.report import run_and_report
-    from aioproducer.cli.demo.run import Plan
+    from aioproducer.cli.demo.demo_report import run_and_report
+    from aioproducer.cli.demo.demo_run import Plan
 
     plan = Plan(bootstrap_servers, records=records, partitions=partitions, compression=compression)
     if not asyncio.run(run_and_report(plan)):
@@ -115,7 +115,7 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     """
     if port + brokers - 1 not in PORTS:
         raise click.UsageError(f"{brokers} ports from {port} up are more than there are; the last is 65535")
-    from aioproducer.cli.broker import serve
+    from aioproducer.cli.broker_command import serve
 
     try:
         asyncio.run(serve(port=port, brokers=brokers, topics=topics))
@@ -190,7 +190,7 @@ def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_j
 
     It fails if any was lost, duplicated or out of order within its partition.
     """
-    from aioproducer.cli.audit import audit_and_report
+    from aioproducer.cli.audit_command import audit_and_report
 
     if not asyncio.run(audit_and_report(bootstrap_servers, topic, run, expect=expect, as_json=as_json)):
         raise click.exceptions.Exit(1)
@@ -228,8 +228,8 @@ def perf(  # noqa: PLR0917 - click passes names
     it is there. Ctrl-C ends it early: it waits for what was sent, and reports it. It fails if not all records were
     acknowledged.
     """
-    from aioproducer.cli.perf.report import run_and_report
-    from aioproducer.cli.perf.run import Plan
+    from aioproducer.cli.perf.perf_report import run_and_report
+    from aioproducer.cli.perf.perf_run import Plan
 
     plan = Plan(
         config=configuration(bootstrap_servers, config_file, settings),

@@ -9,18 +9,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, Unpack
 
 from aioproducer.backoff import Backoff
-from aioproducer.batching.settings import BatchingSettings
+from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.config.kinds import INT32_MAX
 from aioproducer.config.names import applied_options, as_written
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
-from aioproducer.metadata.settings import MetadataSettings
+from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.settings import ConnectionSettings
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
-from aioproducer.sender.settings import SenderSettings
+from aioproducer.sender.sender_settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.errors import broker
+from aioproducer.errors import broker_errors
 from aioproducer.errors.base import (
     AuthenticationFailed,
     BufferFull,
@@ -20,7 +20,7 @@ from aioproducer.errors.base import (
     SerializerUnavailable,
     WrongLoop,
 )
-from aioproducer.errors.broker import *  # noqa: F403 - one class per error code, listed in broker.__all__
+from aioproducer.errors.broker_errors import *  # noqa: F403 - one class per error code, listed in broker.__all__
 from aioproducer.errors.send_many import SendManyError
 
 __all__ = [
@@ -41,4 +41,4 @@ __all__ = [
     "SerializerUnavailable",
     "WrongLoop",
 ]
-__all__ += broker.__all__
+__all__ += broker_errors.__all__

@@ -92,26 +92,17 @@ class Caller:
         self._updater = updater
 
     def __enter__(self) -> Self:
-        self._queues.callers += 1
-        self._accumulator.callers += 1
-        self._accumulator.arriving += self._records
+        self._accumulator.enter(self._queues, self._records)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        queues = self._queues
-        queues.callers -= 1
-        self._accumulator.callers -= 1
-        self._accumulator.arriving -= self._records
-        if not self._accumulator.callers:
-            self._accumulator.wake()  # a sender that is asked to finish waits for us
-        if not queues.leaders:  # nothing came of it: a topic that does not exist leaves no trace
-            self._accumulator.update_topic(queues.name, ())
+        self._accumulator.leave(self._queues, self._records)
 
-    def settled(self, records: int) -> None:
+    def arrived(self, records: int) -> None:
         """Note that so many records of the call have been appended, or have failed."""
-        self._accumulator.arriving -= records
+        self._accumulator.arrived(records)
         self._records -= records
 
     def permit(
@@ -134,7 +125,7 @@ class Caller:
                 return None
             appended = attempt()
             if appended is not None:
-                self.settled(self._records)
+                self.arrived(self._records)
             return appended
 
         return AppendPermit(

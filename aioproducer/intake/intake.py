@@ -37,8 +37,8 @@ from aioproducer.intake.checks import (
     check_topic,
     legal_headers,
 )
+from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.intake.serializing import InContext, in_context, serialized
-from aioproducer.intake.settings import IntakeSettings
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.partitioning.partitioner import ColumnPartitioner
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound

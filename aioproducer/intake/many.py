@@ -128,7 +128,7 @@ class ManyIntake:
         groups, taken = self._preparing.grouped(sending.queues, rows, sending.call)
         sending.prepared = rows.slice(taken, len(rows))
         sending.groups.extend(groups)
-        caller.settled(failed + taken - sum(len(group) for _, group in groups))
+        caller.arrived(failed + taken - sum(len(group) for _, group in groups))
 
     def _extend(self, sending: _Sending, caller: Caller, reserved: int = 0) -> int:
         """Append as many groups, from the first one on, as memory allows; return the size of what had to wait for it."""
@@ -137,7 +137,7 @@ class ManyIntake:
             queue, rows = sending.groups[0]
             done = self._accumulator.extend(sending.queues, queue, rows, sending.call, reserved)
             reserved = 0
-            caller.settled(done)
+            caller.arrived(done)
             if measured:
                 size += sum(rows.sizes[:done])
             if done < len(rows):

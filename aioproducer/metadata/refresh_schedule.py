@@ -13,7 +13,7 @@ from functools import partial
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
-from aioproducer.metadata.settings import MetadataSettings
+from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.metadata.snapshot import NO_EPOCH, MetadataSnapshot
 
 SHORTEST_PAUSE_S: Final = 0.01

@@ -23,10 +23,10 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
 )
 from aioproducer.log_limits import Outage
+from aioproducer.metadata.metadata_settings import MetadataSettings
+from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
-from aioproducer.metadata.settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
-from aioproducer.metadata.source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

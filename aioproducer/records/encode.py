@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
 from aioproducer.records.interleave import interleave
 from aioproducer.records.layout import (
@@ -18,6 +17,7 @@ from aioproducer.records.layout import (
     MAGIC,
     TRANSACTIONAL,
 )
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.wire.crc32c import crc32c
 
 

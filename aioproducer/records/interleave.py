@@ -31,9 +31,9 @@ from functools import lru_cache, reduce
 from operator import add
 from typing import TypeAlias, cast
 
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.headers import NAMES, RecordHeaders, as_columns, encode_each, encode_value
 from aioproducer.records.memo import FIELD_SIZES, VARINTS, Memo, field_size, varint, varints_after
+from aioproducer.records.record_columns import RecordColumns
 
 _NULL = varint(-1)
 _NO_HEADERS = varint(0)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     ConnectionFailed,
@@ -24,7 +24,7 @@ from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
 from aioproducer.sender import outcomes
-from aioproducer.sender.settings import SenderSettings
+from aioproducer.sender.sender_settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)
 

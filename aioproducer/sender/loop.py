@@ -10,8 +10,8 @@ from functools import partial
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, UnsupportedVersion
 from aioproducer.metadata.updater import MetadataUpdater
@@ -29,7 +29,7 @@ from aioproducer.sender.answers import (
 )
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import Encoder, Unencodable, produce_request
-from aioproducer.sender.settings import SenderSettings
+from aioproducer.sender.sender_settings import SenderSettings
 
 
 class Wakeup:
@@ -136,8 +136,7 @@ class Sender:
 
     def finish(self) -> None:
         """Let `run` end once everything has its outcome that was appended, or is on its way."""
-        self._accumulator.finishing = True
-        self._wakeup.ring()
+        self._accumulator.finish()
 
     async def run(self) -> None:
         """Send until `finish` was called and nothing is left.

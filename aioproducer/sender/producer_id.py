@@ -12,8 +12,8 @@ from typing import Final
 from aioproducer.backoff import Backoff
 from aioproducer.errors import BrokerError, ProducerError, broker_error
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S
-from aioproducer.metadata.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -9,7 +9,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.encode import encode_batch, set_sequence
-from aioproducer.sender.settings import SenderSettings
+from aioproducer.sender.sender_settings import SenderSettings
 
 if TYPE_CHECKING:
     from anyio import CapacityLimiter

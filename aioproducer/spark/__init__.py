@@ -13,6 +13,6 @@ except ImportError as _missing:
         'aioproducer.spark needs Spark 4.1 or newer: pip install "aioproducer[spark]" "pyspark>=4.1"'
     ) from _missing
 
-from aioproducer.spark.source import AioProducerSource as AioProducerSource
+from aioproducer.spark.sink_source import AioProducerSource as AioProducerSource
 
 __all__ = ["AioProducerSource"]

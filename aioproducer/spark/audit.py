@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as fn
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
 from pyspark.sql.window import Window
 
-from aioproducer.audit.report import FIRST_LOST, AuditReport, PartitionAudit
+from aioproducer.audit.audit_report import FIRST_LOST, AuditReport, PartitionAudit
 from aioproducer.audit.stamp import MAX_DIGITS, RUN_HEADER, SEQUENCE_HEADER
 
 JSON_COLUMNS: Final = "partition int, offset bigint, sequence bigint, run string, key string"

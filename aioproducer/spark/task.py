@@ -11,13 +11,13 @@ from itertools import chain
 import pyarrow as pa
 from pyspark import TaskContext
 
+from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.batches import IN_FLIGHT, pieces, send_batch
 from aioproducer.arrow.result import Outcome
-from aioproducer.arrow.schema import Columns
 from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 from aioproducer.spark.messages import TaskReport
-from aioproducer.spark.options import ProducerSettings
+from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker, worker
 
 

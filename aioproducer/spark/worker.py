@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from aioproducer.producer import Producer, State
-from aioproducer.spark.options import ProducerSettings
+from aioproducer.spark.sink_options import ProducerSettings
 
 IDLE_PRODUCERS: Final = 4
 """So many are kept for a next task; more configurations than that do not take turns in one process."""

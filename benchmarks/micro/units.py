@@ -30,10 +30,10 @@ from aioproducer.protocol.produce import (
     TopicProduceResponse,
 )
 from aioproducer.protocol.schema import decode, encode
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import decode_batches
 from aioproducer.records.encode import encode_batch
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import record_size_bound
 from benchmarks.micro.clock import Unit
 from benchmarks.payload import Window, window_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.state import BatchState
 from aioproducer.errors import ProducerError
 from aioproducer.idempotence.sequences import add_to_sequence
 from aioproducer.types import RecordMetadata

@@ -16,12 +16,12 @@ from typing import NamedTuple, cast
 from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
-from aioproducer.batching.settings import BatchingSettings
-from aioproducer.batching.state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     BufferTimeout,
@@ -34,11 +34,11 @@ from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender.answers import AnswerHandler, failure_at_deadline
-from aioproducer.sender.settings import SenderSettings
+from aioproducer.sender.sender_settings import SenderSettings
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 
 TOPIC = "orders"
@@ -361,7 +361,7 @@ class World:
 
     @asynccontextmanager
     async def _my_turn(self) -> AsyncIterator[None]:
-        self.accumulator.callers += 1
+        self.accumulator.enter(self.topic, 0)
         try:
             await self.topic.append_lock.acquire(self.topic.append_lock.ticket(lambda: None), math.inf)
             try:
@@ -371,9 +371,7 @@ class World:
             finally:
                 self.topic.append_lock.release()
         finally:
-            self.accumulator.callers -= 1
-            if not self.accumulator.callers:
-                self.ring()
+            self.accumulator.leave(self.topic, 0)
 
     async def _memory(self, size: int, deadline: float) -> None:
         self.accumulator.wake()

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from aioproducer.arrow import columns
-from aioproducer.arrow.columns import (
+from aioproducer.arrow import arrow_columns
+from aioproducer.arrow.arrow_columns import (
     as_bytes,
     as_headers,
     as_partitions,
@@ -93,7 +93,7 @@ def test_headers(fast_lists: bool, data: st.DataObject) -> None:
     array = data.draw(sections(pairs, HEADERS[2:]) | sections(pairs.map(_entries), HEADERS[:2]))
     expected = [tuple(map(_pair, each or ())) for each in array.to_pylist()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "_HAS_FAST_LISTS", fast_lists)
+        patch.setattr(arrow_columns, "_HAS_FAST_LISTS", fast_lists)
         assert as_headers("h", array) == (expected if any(expected) else None)
 
 

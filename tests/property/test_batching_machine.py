@@ -12,7 +12,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.state import BatchState
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH

@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 
 from aioproducer.errors import ProtocolError
 from aioproducer.records import layout
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor, decompress
 from aioproducer.records.decode import decode_batches
 from aioproducer.records.encode import encode_batch
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.wire.crc32c import crc32c
 
 LIMIT = 1 << 16

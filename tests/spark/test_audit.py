@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as fn
 
 from aioproducer.audit import Audit, AuditReport, stamp
-from aioproducer.cli.audit import audit_and_report
+from aioproducer.cli.audit_command import audit_and_report
 from aioproducer.spark.audit import (
     audit,
     from_json,

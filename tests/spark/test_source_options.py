@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aioproducer.config.names import WITHOUT_EFFECT
-from aioproducer.spark.options import OF_CONSUMERS, OF_SOURCE
+from aioproducer.spark.sink_options import OF_CONSUMERS, OF_SOURCE
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import read_with_librdkafka
 from tests.spark.conftest import NewTopic, Save

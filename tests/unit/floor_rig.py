@@ -10,9 +10,9 @@ from typing import Any, cast
 from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.settings import BatchingSettings
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ConnectionFailed, ProducerError
@@ -23,10 +23,10 @@ from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import record_size_bound
-from aioproducer.sender.settings import SenderSettings
+from aioproducer.sender.sender_settings import SenderSettings
 from aioproducer.types import Headers
 
 TOPIC = "orders"

@@ -14,7 +14,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.interceptors import InterceptorChain
-from aioproducer.metadata import source as endpoints_module
+from aioproducer.metadata import metadata_source as endpoints_module
 from aioproducer.net.dial import Address
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time

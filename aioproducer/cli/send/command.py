@@ -82,7 +82,7 @@ def send(  # noqa: PLR0917 - click passes names
     """
     from aioproducer.cli.send.checkpoint import Checkpoint
     from aioproducer.cli.send.plan import Plan
-    from aioproducer.cli.send.report import send_and_report
+    from aioproducer.cli.send.send_report import send_and_report
 
     names = {name: fields[f"{name}_field"] for name in FIELD_OPTIONS}
     paths = files or ("-",)

@@ -8,7 +8,7 @@ from functools import partial
 
 from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
 from aioproducer.cli.send.decoding import Decode, Fields, keyed, objects, whole
-from aioproducer.cli.send.framing import Framing, LengthPrefixed, Lines
+from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
 from aioproducer.cli.shell import Failures
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.batches import PIECE_BYTES, PIECE_ROWS, pieces
-from aioproducer.arrow.schema import Columns
 
 COLUMNS = Columns(value="v", key="k", topic="orders")
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.batch_state import BatchEvent, BatchState
 from aioproducer.batching.bulk import CallWaiters, SendManyCall
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.state import BatchEvent, BatchState
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import record_size_bound
 from tests.unit.floor_rig import TOPIC, batching_settings

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.state import BatchState
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerClosed, RecordTooLarge
 from aioproducer.idempotence.identity import ProducerIdentity
@@ -359,3 +360,26 @@ async def test_a_cancelled_flush_hurries_nobody_any_more() -> None:
     assert flush.cancelled()
     assert not rig.accumulator.hurry
     assert unresolved(rig) == [batch]
+
+
+async def test_a_call_is_counted_until_it_leaves_with_what_it_has_not_appended() -> None:
+    rig = FloorRig()
+    accumulator, topic = rig.accumulator, rig.accumulator.topic(TOPIC)
+    accumulator.enter(topic, 5)
+    accumulator.arrived(2)
+    assert (accumulator.callers, topic.callers, accumulator.arriving, accumulator.idle) == (1, 1, 3, False)
+    accumulator.leave(topic, 3)
+    assert (accumulator.callers, topic.callers, accumulator.arriving, accumulator.idle) == (0, 0, 0, True)
+
+
+async def test_a_batch_is_held_with_its_memory_and_its_deadline_until_it_is_released() -> None:
+    rig = FloorRig()
+    accumulator, queue = rig.accumulator, rig.queue()
+    free, batch = accumulator.memory.free, Batch(queue, (1,), created_at=0.0, deadline=9.0)
+    accumulator.hold(batch)
+    assert accumulator.memory.free == free - batch.size
+    assert (accumulator.unfinished, list(accumulator.unresolved)) == (1, [batch])
+    accumulator.resolved(batch)
+    assert (accumulator.unfinished, accumulator.idle, accumulator.deadlines.next_due()) == (1, True, None)
+    accumulator.release(batch)
+    assert (accumulator.unfinished, accumulator.memory.free) == (0, free)

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
-from aioproducer.batching.state import BatchState
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.accumulator_rig import BATCH, RECORD, VALUE, counts, put, room_for, unresolved
 from tests.unit.floor_rig import TOPIC, FloorRig

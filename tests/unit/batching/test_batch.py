@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.persistence import DENIALS_BELIEVED, Persistence
-from aioproducer.batching.state import TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.waiters import FutureWaiters, Waiters
 from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
 from aioproducer.idempotence.sequences import BatchSequence
-from aioproducer.records.columns import RecordColumns
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.batch_rig import HAPPEN, batch_in, mixed, send

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.state import BatchState
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed
 from aioproducer.idempotence.sequences import BatchSequence

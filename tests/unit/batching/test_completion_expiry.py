@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
-from aioproducer.batching.state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.testing.virtual_time import in_virtual_time

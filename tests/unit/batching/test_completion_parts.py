@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.batching.state import BatchState
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, MessageTooLarge
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.testing.virtual_time import in_virtual_time

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
-from aioproducer.batching.state import BatchState
 from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from aioproducer.cli import audit, broker, commands, config, topics
-from aioproducer.cli.demo import report
-from aioproducer.cli.demo.run import Plan
-from aioproducer.cli.perf import report as perf_report, run as perf
+from aioproducer.cli import audit_command, broker_command, commands, config, topics
+from aioproducer.cli.demo import demo_report
+from aioproducer.cli.demo.demo_run import Plan
+from aioproducer.cli.perf import perf_report, perf_run as perf
 
 
 def call(*arguments: str) -> Result:
@@ -118,7 +118,7 @@ def test_demo_hands_its_options_over_and_tells_by_its_exit_code(
         plans.append(plan)
         return good
 
-    monkeypatch.setattr(report, "run_and_report", run_and_report)
+    monkeypatch.setattr(demo_report, "run_and_report", run_and_report)
     assert call("demo").exit_code == code
     assert (
         call(
@@ -139,7 +139,7 @@ def serve_nothing(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
         served.append({"port": port, "brokers": brokers, "topics": topics})
 
-    monkeypatch.setattr(broker, "serve", serve)
+    monkeypatch.setattr(broker_command, "serve", serve)
     return served
 
 
@@ -209,7 +209,7 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
         audits.append((*where, expect, as_json))
         return good
 
-    monkeypatch.setattr(audit, "audit_and_report", audit_and_report)
+    monkeypatch.setattr(audit_command, "audit_and_report", audit_and_report)
     needed = ("--bootstrap-servers", "a:1,b:1", "--topic", "orders", "--run", "nightly-7")
     assert call("audit", *needed).exit_code == code
     assert call("audit", *needed, "--expect", "0", "--json").exit_code == code

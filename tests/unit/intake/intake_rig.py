@@ -12,8 +12,8 @@ from aioproducer.batching.bulk import Rows
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import Pending
 from aioproducer.intake.intake import Intake
+from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.intake.rows import check_rows
-from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import Interceptor, InterceptorChain
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.sender.answers import failure_at_deadline

@@ -151,11 +151,11 @@ class TestServed:
 
 class TestRecordsToCome:
     @in_virtual_time
-    async def test_they_are_counted_until_they_are_settled(self) -> None:
+    async def test_they_are_counted_until_they_have_arrived(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind(), rig.caller(10) as caller:
             assert rig.accumulator.arriving == 10
-            caller.settled(7)
+            caller.arrived(7)
             assert rig.accumulator.arriving == 3
             with rig.caller(5):
                 assert rig.accumulator.arriving == 8

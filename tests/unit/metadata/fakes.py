@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError, UnknownTopicOrPartition
-from aioproducer.metadata.settings import MetadataSettings
+from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic

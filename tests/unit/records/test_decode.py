@@ -6,11 +6,11 @@ import pytest
 
 from aioproducer.errors import ProtocolError
 from aioproducer.records import layout
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import DecodedBatch, DecodedRecord, decode_batches
 from aioproducer.records.encode import encode_batch
 from aioproducer.records.headers import RecordHeaders
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.wire.crc32c import crc32c
 
 LIMIT = 1 << 20

@@ -6,9 +6,9 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from aioproducer.records import layout
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.encode import encode_batch, encode_records, set_sequence
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.wire.crc32c import crc32c
 
 GOLDEN_RECORDS = bytes.fromhex(

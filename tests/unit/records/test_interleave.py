@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
 from aioproducer.records.interleave import interleave
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.wire.varint import append_varint, append_varlong
 
 A: RecordHeaders = (("trace", b"1"), ("source", b"abc"))

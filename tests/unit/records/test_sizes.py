@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.encode import encode_batch, encode_records
 from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import (
     BATCH_OVERHEAD,
     HEADER_OVERHEAD,

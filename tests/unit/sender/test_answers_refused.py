@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
-from aioproducer.batching.state import BatchState
 from aioproducer.errors import (
     BrokerError,
     CorruptMessage,

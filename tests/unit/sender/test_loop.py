@@ -7,7 +7,7 @@ import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.state import BatchState
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import DeliveryTimeout, UnsupportedVersion
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.net.dial import Address

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.state import BatchState
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError
 from aioproducer.records.compression import Codec

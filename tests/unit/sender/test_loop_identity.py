@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from aioproducer.errors import ClusterAuthorizationFailed, CoordinatorNotAvailable
-from aioproducer.metadata.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
+from aioproducer.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import NODE, TOPIC, FakeConnection, settle

@@ -11,8 +11,8 @@ from aioproducer.errors import (
     UnsupportedVersion,
 )
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
+from aioproducer.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S
-from aioproducer.metadata.source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.testing import in_virtual_time

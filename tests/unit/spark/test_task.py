@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from aioproducer.arrow import SendTableError
-from aioproducer.arrow.schema import Columns
+from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.spark import task as module
 from aioproducer.spark.messages import TaskReport
-from aioproducer.spark.options import ProducerSettings
+from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.task import Task
 from aioproducer.spark.worker import Worker
 from aioproducer.testing import ThreadedCluster

@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer.errors import ConnectionFailed
 from aioproducer.producer import State
-from aioproducer.spark.options import ProducerSettings
+from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import IDLE_PRODUCERS, Worker, worker
 from aioproducer.testing import ThreadedCluster
 

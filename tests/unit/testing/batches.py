@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.encode import encode_batch
 from aioproducer.records.layout import CHECKED_FROM, CRC, CRC_AT, HEADER
+from aioproducer.records.record_columns import RecordColumns
 from aioproducer.testing.log import BatchHeader
 from aioproducer.wire.crc32c import crc32c
 

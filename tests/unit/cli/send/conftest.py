@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.cli.send import run
-from tests.unit.cli.send.run_rig import LINES
+from aioproducer.cli.send import send_run
+from tests.unit.cli.send.send_run_rig import LINES
 
 
 @pytest.fixture
 def small_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "RECORDS_A_CALL", 30)
+    monkeypatch.setattr(send_run, "RECORDS_A_CALL", 30)
 
 
 @pytest.fixture

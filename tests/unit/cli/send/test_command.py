@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aioproducer.cli.commands import program
-from aioproducer.cli.send import report
+from aioproducer.cli.send import send_report
 from aioproducer.cli.send.checkpoint import Checkpoint
 from aioproducer.cli.send.decoding import Fields
 from aioproducer.cli.send.plan import Format, Plan
@@ -27,7 +27,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         plans.append(plan)
         return plan.rate is None
 
-    monkeypatch.setattr(report, "send_and_report", send_and_report)
+    monkeypatch.setattr(send_report, "send_and_report", send_and_report)
     return plans
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.cli.send.decoding import Fields
-from aioproducer.cli.send.framing import LengthPrefixed, Lines
+from aioproducer.cli.send.input_framing import LengthPrefixed, Lines
 from aioproducer.cli.send.plan import Format, Outcome, Plan
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import DeliveryTimeout, RecordTooLarge

@@ -1,0 +1,96 @@
+"""One pass over the records of a run, in order of partition and offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+from aioproducer.audit.audit_report import FIRST_LOST, AuditReport, PartitionAudit
+from aioproducer.audit.sequence_set import Sequences
+
+
+@dataclass(slots=True)
+class _Tally:
+    """A `PartitionAudit` in the making."""
+
+    partition: int
+    records: int
+    first_offset: int
+    last_offset: int
+    flaws: dict[str, int] = field(default_factory=dict)
+    """How often each was found, and under its name and `_at`, where first."""
+
+    def note(self, flaw: str, offset: int) -> None:
+        """Count a *flaw* at *offset*."""
+        self.flaws[flaw] = self.flaws.get(flaw, 0) + 1
+        self.flaws.setdefault(f"{flaw}_at", offset)
+
+    def audit(self) -> PartitionAudit:
+        """Return what was found."""
+        return PartitionAudit(self.partition, self.records, self.first_offset, self.last_offset, **self.flaws)
+
+
+class Audit:
+    """Finds out what was lost, duplicated or out of order of the records 0, 1, 2, … that a run sent.
+
+    The first copy of a record, by partition and offset, is the record, any other a duplicate. In a partition the
+    records, not their duplicates, are to be in order of their sequences.
+
+    *expect* is how many the run sent; if it is not known, the highest sequence says. Memory: a bit per record.
+    """
+
+    def __init__(self, run: str | None = None, *, expect: int | None = None) -> None:
+        if expect is not None and expect < 0:
+            raise ValueError(f"expect = {expect}: a run cannot have sent that many")
+        self._run = run
+        self._expect = expect
+        self._seen = Sequences()
+        self._highest = -1
+        self._highest_here = -1
+        self._tallies: list[_Tally] = []
+
+    def add(self, partition: int, offset: int, sequence: int | None) -> None:
+        """Take the next record of the run into account; a *sequence* of None is one that could not be read.
+
+        Raises:
+            ValueError: it does not come behind the one before.
+        """
+        tally = self._tally(partition, offset)
+        tally.records += 1
+        tally.last_offset = offset
+        if sequence is None or sequence < 0 or (self._expect is not None and sequence >= self._expect):
+            tally.note("unexpected", offset)
+        elif not self._seen.add(sequence):
+            tally.note("duplicated", offset)
+        elif sequence > self._highest_here:
+            self._highest_here = sequence
+            self._highest = max(self._highest, sequence)
+        else:
+            tally.note("out_of_order", offset)
+
+    def report(self) -> AuditReport:
+        """Return what was found so far."""
+        expected = self._highest + 1 if self._expect is None else self._expect
+        return AuditReport(
+            run=self._run,
+            expected=expected,
+            expected_was_told=self._expect is not None,
+            lost=expected - len(self._seen),
+            first_lost=tuple(islice(self._seen.missing(expected), FIRST_LOST)),
+            partitions=tuple(tally.audit() for tally in self._tallies),
+        )
+
+    def _tally(self, partition: int, offset: int) -> _Tally:
+        if self._tallies:
+            last = self._tallies[-1]
+            if partition == last.partition and offset > last.last_offset:
+                return last
+            if partition <= last.partition:
+                raise ValueError(
+                    f"partition {partition}, offset {offset} behind partition {last.partition}, offset "
+                    f"{last.last_offset}: an audit takes records in order of partition and offset"
+                )
+        self._highest_here = -1
+        tally = _Tally(partition, 0, offset, offset)
+        self._tallies.append(tally)
+        return tally

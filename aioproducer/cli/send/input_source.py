@@ -1,0 +1,145 @@
+"""Files and standard input, one after the other, in blocks of whole records."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aioproducer.cli.send.input_framing import Framing, Whole
+
+READ_BYTES: Final = 1024 * 1024
+"""What is taken at once, if there is so much."""
+STDIN: Final = "-"
+
+
+class InputError(Exception):
+    """What is wrong with the input, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records that stand next to each other in one file."""
+
+    whole: Whole
+    file: str
+    first: int
+    """The number of the first one in that file, from 1 on."""
+
+    def __len__(self) -> int:
+        return len(self.whole.items)
+
+    def slice(self, start: int, stop: int) -> Block:
+        """Return the records from *start* to before *stop*."""
+        if (start, stop) == (0, len(self)):
+            return self
+        items, ends, raw = self.whole
+        begin = self.size_of(start)
+        raw = raw[begin : self.size_of(stop)]
+        return Block(
+            Whole(items[start:stop], [end - begin for end in ends[start:stop]], raw),
+            self.file,
+            self.first + start,
+        )
+
+    def size_of(self, count: int) -> int:
+        """Return how many bytes the first *count* records take."""
+        return self.whole.ends[count - 1] if count else 0
+
+
+async def blocks(
+    paths: Sequence[str], new_framing: Callable[[], Framing], unit: str
+) -> AsyncGenerator[Block, None]:
+    """Yield what is in *paths*; a record ends with its file at the latest. *unit* is what a record is called.
+
+    Raises: InputError.
+    """
+    for path in paths:
+        file = "standard input" if path == STDIN else path
+        framing, count = new_framing(), 0
+        try:
+            async with aclosing(_read(path)) as pieces:
+                async for data in pieces:
+                    if (whole := framing.feed(data)).items:
+                        yield Block(whole, file, count + 1)
+                        count += len(whole.items)
+            if (whole := framing.finish()).items:
+                yield Block(whole, file, count + 1)
+        except ValueError as error:
+            raise InputError(f"{file}, {unit} {count + 1}: {error}") from error
+        except OSError as error:
+            raise InputError(f"{file}: {error.strerror}") from error
+
+
+def size_of(paths: Sequence[str]) -> int | None:
+    """Return how many bytes there are to read; None if that is not known before."""
+    try:
+        told = [os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat() for path in paths]
+    except OSError:
+        return None  # reading it tells why
+    return sum(each.st_size for each in told) if all(stat.S_ISREG(each.st_mode) for each in told) else None
+
+
+async def _read(path: str) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of a file, as soon as there are any; waiting for them can be cancelled."""
+    file = sys.stdin.fileno() if path == STDIN else await _open(path)
+    at_once = stat.S_ISREG(os.fstat(file).st_mode)  # a disk does not keep us waiting
+    try:
+        while data := os.read(file, READ_BYTES) if at_once else await _read_when_ready(file):
+            yield data
+    finally:
+        if path != STDIN:
+            os.close(file)
+
+
+async def _open(path: str) -> int:
+    """Open a file. A FIFO waits for its writer: that can be cancelled, and the event loop goes on meanwhile."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    if not stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - does not keep us waiting
+        return os.open(path, flags)
+    opened: Future[int] = Future()
+    opened.set_running_or_notify_cancel()  # whoever gives it up does not make the thread fail
+
+    def wait_for_writer() -> None:
+        try:
+            opened.set_result(os.open(path, flags))
+        except OSError as error:
+            opened.set_exception(error)
+
+    # not in the event loop's executor: the process would not end before there is a writer
+    threading.Thread(target=wait_for_writer, daemon=True).start()
+    return await asyncio.wrap_future(opened)
+
+
+async def _read_when_ready(file: int) -> bytes:
+    """Read from a pipe or a terminal. Not in a thread: one that waits there would not let the process end."""
+    ready, loop = asyncio.Event(), asyncio.get_running_loop()
+    try:
+        loop.add_reader(file, ready.set)
+    except NotImplementedError:  # Windows
+        return await asyncio.to_thread(os.read, file, READ_BYTES)
+    except PermissionError:  # a device that is always ready, such as /dev/null
+        return os.read(file, READ_BYTES)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(file)
+    piece = os.read(file, READ_BYTES)
+    if os.isatty(file):
+        return piece  # the end, which Ctrl-D is behind a line, is told once
+    pieces, size = [piece], 0
+    while (
+        pieces[-1] and (size := size + len(pieces[-1])) < READ_BYTES and select.select([file], [], [], 0)[0]
+    ):
+        # a pipe gives 64 KiB at most; larger blocks make better batches
+        pieces.append(os.read(file, READ_BYTES))
+    return b"".join(pieces)

@@ -1,0 +1,148 @@
+"""What `aioproducer send` shows: a bar on a terminal, then what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
+
+from aioproducer.cli.send.input_source import STDIN, size_of
+from aioproducer.cli.send.plan import Outcome, Plan
+from aioproducer.cli.send.send_run import Sending
+from aioproducer.cli.shell import audit_hint, counted, done, on_signals, told_once
+
+RATE_FROM_S: Final = 1.0
+"""A rate of less time would say how long the first acknowledgement took."""
+
+
+class _Notes(Console):
+    """Standard error, while records are under way.
+
+    In `aioproducer send … 2>&1 | tee log` Ctrl-C ends `tee`, too: that nobody reads any more is no reason to end here.
+    """
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # it is flushed when the process ends
+
+
+async def send_and_report(plan: Plan) -> bool:
+    """Do what *plan* says, show what came of it, and return whether every record was acknowledged.
+
+    SIGINT, SIGTERM and SIGHUP end it early: what was sent is waited for. The second one stops the waiting.
+
+    Raises: ProducerError if nothing could be sent, or the checkpoint is of no use.
+    """
+    screen = _Notes(stderr=True, highlight=False)
+
+    def interrupt() -> None:
+        if sending.interrupt():
+            with suppress(OSError):  # whatever becomes of the terminal
+                screen.print(
+                    "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.",
+                    soft_wrap=True,
+                )
+
+    with told_once("aioproducer.batching"), on_signals(interrupt):
+        with _bar(screen, plan) as on_progress:
+            sending = Sending(plan, on_progress)
+            try:
+                outcome = await sending.run()
+            except asyncio.CancelledError:  # while it started
+                outcome = sending.outcome
+                outcome.stopped = "interrupted"
+        # whoever sends a third signal is told it, too
+        out = Console(stderr=not outcome.complete, highlight=False)
+        out.print(_verdict(outcome), end="", soft_wrap=True)
+    return outcome.complete
+
+
+@contextmanager
+def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
+    """Show how far it is, on a terminal that nobody types the records at."""
+    typed = STDIN in plan.paths and sys.stdin.isatty()
+    if typed:
+        screen.print(f"Type records, one {plan.format.unit} each; Ctrl-D ends them.")
+    if typed or not screen.is_terminal:
+        yield lambda _: None
+        return
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        TextColumn(
+            "{task.fields[acked]:,} acked, {task.fields[failed]:,} failed, {task.fields[rate]:,.0f} records/s"
+        ),
+    )
+    with Progress(*columns, console=screen, transient=True) as progress:
+        bar = progress.add_task("", total=size_of(plan.paths), acked=0, failed=0, rate=0.0)
+
+        def show(outcome: Outcome) -> None:
+            elapsed_s = progress.tasks[0].elapsed or 0.0
+            progress.update(
+                bar,
+                completed=outcome.prefix.size,
+                acked=outcome.acknowledged,
+                failed=outcome.failures.total(),
+                rate=outcome.acknowledged / elapsed_s if elapsed_s else 0.0,
+            )
+
+        yield show
+
+
+def _verdict(outcome: Outcome) -> Text:
+    plan, verdict = outcome.plan, Text()
+    if outcome.skipped:
+        verdict.append(f"{counted(outcome.skipped)} had been acknowledged before, and not sent again.\n")
+    verdict.append(f"{counted(outcome.acknowledged)} {done(plan.config)}", "bold")
+    verdict.append(f" in {outcome.seconds:,.2f} s")
+    if outcome.seconds >= RATE_FROM_S:
+        verdict.append(f", {outcome.acknowledged / outcome.seconds:,.0f} records/s")
+    verdict.append("\n")
+    verdict.append_text(_failures(outcome))
+    if outcome.stopped is not None:
+        verdict.append(f"Stopped: {outcome.stopped}\n", "bold red")
+    if not outcome.complete:
+        verdict.append(_how_far(outcome))
+    elif plan.run is not None and outcome.prefix.records:
+        verdict.append(audit_hint(plan.config, plan.topic, plan.run, outcome.prefix.records))
+        if outcome.skipped:
+            verdict.append("If a call before was killed, what it sent last may be there twice.\n")
+    return verdict
+
+
+def _failures(outcome: Outcome) -> Text:
+    failures = Text()
+    for failure, count in outcome.failures.items():
+        failures.append(f"{count:,} failed: {failure}\n", "bold red")
+    if outcome.failures:
+        doubtful = f"{outcome.doubtful:,} of these may be" if outcome.doubtful else "None of these is"
+        failures.append(f"{doubtful} in the topic.\n")
+    if outcome.first_failure is not None:
+        failures.append(f"First failure: {outcome.first_failure}\n")
+    if outcome.unknown:
+        failures.append(f"Not waited for: {counted(outcome.unknown)}, which may be in the topic.\n")
+    return failures
+
+
+def _how_far(outcome: Outcome) -> str:
+    """Say what is there without a gap, and what is to be repeated."""
+    prefix, checkpoint = outcome.prefix, outcome.plan.checkpoint
+    if checkpoint is not None and not outcome.recognised:
+        return f"It did not get to the end of what {checkpoint.path} remembers, and left that as it was.\n"
+    told = f"Acknowledged from the beginning to {prefix.place}: {counted(prefix.records)}\n"
+    if prefix.place is None:
+        told = "Nothing is acknowledged from the beginning of the input.\n"
+    if behind := outcome.skipped + outcome.acknowledged - prefix.records:
+        told += f"Acknowledged after that, too: {counted(behind)}; continuing from there repeats them.\n"
+    if checkpoint is not None and not outcome.remembered:
+        told += f"{checkpoint.path} remembers less of it: the same command repeats the rest.\n"
+    elif checkpoint is not None and prefix.place is not None:
+        told += f"The same command continues from there: {checkpoint.path} remembers it.\n"
+    return told

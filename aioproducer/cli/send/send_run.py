@@ -1,0 +1,309 @@
+"""One call: blocks of the input go out with `send_many`, a few at a time, and are settled in their order.
+
+Everything before the first record that was not acknowledged is the *prefix*. It is what a checkpoint remembers, so
+that sending again from there loses nothing; what was acknowledged behind it is repeated then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Queue, Semaphore, Task
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, nullcontext
+from typing import Final, NamedTuple
+
+from aioproducer.audit import stamp
+from aioproducer.cli.client import Client
+from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
+from aioproducer.cli.send.decoding import Columns
+from aioproducer.cli.send.input_source import Block, InputError, blocks
+from aioproducer.cli.send.plan import Outcome, Plan
+from aioproducer.cli.shell import await_topic
+from aioproducer.errors import ProducerError, SendManyError
+from aioproducer.intake.convoy import Convoy
+from aioproducer.producer import Producer
+
+CALLS: Final = 4
+"""How many calls of `send_many` are under way at most: together with their size, what is held in memory."""
+RECORDS_A_CALL: Final = 10_000
+CALLS_A_SECOND: Final = 20
+"""At a rate, records go in so many helpings a second, or one by one."""
+REMEMBER_EVERY_S: Final = 1.0
+
+
+class Call(NamedTuple):
+    """Records that were handed over together."""
+
+    block: Block
+    columns: Columns
+    failures: Task[Mapping[int, ProducerError]]
+    """Of those that were not acknowledged, by their positions."""
+
+
+class Sending:
+    """Carries out one plan, once."""
+
+    def __init__(self, plan: Plan, on_progress: Callable[[Outcome], None]) -> None:
+        self.outcome: Outcome = Outcome(plan)
+        self._plan = plan
+        self._on_progress = on_progress
+        self._calls: Queue[Call | None] = Queue()
+        self._convoy = Convoy()
+        self._free_calls = Semaphore(CALLS)
+        self._under_way: set[Task[Mapping[int, ProducerError]]] = set()
+        self._feeding: Task[None] | None = None
+        self._settling: Task[None] | None = None
+        self._starting: Task[object] | None = None
+        self._remembering: asyncio.TimerHandle | None = None
+        self._interrupts = 0
+
+    def interrupt(self) -> bool:
+        """Hand over no more, and wait for what is under way; the second time, give that up, too.
+
+        Returns: whether it is waiting now.
+        """
+        self._interrupts += 1
+        if self._feeding is None or self._settling is None:
+            if self._starting is not None:
+                self._starting.cancel()
+            return False
+        if self._interrupts > 1:
+            self._settling.cancel()
+            return False
+        if not self._feeding.done():
+            self._stop("interrupted")
+        return True
+
+    async def run(self) -> Outcome:
+        """Send all there is, and return what became of it.
+
+        Raises:
+            ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
+            CheckpointError: the checkpoint cannot be read or written, or is not one of this input. Nothing was sent.
+            CancelledError: it was interrupted while it started.
+        """
+        checkpoint = self._plan.checkpoint
+        with nullcontext() if checkpoint is None else checkpoint.locked():
+            return await self._run(None if checkpoint is None else checkpoint.load())
+
+    async def _run(self, remembered: Remembered | None) -> Outcome:
+        plan, loop = self._plan, asyncio.get_running_loop()
+        self.outcome.recognised = remembered is None or remembered.size == 0
+        self._starting = asyncio.current_task()
+        async with Producer.from_config(plan.config) as producer:
+            await await_topic(producer, plan.topic)
+            if plan.checkpoint is not None:
+                await self._check_cluster(remembered)
+            if self.outcome.recognised:
+                self._remember()  # that a file cannot be written is to be known before anything is sent
+            began = loop.time()
+            self._feeding = asyncio.create_task(self._feed(producer, remembered))
+            self._settling = asyncio.create_task(self._settle())
+            feeding = self._feeding
+            feeding.add_done_callback(lambda _: self._calls.put_nowait(None))
+            self._settling.add_done_callback(lambda _: feeding.cancel())
+            try:
+                await asyncio.wait([self._feeding])
+                await asyncio.wait([self._settling])
+            finally:
+                for task in (self._feeding, self._settling, *self._under_way):
+                    task.cancel()
+                if self._remembering is not None:
+                    self._remembering.cancel()
+            self.outcome.seconds = loop.time() - began
+            if self.outcome.unknown:
+                _ = await producer.close(0)
+        self._remember_now()
+        self._raise_failures(self._feeding, self._settling)
+        return self.outcome
+
+    async def _check_cluster(self, remembered: Remembered | None) -> None:
+        """Ask which cluster it is, which its addresses do not tell. Raises: CheckpointError: another one acknowledged."""
+        async with Client(self._plan.config) as client:
+            cluster = self.outcome.prefix.cluster = (await client.describe([])).cluster_id
+        if remembered is not None and remembered.cluster != cluster:
+            raise CheckpointError(
+                f"the checkpoint was made on the cluster {remembered.cluster}, not {cluster}: name another file"
+            )
+
+    async def _feed(self, producer: Producer, remembered: Remembered | None) -> None:
+        plan = self._plan
+        framing = plan.format.framing(plan.config.max_request_size)
+        pace = _Pace(plan.rate)
+        try:
+            async with (
+                aclosing(blocks(plan.paths, framing, plan.format.unit)) as source,
+                aclosing(self._behind(remembered, source)) as rest,
+            ):
+                async for block in rest:
+                    start = 0
+                    while start < len(block):
+                        await self._free_calls.acquire()
+                        stop = min(len(block), start + await pace.due(self.outcome.sent))
+                        part, start = block.slice(start, stop), stop
+                        if self.outcome.stopped is not None:
+                            return
+                        columns = plan.format.decode(await producer.partitions_for(plan.topic))(
+                            part.whole.items
+                        )
+                        self._hand_over(producer, part, columns)
+                        if columns.bad is not None:
+                            index, reason = columns.bad
+                            self._stop(f"{part.file}, {plan.format.unit} {part.first + index}: {reason}")
+                            return
+        except CheckpointError:
+            raise
+        except InputError as error:
+            self._stop(str(error))
+        except ProducerError as error:
+            self._stop(f"{type(error).__name__}: {error}")
+
+    async def _behind(
+        self, remembered: Remembered | None, source: AsyncIterator[Block]
+    ) -> AsyncGenerator[Block, None]:
+        """Yield what is behind the beginning that was acknowledged before.
+
+        Raises: CheckpointError: the input begins otherwise.
+        """
+        prefix = self.outcome.prefix
+        async for block in source:
+            missing = remembered.size - prefix.size if remembered is not None else 0
+            if remembered is None or missing <= 0:
+                yield block
+                continue
+            ends = block.whole.ends
+            count = len(block) if ends[-1] <= missing else bisect_left(ends, missing) + 1
+            self._extend(block.slice(0, count), 0)
+            if prefix.size >= remembered.size:
+                self._recognise(remembered)
+                if count < len(block):
+                    yield block.slice(count, len(block))
+            self._on_progress(self.outcome)
+            await asyncio.sleep(0)  # a file is read without waiting, and signals are to be heard
+        if remembered is not None and prefix.size < remembered.size:
+            raise CheckpointError(
+                f"the input has {prefix.size:,} bytes, fewer than the {remembered.size:,} that the checkpoint says are"
+                " acknowledged: is it a different input?"
+            )
+
+    def _recognise(self, remembered: Remembered) -> None:
+        prefix = self.outcome.prefix
+        if (prefix.size, prefix.sha256) != (remembered.size, remembered.sha256):
+            raise CheckpointError(
+                f"the first {remembered.size:,} bytes of the input are not those that the checkpoint says are"
+                " acknowledged: is it a different input?"
+            )
+        prefix.records = self.outcome.skipped = remembered.records
+        self.outcome.recognised = True
+        self._remember()  # as above: it may be that it can be read, and not written any more
+
+    def _hand_over(self, producer: Producer, block: Block, columns: Columns) -> None:
+        run, first = self._plan.run, self.outcome.skipped + self.outcome.sent
+        if run is not None:
+            stamps = (stamp(run, first + position) for position in range(len(columns.values)))
+            if columns.headers is None:
+                columns.headers = [list(each) for each in stamps]
+            else:  # ours come first: of headers of one name, the audit reads the first
+                columns.headers = [[*ours, *own] for ours, own in zip(stamps, columns.headers, strict=True)]
+        self.outcome.sent += len(columns.values)
+        task = asyncio.create_task(_send(producer, self._convoy, self._plan.topic, columns))
+        self._under_way.add(task)
+        self._calls.put_nowait(Call(block, columns, task))
+
+    async def _settle(self) -> None:
+        while (call := await self._calls.get()) is not None:
+            self._take(call, await call.failures)
+            self._under_way.discard(call.failures)
+            self._free_calls.release()
+            self._on_progress(self.outcome)
+
+    def _take(self, call: Call, failures: Mapping[int, ProducerError]) -> None:
+        outcome, block, columns = self.outcome, call.block, call.columns
+        outcome.acknowledged += len(columns.values) - len(failures)
+        for error in failures.values():
+            outcome.fail(error)
+        if outcome.first_failure is not None:
+            return  # the prefix has ended
+        good, records = len(block) if columns.bad is None else columns.bad[0], len(columns.values)
+        if failures:
+            records = min(failures)
+            good = columns.rows[records]
+            outcome.first_failure = f"{block.file}, {self._plan.format.unit} {block.first + good}"
+            self._stop("a record failed")
+        self._extend(block.slice(0, good), records)
+        if self._plan.checkpoint is not None and self._remembering is None:
+            self._remembering = asyncio.get_running_loop().call_later(REMEMBER_EVERY_S, self._remember_now)
+
+    def _extend(self, block: Block, records: int) -> None:
+        if len(block):
+            prefix = self.outcome.prefix
+            prefix.extend(block.whole.raw, records)
+            prefix.place = f"{block.file}, {self._plan.format.unit} {block.first + len(block) - 1}"
+
+    def _stop(self, why: str) -> None:
+        """Let nothing more be handed over."""
+        self.outcome.stopped = self.outcome.stopped or why
+        if self._feeding is not None and self._feeding is not asyncio.current_task():
+            self._feeding.cancel()
+
+    def _remember_now(self) -> None:
+        self._remembering = None
+        try:
+            self._remember()
+        except CheckpointError as error:
+            self._stop(str(error))
+
+    def _remember(self) -> None:
+        checkpoint = self._plan.checkpoint
+        if checkpoint is None or not self.outcome.recognised:
+            return
+        self.outcome.remembered = False
+        checkpoint.save(self.outcome.prefix)
+        self.outcome.remembered = True
+
+    @staticmethod
+    def _raise_failures(*tasks: Task[None]) -> None:
+        """Raise what a task ended with, if it was not cancelled: CheckpointError, or a bug of ours."""
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+
+class _Pace:
+    """How many records may go at a rate, from the first one on."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._began: float | None = None
+
+    async def due(self, sent: int) -> int:
+        """Wait until more than those *sent* are due, and return how many may go at once."""
+        if self._rate is None:
+            return RECORDS_A_CALL
+        now = asyncio.get_running_loop().time
+        if self._began is None:
+            self._began = now()
+        await asyncio.sleep(self._began + sent / self._rate - now())
+        late = (now() - self._began) * self._rate - sent  # acknowledgements take their time
+        return max(1, int(min(RECORDS_A_CALL, max(late, self._rate / CALLS_A_SECOND))))
+
+
+async def _send(
+    producer: Producer, convoy: Convoy, topic: str, columns: Columns
+) -> Mapping[int, ProducerError]:
+    """Send and wait; return what failed, by position."""
+    try:
+        _ = await producer._send_in(  # noqa: SLF001 - our own
+            convoy,
+            topic,
+            columns.values,
+            keys=columns.keys,
+            headers=columns.headers,
+            partitions=columns.partitions,
+        )
+    except SendManyError as error:
+        return error.result.failures
+    except ProducerError as error:  # the producer has crashed
+        return dict.fromkeys(range(len(columns.values)), error)
+    return {}

@@ -1,0 +1,300 @@
+"""aiokafka's producer, as its users know it, on top of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self
+
+from aioproducer import types
+from aioproducer.compat.aiokafka import errors
+from aioproducer.compat.aiokafka.aiokafka_options import check_supported, our_config
+from aioproducer.compat.aiokafka.batch_builder import BatchBuilder, serialized, whole_ms
+from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
+from aioproducer.compat.aiokafka.translation import relayed, translating
+from aioproducer.errors import ProducerClosed
+from aioproducer.errors.send_many import SendManyResult
+from aioproducer.intake.convoy import Convoy
+from aioproducer.partitioning.partitioner import PartitionFunction
+from aioproducer.producer import Producer, State
+from aioproducer.serializers import Serializer
+
+
+class AIOKafkaProducer:
+    """Sends records to Apache Kafka; every argument and method is aiokafka's.
+
+        producer = AIOKafkaProducer(bootstrap_servers="localhost:9092")
+        await producer.start()
+        try:
+            sent = await producer.send_and_wait("orders", b"value", key=b"customer-7")
+        finally:
+            await producer.stop()
+
+    Durations are in milliseconds, sizes in bytes. What is different from aiokafka: docs/from-aiokafka.md.
+
+    Args:
+        loop: has no effect; it runs where it is started. Deprecated, as in aiokafka.
+        bootstrap_servers: `host[:port]`, several as a list or separated by commas; the usual port is 9092.
+        client_id: its name in the brokers' logs; by default `aioproducer-N`.
+        metadata_max_age_ms: ask for the cluster's state again after this long.
+        request_timeout_ms: bounds the wait before a record is appended, its delivery, and a single request.
+        api_version: has no effect; versions are agreed upon. Deprecated, as in aiokafka.
+        acks: 0, 1 or "all" (-1). By default 1, and "all" with *enable_idempotence*.
+        key_serializer: called with each key; returns bytes.
+        value_serializer: likewise.
+        compression_type: gzip, snappy, lz4, zstd or None.
+        max_batch_size: a batch is full at this size.
+        partitioner: `(key_bytes, all_partitions, available_partitions) -> partition`.
+        max_request_size: the largest request, and the largest record.
+        linger_ms: how long a batch that is not full waits for more.
+        retry_backoff_ms: wait before a failed request is sent again; doubles with each failure, up to a second.
+        security_protocol: PLAINTEXT, so far.
+        ssl_context: like all of sasl_*, meaningless over PLAINTEXT, as in aiokafka.
+        connections_max_idle_ms: close a connection that was not used for so long; None: never.
+        enable_idempotence: no duplicates by resending; then `request_timeout_ms` does not bound the delivery.
+        transactional_id: not yet.
+        transaction_timeout_ms: meaningless without a transactional_id.
+
+    Raises:
+        ValueError: an option is out of range, or contradicts another.
+        NotSupportedYet: TLS, SASL or transactions are asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        bootstrap_servers: str | Sequence[str] = "localhost",
+        client_id: str | None = None,
+        metadata_max_age_ms: int = 300_000,
+        request_timeout_ms: int = 40_000,
+        api_version: str | None = None,
+        acks: Literal[0, 1, -1, "all"] | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
+        max_batch_size: int = 16_384,
+        partitioner: PartitionFunction | None = None,
+        max_request_size: int = 1_048_576,
+        linger_ms: float = 0,
+        retry_backoff_ms: int = 100,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: Any = None,
+        connections_max_idle_ms: int | None = 540_000,
+        enable_idempotence: bool = False,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        sasl_mechanism: str = "PLAIN",
+        sasl_plain_password: str | None = None,
+        sasl_plain_username: str | None = None,
+        sasl_kerberos_service_name: str = "kafka",
+        sasl_kerberos_domain_name: str | None = None,
+        sasl_oauth_token_provider: Any = None,
+    ) -> None:
+        for name, value in {"loop": loop, "api_version": api_version}.items():
+            if value is not None:
+                warnings.warn(f"{name} has no effect; leave it out", DeprecationWarning, stacklevel=2)
+        check_supported(security_protocol, transactional_id)
+        config = our_config(
+            bootstrap_servers=bootstrap_servers,
+            client_id=client_id,
+            metadata_max_age_ms=metadata_max_age_ms,
+            request_timeout_ms=request_timeout_ms,
+            acks=acks,
+            compression_type=compression_type,
+            max_batch_size=max_batch_size,
+            partitioner=partitioner,
+            max_request_size=max_request_size,
+            linger_ms=linger_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            connections_max_idle_ms=connections_max_idle_ms,
+            enable_idempotence=enable_idempotence,
+        )
+        self._producer = Producer.from_config(config)
+        self._key_serializer = key_serializer  # not handed on: a batch serializes before it is sent
+        self._value_serializer = value_serializer
+        self._max_batch_size = max_batch_size
+        self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._batches: set[asyncio.Task[SendManyResult]] = set()
+        self._convoy = Convoy()
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+    async def start(self) -> None:
+        """Connect, unless connected. Raises: KafkaConnectionError if there is no broker; it may be tried again."""
+        if self._producer.state in {State.READY, State.DEGRADED}:
+            return
+        with translating():
+            await self._producer.start()
+
+    async def stop(self) -> None:
+        """Send everything that was appended, then end. Stopping twice is fine; before the start, nothing is done."""
+        if self._producer.state is not State.NEW:
+            await self._producer.close()
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far has its outcome; at once before the start and after the end."""
+        try:
+            await self._producer.flush()
+        except ProducerClosed:
+            return
+        if self._batches:
+            await asyncio.wait(self._batches)  # they learn a turn later what has become of their records
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Return the partitions of *topic*. Raises: UnknownTopicOrPartitionError, or another KafkaError."""
+        with translating():
+            return set(await self._producer.partitions_for(topic))
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: float | None = None,
+        headers: Iterable[tuple[str, bytes | None]] | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Append one record and return the Future of its acknowledgement.
+
+        Cancelled before the record is appended, it is not sent. Cancelling the Future only detaches it.
+
+        Raises:
+            KafkaTimeoutError: no memory for it within `request_timeout_ms`.
+            UnknownTopicOrPartitionError: no metadata of the topic, or no such partition, within `request_timeout_ms`.
+            MessageSizeTooLargeError: it is larger than `max_request_size`.
+            TypeError, ValueError: an argument is not what it should be. Whatever a serializer raises.
+        """
+        record = self._record(value, key, partition, timestamp_ms, headers)
+        with translating():
+            return relayed(await self._producer.enqueue(topic, **record), record_metadata)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: float | None = None,
+        headers: Iterable[tuple[str, bytes | None]] | None = None,
+    ) -> RecordMetadata:
+        """Send one record and return where it is. Raises: as `send`; any KafkaError."""
+        record = self._record(value, key, partition, timestamp_ms, headers)
+        with translating():
+            return record_metadata(await self._producer.send(topic, **record))
+
+    def create_batch(self) -> BatchBuilder:
+        """Return an empty batch of up to `max_batch_size`, to be filled and given to `send_batch`."""
+        return BatchBuilder(
+            self._max_batch_size,
+            key_serializer=self._key_serializer,
+            value_serializer=self._value_serializer,
+        )
+
+    async def send_batch(
+        self, batch: BatchBuilder, topic: str, *, partition: int
+    ) -> asyncio.Future[RecordMetadata]:
+        """Send what is in *batch*, which is closed; return the Future of where its first record is.
+
+        Waits for the batch before it, if there is one under way to this partition, and for memory. Cancelled while
+        it waits for the former, the batch is not sent.
+
+        Raises:
+            KafkaTimeoutError: the one before was under way for `request_timeout_ms`.
+            ValueError: the topic has no such partition. Else as `partitions_for`.
+        """
+        if partition not in await self.partitions_for(topic):
+            raise ValueError(f"topic {topic!r} has no partition {partition!r}")
+        where = TopicPartition(topic, partition)
+        turn = self._turns[where]
+        try:
+            async with asyncio.timeout(self._producer.config.max_block_s):
+                await turn.acquire()
+        except TimeoutError as error:
+            raise errors.KafkaTimeoutError(f"{where}: the batch before is still under way") from error
+        batch.close()
+        sending = asyncio.create_task(
+            self._producer._send_in(  # noqa: SLF001 - our own
+                self._convoy,
+                topic,
+                batch.values,
+                keys=batch.keys,
+                headers=batch.headers,
+                timestamps_ms=batch.timestamps_ms,
+                partition=partition,
+            )
+        )
+        self._batches.add(sending)
+        sending.add_done_callback(self._batches.discard)
+        sending.add_done_callback(lambda _: turn.release())
+        future = relayed(sending, partial(_first, where))
+        await asyncio.sleep(0)
+        await self._convoy.passed(topic)  # it has its place before what is sent after this
+        return future
+
+    async def begin_transaction(self) -> None:
+        """Raise IllegalOperation: there is no transactional id."""
+        _not_transactional()
+
+    async def commit_transaction(self) -> None:
+        """Raise IllegalOperation."""
+        _not_transactional()
+
+    async def abort_transaction(self) -> None:
+        """Raise IllegalOperation."""
+        _not_transactional()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[None]:
+        """Raise IllegalOperation when entered."""
+        await self.begin_transaction()
+        yield
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, object], group_id: str
+    ) -> None:
+        """Raise IllegalOperation."""
+        _not_transactional()
+
+    def _record(
+        self,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: float | None,
+        headers: Iterable[tuple[str, bytes | None]] | None,
+    ) -> dict[str, Any]:
+        if value is None and key is None:
+            raise ValueError("a record needs a key or a value")
+        return {
+            "key": serialized("key", self._key_serializer, key),
+            "value": serialized("value", self._value_serializer, value),
+            "partition": partition,
+            "timestamp_ms": whole_ms(timestamp_ms),
+            "headers": headers or (),
+        }
+
+
+def _first(where: TopicPartition, result: SendManyResult) -> RecordMetadata:
+    for sent in result:
+        if isinstance(sent, types.RecordMetadata):  # they all are: a failure would be a SendManyError
+            return record_metadata(sent)
+    return RecordMetadata(*where, where, offset=-1, timestamp=-1, timestamp_type=0, log_start_offset=None)
+
+
+def _not_transactional() -> NoReturn:
+    raise errors.IllegalOperation("transactions need a transactional_id, which is not supported yet")

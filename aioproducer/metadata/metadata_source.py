@@ -1,0 +1,242 @@
+"""Where answers to metadata requests come from: any broker that can be reached.
+
+A broker may accept and never answer. So nobody is waited for alone: after a while the next one is asked, too, and
+the first answer counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+from aioproducer.errors import ConnectionFailed, ProducerError, RebootstrapRequired, broker_error
+from aioproducer.log_limits import Outage
+from aioproducer.metadata.metadata_settings import MetadataSettings
+from aioproducer.metadata.snapshot import Broker
+from aioproducer.metadata.staggered import Attempt, first_success
+from aioproducer.net.connection import Connection
+from aioproducer.net.dial import Address, endpoints
+from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+
+log: Final = logging.getLogger(__name__)
+
+CONNECT_STAGGER_S: Final = 0.25
+"""How long one address has to connect and answer before the next is tried beside it."""
+ANSWER_PATIENCE_S: Final = 1.0
+"""How long a connected broker has to answer before the next is asked, too; large clusters take their time."""
+
+OpenConnection: TypeAlias = Callable[[Address], Awaitable[Connection]]
+
+
+class ConnectionPool(Protocol):
+    """What is needed of `net.pool.Pool`."""
+
+    def get(self, node_id: int) -> Connection | None:
+        """Return the node's connection if it is usable now."""
+
+    def connect_soon(self, node_id: int, address: Address) -> None:
+        """Start connecting, unless that is so already or has just failed."""
+
+    def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
+        """Take over a connection that was opened here; return False if it is of no use."""
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        """Return when the pause after a failure is over."""
+
+    def last_error(self, node_id: int) -> ProducerError | None:
+        """Return why the node is not connected."""
+
+    def least_loaded(self, candidates: Iterable[int]) -> Connection | None:
+        """Return the best usable connection."""
+
+
+class MetadataSource:
+    """Asks one question at a time."""
+
+    def __init__(
+        self, settings: MetadataSettings, pool: ConnectionPool, open_connection: OpenConnection
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._open_connection = open_connection
+        self._spare: Connection | None = None  # the bootstrap connection, until there is one to a node
+        self._news = asyncio.Event()
+        self._unanswered_since: float | None = None
+        self._told_to_rebootstrap = False
+        self._outage = Outage()  # never over: how often it happens is news only once in a while
+
+    async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
+        """Ask all bootstrap addresses, staggered; the first answer counts.
+
+        Its connection is the pool's if the cluster knows the address as a broker's, else it is kept for a while.
+
+        Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*.
+        """
+        opened: list[Connection] = []
+
+        async def ask(address: Address) -> tuple[Address, Connection, MetadataResponse]:
+            connection = await self._open_connection(address)
+            opened.append(connection)
+            return address, connection, await self._ask(connection, request)
+
+        # In any order: a thousand clients with the same list shall not all ask the first.
+        addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
+        attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
+        try:
+            address, winner, answer = await first_success(
+                attempts, deadline=deadline, failure="no bootstrap server could be asked for metadata"
+            )
+            opened.remove(winner)
+            if self._spare is not None:
+                opened.append(self._spare)
+            self._spare = None if self._is_of_the_pool(winner, address, answer) else winner
+        finally:
+            await close_all(*opened)
+        return answer
+
+    async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
+        """Ask any of *brokers*, and if none can be reached, the bootstrap addresses.
+
+        Raises: ConnectionFailed with each cause. Cancelling leaves nothing behind.
+        """
+        now = asyncio.get_running_loop().time()
+        deadline = now + self._settings.request_timeout_s
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        silent_s = now - self._unanswered_since
+        if not (self._settings.rebootstrap and silent_s >= self._settings.rebootstrap_trigger_s):
+            try:
+                return await first_success(
+                    self._attempts(request, brokers),
+                    deadline=deadline,
+                    failure="no broker could be asked for metadata",
+                )
+            except ConnectionFailed as error:
+                out_of_reach = self._told_to_rebootstrap or self._pool.least_loaded(brokers) is None
+                if not (self._settings.rebootstrap and out_of_reach):
+                    raise
+                level = self._outage.level(now)
+                log.log(level, "metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error)
+        return await self.bootstrap(
+            request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
+        )
+
+    def _is_of_the_pool(self, connection: Connection, address: Address, answer: MetadataResponse) -> bool:
+        """Hand *connection*, to *address*, to the pool if a broker is there: to dial that again would lead there, too."""
+        for broker in answer.brokers:
+            if (broker.host, broker.port) == address:
+                return self._pool.adopt(connection, broker.node_id, address)
+        return False
+
+    def connected(self) -> None:
+        """Note that the pool has a connection more."""
+        if self._spare is not None:
+            self._spare.retire()
+        self._wake()
+
+    def disconnected(self) -> None:
+        """Note that the pool has a connection less, or an attempt has failed."""
+        self._wake()
+
+    def abort(self, cause: ProducerError) -> None:
+        """Close what was opened here without waiting for anything."""
+        if self._spare is not None:
+            self._spare.close(cause)
+
+    async def close(self) -> None:
+        """Close what was opened here."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await close_all(spare)
+
+    def _attempts(
+        self, request: MetadataRequest, brokers: Mapping[int, Broker]
+    ) -> Iterator[Attempt[MetadataResponse]]:
+        """Yield first the brokers that are connected, then those that would have to be."""
+        rest = set(brokers)
+        while (connection := self._pool.least_loaded(rest)) is not None:
+            rest.discard(connection.node_id)
+            yield Attempt(str(connection), partial(self._ask, connection, request), ANSWER_PATIENCE_S)
+        if self._spare is not None and not self._spare.closed:
+            yield Attempt(str(self._spare), partial(self._ask, self._spare, request), ANSWER_PATIENCE_S)
+        for node_id in random.sample(sorted(rest), len(rest)):
+            broker = brokers[node_id]
+            whom = str(broker.address)
+            yield Attempt(whom, partial(self._reach_and_ask, broker, request), CONNECT_STAGGER_S)
+
+    async def _reach_and_ask(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
+        """Have the pool connect, wait for that, and ask; an address that has just failed is left alone."""
+        while (connection := self._pool.get(broker.node_id)) is None:
+            pause_over_at = self._pool.next_attempt_at(broker.node_id)
+            if pause_over_at is not None and pause_over_at > asyncio.get_running_loop().time():
+                cause = self._pool.last_error(broker.node_id)
+                raise ConnectionFailed(str(cause), written=False) from cause
+            news = self._news
+            self._pool.connect_soon(broker.node_id, broker.address)
+            await news.wait()
+        return await self._ask(connection, request)
+
+    async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
+        answer: MetadataResponse = await connection.request(request)
+        if answer.error_code:
+            error = broker_error(answer.error_code)
+            if error is RebootstrapRequired:
+                self._told_to_rebootstrap = True
+            raise error(f"{connection}: {error.__name__} ({error.code})")
+        if not answer.brokers:
+            raise ConnectionFailed(f"{connection}: it is starting up and knows no brokers yet")
+        self._unanswered_since = None
+        self._told_to_rebootstrap = False
+        return answer
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+async def close_all(*connections: Connection) -> None:
+    """Close *connections*, and wait until they are."""
+    for connection in connections:
+        connection.close()
+    for connection in connections:
+        await connection.wait_closed()
+
+
+async def open_to_any(address: Address, open_connection: OpenConnection, *, deadline: float) -> Connection:
+    """Return the first connection past its handshake to any address that the name in *address* stands for.
+
+    One of several may be dead or, worse, accept and say nothing.
+
+    Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
+    """
+    try:
+        found = await endpoints(address)
+    except (OSError, ValueError) as error:
+        raise ConnectionFailed(f"{address}: cannot connect: {error}", written=False) from error
+    if len(found) == 1:
+        return await open_connection(found[0])
+    opened: list[Connection] = []
+
+    async def open_one(endpoint: Address) -> Connection:
+        opened.append(await open_connection(endpoint))
+        return opened[-1]
+
+    attempts = (Attempt(str(each), partial(open_one, each), CONNECT_STAGGER_S) for each in found)
+    try:
+        winner = await first_success(
+            attempts, deadline=deadline, failure=f"{address} is {len(found)} addresses"
+        )
+        opened.remove(winner)
+    finally:
+        for each in opened:
+            each.close()  # before anything is waited for: cancelled meanwhile, nobody gets the winner either
+        try:
+            await close_all(*opened)
+        except BaseException:
+            await close_all(winner)
+            raise
+    return winner

@@ -1,0 +1,55 @@
+"""Which columns of a DataFrame are what part of a record: as with Spark's own Kafka sink, and in its words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.types import DataType, StringType, StructType
+
+from aioproducer.arrow.arrow_schema import Columns
+
+_TEXT: Final = ("string", "binary")
+
+TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "topic": ("string",),
+    "key": _TEXT,
+    "value": _TEXT,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""The columns of a record, and the types that each may have. Other columns of a DataFrame are left out."""
+
+
+def record_columns(schema: StructType, topic: str | None) -> Columns:
+    """Return which columns of *schema* make records; the option *topic* wins over a column of that name.
+
+    Raises:
+        ValueError: there is no column `value`, no topic, or a column twice.
+        TypeError: a column has a type that it may not have.
+    """
+    counts = Counter(schema.fieldNames())
+    names = [name for name in TYPES if name in counts and not (name == "topic" and topic is not None)]
+    if topic is None and "topic" not in counts:
+        raise ValueError(
+            "topic option required when no 'topic' attribute is present. "
+            "Use the topic option for setting a topic."
+        )
+    if "value" not in counts:
+        raise ValueError("Required attribute 'value' not found")
+    for name in names:
+        if counts[name] > 1:
+            raise ValueError(f"{name} attribute is ambiguous: {counts[name]} columns have that name")
+        found = _name_of(schema[name].dataType)
+        if found not in TYPES[name]:
+            raise TypeError(
+                f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(TYPES[name])}"
+            )
+    parts = {name: name for name in names if name not in ("topic", "value")}
+    return Columns(value="value", topic=topic, topic_column="topic" if topic is None else None, **parts)
+
+
+def _name_of(kind: DataType) -> str:
+    return "string" if isinstance(kind, StringType) else kind.simpleString()  # whatever its collation

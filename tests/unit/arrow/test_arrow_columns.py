@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aioproducer.arrow import arrow_columns
+from aioproducer.arrow.arrow_columns import (
+    BadValue,
+    as_bytes,
+    as_headers,
+    as_partitions,
+    as_texts,
+    as_timestamps_ms,
+    bytes_in,
+    plain,
+)
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+MAX_INT64 = 2**63 - 1
+
+
+def array_of(items: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return *items* as *kind*; older releases make dictionaries of few types without help."""
+    if pa.types.is_dictionary(kind):
+        indices = {item: index for index, item in enumerate(dict.fromkeys(items)) if item is not None}
+        dictionary = pa.array([*dict.fromkeys(items)], kind.value_type)
+        return pa.DictionaryArray.from_arrays(pa.array(map(indices.get, items), kind.index_type), dictionary)
+    return pa.array(items, kind)
+
+
+@pytest.fixture(params=[True, False], ids=["to_pylist", "slices"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of the pyarrow that is installed, and that of others."""
+    monkeypatch.setattr(arrow_columns, "_HAS_FAST_LISTS", request.param)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+        pa.binary(2),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int32(), pa.large_binary()),
+    ],
+    ids=str,
+)
+def test_strings_and_bytes_of_any_form_are_bytes(both_ways: None, kind: pa.DataType) -> None:
+    is_text = "string" in str(kind)
+    array = array_of(["ab" if is_text else b"ab", None, "ö" if is_text else b"cd", None], kind)
+    last = "ö".encode() if is_text else b"cd"
+    assert as_bytes(array) == [b"ab", None, last, None]
+    assert as_bytes(array[1:3]) == [None, last]
+    assert as_bytes(array[:0]) == []
+    assert bytes_in(array) == 4
+    assert bytes_in(array[1:2]) == 0
+
+
+def test_nulls_alone_are_nones(both_ways: None) -> None:
+    assert as_bytes(pa.nulls(2)) == [None, None]
+    assert as_bytes(pa.nulls(2, pa.binary())) == [None, None]
+
+
+def test_a_null_in_a_dictionary_is_a_null(both_ways: None) -> None:
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
+    assert as_bytes(array) == [b"a", None, None]
+    assert as_texts(array) == (["a"], [0, None, None])
+
+
+def test_what_lies_under_a_null_is_not_looked_at(both_ways: None) -> None:
+    buffers = pa.array([b"ab", b"secret", b"cd"]).buffers()
+    validity = pa.array([True, False, True]).buffers()[1]
+    array = pa.Array.from_buffers(pa.binary(), 3, [validity, *buffers[1:]])
+    assert as_bytes(array) == [b"ab", None, b"cd"]
+    assert bytes_in(array) == 4
+
+
+def test_binary_is_made_plain_without_a_copy() -> None:
+    for kind, expected in ((pa.string(), pa.binary()), (pa.large_string(), pa.large_binary())):
+        array = pa.array(["a", "b"], kind)
+        assert plain(array).type == expected
+        assert plain(array).buffers()[2].address == array.buffers()[2].address
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.int32(), pa.uint64()], ids=str)
+def test_partitions_may_be_of_any_integer_type(kind: pa.DataType) -> None:
+    array = pa.array([0, None, 127, 5], kind)
+    assert as_partitions("p", array) == [0, None, 127, 5]
+    assert as_partitions("p", array[1:3]) == [None, 127]
+
+
+@pytest.mark.parametrize("array", [pa.nulls(2), pa.nulls(2, pa.int32()), pa.array([], pa.int32())], ids=str)
+def test_a_column_without_a_number_is_none(array: pa.Array) -> None:
+    assert as_partitions("p", array) is None
+    assert as_timestamps_ms("t", array) is None
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**31, 2**64 - 1])
+def test_what_is_no_partition_is_told_with_its_position(wrong: int) -> None:
+    kind = pa.int64() if wrong < 2**63 else pa.uint64()
+    with pytest.raises(
+        BadValue, match=rf"column 'p': a partition is 0 to 2\*\*31 - 1, not {wrong}"
+    ) as raised:
+        as_partitions("p", pa.array([7, 0, None, wrong, wrong], kind)[1:])
+    assert raised.value.position == 2
+
+
+@pytest.mark.parametrize(
+    ("unit", "given", "expected"),
+    [
+        ("s", [2, None, 0], [2_000, None, 0]),
+        ("ms", [2, None, MAX_INT64], [2, None, MAX_INT64]),
+        ("us", [1_999, None, MAX_INT64], [1, None, MAX_INT64 // 10**3]),
+        ("ns", [1_999_999, None, MAX_INT64], [1, None, MAX_INT64 // 10**6]),
+    ],
+)
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_timestamps_of_any_unit_are_milliseconds(
+    unit: str, zone: str | None, given: list[int | None], expected: list[int | None]
+) -> None:
+    array = pa.array([9, *given], pa.int64()).cast(pa.timestamp(unit, zone))
+    assert as_timestamps_ms("t", array[1:]) == expected
+
+
+def test_integers_are_milliseconds() -> None:
+    assert as_timestamps_ms("t", pa.array([5, None])) == [5, None]
+
+
+@pytest.mark.parametrize(
+    ("unit", "wrong"), [("ms", -1), ("us", -1), ("ns", -(2**63)), ("s", MAX_INT64 // 1000 + 1)]
+)
+def test_what_is_no_timestamp_is_told_with_its_position(unit: str, wrong: int) -> None:
+    array = pa.array([0, None, wrong], pa.int64()).cast(pa.timestamp(unit))
+    with pytest.raises(BadValue, match=f"column 't': Kafka's timestamps are .*, not {wrong}") as raised:
+        as_timestamps_ms("t", array)
+    assert raised.value.position == 2
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())], ids=str
+)
+def test_texts_are_told_once_each(kind: pa.DataType) -> None:
+    texts, codes = as_texts(array_of(["x", "a", None, "b", "a"], kind)[1:])
+    assert texts == ["a", "b"]
+    assert codes == [0, None, 1, 0]
+
+
+def entries(*pairs: tuple[str | None, bytes | None]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": value} for key, value in pairs]
+
+
+@pytest.mark.parametrize(
+    "kind", [HEADERS, pa.large_list(HEADERS.value_type), pa.map_(pa.string(), pa.binary())], ids=str
+)
+def test_headers_may_be_lists_or_maps(both_ways: None, kind: pa.DataType) -> None:
+    rows: list[Any] = [[("x", b"0")], [("a", b"1"), ("a", None)], None, [], [("b", b"")]]
+    if not pa.types.is_map(kind):
+        rows = [None if row is None else entries(*row) for row in rows]
+    array = pa.array(rows, kind)
+    assert as_headers("h", array[1:]) == [(("a", b"1"), ("a", None)), (), (), (("b", b""),)]
+    assert as_headers("h", array[:2][1:]) == [(("a", b"1"), ("a", None))]
+
+
+def test_headers_of_the_same_number_in_all_rows_are_told_apart(both_ways: None) -> None:
+    rows = [entries(("a", b"%d" % number), ("b", None)) for number in range(3)]
+    expected = [(("a", b"%d" % number), ("b", None)) for number in range(3)]
+    assert as_headers("h", pa.array(rows, HEADERS)) == expected
+
+
+def test_the_parts_of_a_header_may_be_in_any_order() -> None:
+    kind = pa.list_(pa.struct([("value", pa.string()), ("key", pa.string())]))
+    assert as_headers("h", pa.array([entries(("a", None))], kind)) == [(("a", None),)]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [pa.nulls(2), pa.nulls(2, HEADERS), pa.array([[], None], HEADERS), pa.array([], HEADERS)],
+    ids=str,
+)
+def test_a_column_without_a_header_is_none(array: pa.Array) -> None:
+    assert as_headers("h", array) is None
+
+
+@pytest.mark.parametrize("wrong", [entries(("b", b"1"), (None, b"2")), [None]], ids=str)
+def test_a_header_without_a_key_is_told_with_its_position(wrong: list[Any]) -> None:
+    array = pa.array([entries((None, b"0")), entries(("a", b"1")), None, wrong, wrong], HEADERS)
+    with pytest.raises(BadValue, match="column 'h': a header has no key") as raised:
+        as_headers("h", array[1:])
+    assert raised.value.position == 2

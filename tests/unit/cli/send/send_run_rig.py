@@ -1,0 +1,51 @@
+"""An input, a cluster, and what became of one in the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aioproducer.cli.send.checkpoint import Checkpoint
+from aioproducer.cli.send.plan import Outcome, Plan
+from aioproducer.cli.send.send_run import Sending
+from aioproducer.config import ProducerConfig
+from aioproducer.testing import Cluster
+
+LINES = [b"%d" % number for number in range(1_000)]
+
+
+@asynccontextmanager
+async def orders(partitions: int = 1) -> AsyncIterator[Cluster]:
+    async with Cluster(topics={"orders": partitions}, transport="memory") as cluster:
+        yield cluster
+
+
+def plan_of(
+    cluster: Cluster, path: Path, *, checkpoint: bool = False, run: str | None = None, **more: Any
+) -> Plan:
+    options = more.pop("options", {})
+    work = {"topic": "orders", "format": "lines", "run": run}
+    return Plan(
+        config=ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, **options),
+        topic="orders",
+        paths=[str(path)],
+        checkpoint=Checkpoint(path.with_name("cp"), work) if checkpoint else None,
+        run=run,
+        **more,
+    )
+
+
+async def send(plan: Plan) -> Outcome:
+    return await Sending(plan, lambda _: None).run()
+
+
+def values(cluster: Cluster, partitions: int = 1) -> list[list[bytes | None]]:
+    return [[each.value for each in cluster.records("orders", number)] for number in range(partitions)]
+
+
+def remembered(path: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(path.with_name("cp").read_text())
+    return told

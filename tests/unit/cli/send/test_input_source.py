@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import pty
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from aioproducer.cli.send import input_source
+from aioproducer.cli.send.input_framing import LengthPrefixed, Lines, Whole
+from aioproducer.cli.send.input_source import Block, InputError, blocks, size_of
+
+LINES = partial(Lines, 100)
+
+
+async def read(paths: Sequence[str], unit: str = "line") -> list[tuple[str, int, list[bytes]]]:
+    framing = LINES if unit == "line" else partial(LengthPrefixed, 100)
+    return [
+        (Path(block.file).name, block.first, list(block.whole.items))
+        async for block in blocks(paths, framing, unit)
+    ]
+
+
+def files(folder: Path, *contents: bytes) -> list[str]:
+    paths = [folder / f"f{number}" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return list(map(str, paths))
+
+
+async def test_each_file_is_numbered_by_itself_and_ends_its_last_line(tmp_path: Path) -> None:
+    paths = files(tmp_path, b"a\nb", b"", b"c\nd\n")
+    assert await read(paths) == [("f0", 1, [b"a"]), ("f0", 2, [b"b"]), ("f2", 1, [b"c", b"d"])]
+    assert size_of(paths) == 7
+
+
+async def test_a_large_file_comes_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_source, "READ_BYTES", 10)
+    paths = files(tmp_path, b"".join(b"%d\n" % number for number in range(100)))
+    found = await read(paths)
+    assert len(found) > 20
+    assert [item for _, _, items in found for item in items] == [b"%d" % number for number in range(100)]
+    assert all(int(items[0]) == first - 1 for _, first, items in found)
+
+
+async def test_what_is_wrong_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_source, "READ_BYTES", 60)
+    [path] = files(tmp_path, b"a\n" + b"x" * 101)
+    with pytest.raises(InputError, match=r"f0, line 2: it is longer than"):
+        await read([path])
+    [path] = files(tmp_path, b"\0\0\0\x01a\0\0")
+    with pytest.raises(InputError, match=r"f0, record 2: the input ends in the middle of it"):
+        await read([path], "record")
+    missing = str(tmp_path / "missing")
+    with pytest.raises(InputError, match="missing: No such file or directory"):
+        await read([missing])
+    assert size_of([missing]) is None
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Make standard input the end of a pipe, and return its other one."""
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reading))
+    return writing
+
+
+async def test_a_pipe_gives_what_it_has_before_it_ends(pipe: int) -> None:
+    reading = blocks(["-"], LINES, "line")
+    for number in range(3):
+        os.write(pipe, b"%d\nbeg" % number)
+        block = await anext(reading)
+        assert (block.file, block.first) == ("standard input", number + 1)
+        assert block.whole.items == [b"%d" % number if not number else b"beg%d" % number]
+    os.close(pipe)
+    assert (await anext(reading)).whole.items == [b"beg"]
+    assert [_ async for _ in reading] == []
+    assert size_of(["-"]) is None
+    sys.stdin.close()
+
+
+async def test_a_pipe_that_is_full_makes_large_blocks(pipe: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_source, "READ_BYTES", 1_000)
+    os.write(pipe, b"x\n" * 3_000)
+    os.close(pipe)
+    assert sum(len(items) for _, _, items in await read(["-"])) == 3_000
+    sys.stdin.close()
+
+
+async def test_ctrl_d_right_behind_a_line_ends_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, terminal = pty.openpty()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(terminal))
+    os.write(ours, b"one\ntwo\n\x04")
+    lines = [item for _, _, items in await read(["-"]) for item in items]
+    assert lines == [b"one", b"two"]
+    sys.stdin.close()
+    os.close(ours)
+
+
+async def test_waiting_for_a_pipe_can_be_cancelled(pipe: int) -> None:
+    waiting = asyncio.create_task(read(["-"]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not asyncio.get_running_loop().remove_reader(sys.stdin.fileno()), "nobody listens any more"
+    os.write(pipe, b"a\n")  # and nobody has taken away what comes later
+    os.close(pipe)
+    assert await read(["-"]) == [("standard input", 1, [b"a"])]
+    sys.stdin.close()
+
+
+async def test_a_loop_that_cannot_watch_a_pipe_reads_it_in_a_thread(
+    pipe: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add_reader(*_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", add_reader)
+    os.write(pipe, b"a\n")
+    os.close(pipe)
+    assert await read(["-"]) == [("standard input", 1, [b"a"])]
+    sys.stdin.close()
+
+
+async def test_a_device_that_is_always_ready_is_read() -> None:
+    assert await read([os.devnull]) == []
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    yield path
+    with suppress(OSError):  # nobody waits for a writer any more
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+async def test_waiting_for_the_writer_of_a_fifo_can_be_cancelled(fifo: Path) -> None:
+    waiting = asyncio.create_task(read([str(fifo)]))
+    await asyncio.sleep(0)  # if opening it blocked, this would not return
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_a_fifo_gives_what_is_written_to_it(fifo: Path) -> None:
+    reading = asyncio.create_task(read([str(fifo)]))
+    await asyncio.to_thread(fifo.write_bytes, b"a\nb\n")
+    assert await reading == [("fifo", 1, [b"a", b"b"])]
+
+
+async def test_a_fifo_that_must_not_be_read_is_told(fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(InputError, match="fifo: Permission denied"):
+            await read([str(fifo)])
+
+
+BLOCK = Block(Whole([b"a", b"b", b"", b"d"], [2, 5, 6, 8], b"a\nb\r\n\nd\n"), "f", 11)
+
+
+def test_a_block_is_cut_between_records() -> None:
+    nothing = BLOCK.slice(0, 0)
+    assert BLOCK.slice(1, 3) == Block(Whole([b"b", b""], [3, 4], b"b\r\n\n"), "f", 12)
+    assert (len(nothing), nothing.whole.raw) == (0, b"")
+    assert BLOCK.slice(0, 4) is BLOCK

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from aioproducer.cli.send import send_report
+from aioproducer.cli.send.checkpoint import Checkpoint
+from aioproducer.cli.send.plan import Outcome, Plan
+from aioproducer.cli.send.send_run import Sending
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import DeliveryTimeout
+
+
+def plan_of(path: Path, *, checkpoint: bool = False, run: str | None = None, **options: Any) -> Plan:
+    path.write_bytes(b"a\nb\nc\n")
+    return Plan(
+        config=ProducerConfig(bootstrap_servers="a:1,b:2", **options),
+        topic="orders",
+        paths=[str(path)],
+        run=run,
+        checkpoint=Checkpoint(Path("orders.cp"), {}) if checkpoint else None,
+    )
+
+
+async def reported(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *, progress: int = 0) -> bool:
+    async def run(self: Sending) -> Outcome:
+        for _ in range(progress):
+            self._on_progress(outcome)
+        return outcome
+
+    monkeypatch.setattr(Sending, "run", run)
+    return await send_report.send_and_report(outcome.plan)
+
+
+def extend(outcome: Outcome, records: int) -> None:
+    outcome.prefix.extend(b"x", records)
+    outcome.prefix.place = f"in, line {records}"
+
+
+async def test_what_is_all_there_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(
+        plan_of(tmp_path / "in", run="nightly"), skipped=5, sent=4_000, acknowledged=4_000, seconds=2
+    )
+    extend(outcome, 4_005)
+    assert await reported(monkeypatch, outcome)
+    told, complaints = capsys.readouterr()
+    assert told.splitlines() == [
+        "5 records had been acknowledged before, and not sent again.",
+        "4,000 records acknowledged in 2.00 s, 2,000 records/s",
+        "Is all of it there? aioproducer audit --bootstrap-servers a:1,b:2 --topic orders --run nightly --expect 4005",
+        "If a call before was killed, what it sent last may be there twice.",
+    ]
+    assert complaints == "", "no bar where there is no terminal"
+
+
+async def test_acks_0_is_not_called_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in", acks=0), sent=1, acknowledged=1)
+    assert await reported(monkeypatch, outcome)
+    assert capsys.readouterr().out == "1 record written, acks=0 in 0.00 s\n"
+
+
+async def test_what_failed_and_what_would_be_repeated_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True, run="r"), sent=60, acknowledged=30, seconds=1)
+    doubtful = DeliveryTimeout("too late")
+    doubtful.possibly_persisted = True
+    for _ in range(20):
+        outcome.fail(doubtful)
+    outcome.first_failure = "in, line 11"
+    outcome.stopped = "a record failed"
+    extend(outcome, 10)
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().err.splitlines() == [
+        "30 records acknowledged in 1.00 s, 30 records/s",
+        "20 failed: DeliveryTimeout: too late",
+        "20 of these may be in the topic.",
+        "First failure: in, line 11",
+        "Not waited for: 10 records, which may be in the topic.",
+        "Stopped: a record failed",
+        "Acknowledged from the beginning to in, line 10: 10 records",
+        "Acknowledged after that, too: 20 records; continuing from there repeats them.",
+        "The same command continues from there: orders.cp remembers it.",
+    ]
+
+
+async def test_a_checkpoint_that_could_not_be_written_is_not_said_to_remember(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = plan_of(tmp_path / "in", checkpoint=True)
+    outcome = Outcome(plan, sent=3, acknowledged=3, stopped="the disk is full", remembered=False)
+    extend(outcome, 3)
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "orders.cp remembers less of it: the same command repeats the rest."
+    )
+
+
+async def test_nobody_who_reads_the_notes_is_no_reason_to_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    outcome, waited = Outcome(plan_of(tmp_path / "in"), sent=1, acknowledged=1), False
+
+    async def run(_: Sending) -> Outcome:
+        nonlocal waited
+        os.kill(os.getpid(), signal.SIGINT)
+        await interrupted.wait()
+        await asyncio.sleep(0)  # behind what the signal says
+        waited = True
+        return outcome
+
+    def interrupt(_: Sending) -> bool:
+        interrupted.set()
+        return True
+
+    interrupted = asyncio.Event()
+    monkeypatch.setattr(Sending, "run", run)
+    monkeypatch.setattr(Sending, "interrupt", interrupt)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        monkeypatch.setattr(sys, "stderr", nobody)
+        assert await send_report.send_and_report(outcome.plan)
+        monkeypatch.undo()
+    assert waited
+
+
+async def test_where_nothing_is_acknowledged_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in"), stopped="in: Permission denied")
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "Stopped: in: Permission denied",
+        "Nothing is acknowledged from the beginning of the input.",
+    ]
+
+
+async def test_what_is_acknowledged_behind_a_beginning_that_failed_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in"), sent=3, acknowledged=2, stopped="a record failed")
+    outcome.fail(DeliveryTimeout("late"))
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "Nothing is acknowledged from the beginning of the input.",
+        "Acknowledged after that, too: 2 records; continuing from there repeats them.",
+    ]
+
+
+async def test_nothing_is_said_of_a_beginning_that_was_not_seen_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in", checkpoint=True), recognised=False, stopped="interrupted")
+    extend(outcome, 0)
+    assert not await reported(monkeypatch, outcome)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "Stopped: interrupted",
+        "It did not get to the end of what orders.cp remembers, and left that as it was.",
+    ]
+
+
+async def test_a_further_signal_does_not_swallow_the_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, while_it_tells = signal.getsignal(signal.SIGTERM), []
+    monkeypatch.setattr(
+        Console, "print", lambda *_, **__: while_it_tells.append(signal.getsignal(signal.SIGTERM))
+    )
+    assert await reported(monkeypatch, Outcome(plan_of(tmp_path / "in")))
+    assert while_it_tells
+    assert before not in while_it_tells
+
+
+async def test_a_terminal_has_a_bar_and_the_result_goes_to_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    outcome = Outcome(plan_of(tmp_path / "in"), sent=1_234, acknowledged=1_234)
+    extend(outcome, 1_234)
+    assert await reported(monkeypatch, outcome, progress=2)
+    told, shown = capsys.readouterr()
+    assert "1,234 acked, 0 failed, " in shown
+    assert told.startswith("1,234 records acknowledged")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_interrupts_and_its_handler_is_put_back(
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    interrupted = asyncio.Event()
+
+    def interrupt(_: Sending) -> bool:
+        interrupted.set()
+        return True
+
+    outcome = Outcome(plan_of(tmp_path / "in"), stopped="interrupted")
+
+    async def run(self: Sending) -> Outcome:
+        os.kill(os.getpid(), number)
+        await interrupted.wait()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Sending, "run", run)
+    monkeypatch.setattr(Sending, "interrupt", interrupt)
+    before = signal.getsignal(number)
+    assert not await send_report.send_and_report(outcome.plan)
+    assert signal.getsignal(number) is before
+    complaints = capsys.readouterr().err
+    assert complaints.startswith(
+        "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.\n"
+    )
+    assert "Stopped: interrupted\n" in complaints
+
+
+async def test_that_no_failed_record_is_in_the_topic_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in"), sent=1)
+    outcome.fail(DeliveryTimeout("late"))
+    assert not await reported(monkeypatch, outcome)
+    assert "None of these is in the topic.\n" in capsys.readouterr().err
+
+
+async def test_who_types_the_records_is_told_how_to_end_and_has_no_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    outcome = Outcome(replace(plan_of(tmp_path / "in"), paths=["-"]), sent=1, acknowledged=1)
+    assert await reported(monkeypatch, outcome, progress=2)
+    assert capsys.readouterr().err == "Type records, one line each; Ctrl-D ends them.\n"

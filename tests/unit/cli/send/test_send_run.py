@@ -1,0 +1,222 @@
+# ruff: noqa: ASYNC240 - these files are small
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from aioproducer.audit import Audit, sequence_of
+from aioproducer.cli.send import send_run as run_module
+from aioproducer.cli.send.decoding import Fields
+from aioproducer.cli.send.plan import Format
+from aioproducer.cli.send.send_run import Sending
+from aioproducer.errors import ConnectionFailed, InvalidRecord
+from aioproducer.testing import Cluster, in_virtual_time
+from tests.unit.cli.send.send_run_rig import LINES, orders, plan_of, remembered, send, values
+
+pytestmark = pytest.mark.usefixtures("small_calls")
+
+
+@in_virtual_time
+async def test_all_of_it_arrives_in_order_and_progress_is_told(input_file: Path) -> None:
+    progress: list[int] = []
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file)
+        outcome = await Sending(plan, lambda outcome: progress.append(outcome.acknowledged)).run()
+        assert values(cluster) == [LINES]
+    assert (outcome.sent, outcome.acknowledged, outcome.complete) == (1_000, 1_000, True)
+    assert (outcome.prefix.size, outcome.prefix.records) == (input_file.stat().st_size, 1_000)
+    assert outcome.prefix.place == f"{input_file}, line 1000"
+    assert progress == sorted(progress)
+    assert len(progress) > 30
+
+
+@in_virtual_time
+async def test_it_arrives_in_order_where_there_is_little_memory_too(input_file: Path) -> None:
+    async with orders() as cluster:
+        options = {"buffer_memory": 500, "batch_size": 200}
+        outcome = await send(plan_of(cluster, input_file, options=options))
+        assert values(cluster) == [LINES]
+    assert outcome.complete
+
+
+@in_virtual_time
+async def test_a_few_calls_are_under_way_and_no_more(input_file: Path) -> None:
+    async with orders() as cluster:
+        begun = asyncio.Event()
+        sending = Sending(plan_of(cluster, input_file), lambda _: begun.set())
+        running = asyncio.create_task(sending.run())
+        await begun.wait()
+        cluster.freeze_broker(1)
+        await asyncio.sleep(5)
+        assert 0 < sending.outcome.sent - sending.outcome.acknowledged <= run_module.CALLS * 30
+        cluster.thaw_broker(1)
+        assert (await running).complete
+
+
+@in_virtual_time
+async def test_json_goes_where_its_fields_say(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_text('{"k": "a", "h": {"x": "y"}, "p": 2}\n\n{"k": "b", "p": 0}\n')
+    form = Format(name="json", fields=Fields(value="k", key="k", headers="h", partition="p"))
+    async with orders(partitions=3) as cluster:
+        outcome = await send(plan_of(cluster, path, format=form, run="nightly-7"))
+        assert values(cluster, 3) == [[b"b"], [], [b"a"]]
+        [first] = cluster.records("orders", 2)
+    assert outcome.prefix.records == 2
+    assert first.key == b"a"
+    assert first.headers == (("aioproducer-run", b"nightly-7"), ("aioproducer-seq", b"0"), ("x", b"y"))
+
+
+@in_virtual_time
+async def test_at_a_rate_it_takes_its_time(input_file: Path) -> None:
+    async with orders() as cluster:
+        outcome = await send(plan_of(cluster, input_file, rate=100))
+        assert values(cluster) == [LINES]
+    assert outcome.seconds == pytest.approx(10, abs=0.1)
+
+
+@in_virtual_time
+async def test_a_rate_may_be_beyond_all_measure(input_file: Path) -> None:
+    async with orders() as cluster:
+        assert (await send(plan_of(cluster, input_file, rate=1e308))).acknowledged == 1_000
+
+
+@in_virtual_time
+async def test_a_rate_is_kept_however_late_the_acknowledgements_are(input_file: Path) -> None:
+    async with Cluster(topics={"orders": 1}, transport="memory", latency_s=0.5) as cluster:
+        outcome = await send(plan_of(cluster, input_file, rate=50))
+        assert values(cluster) == [LINES]
+    assert outcome.seconds == pytest.approx(20, abs=3)
+
+
+@in_virtual_time
+async def test_a_line_that_makes_no_sense_ends_it_behind_the_lines_before(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_text('{"n": 1}\n{"n": 2}\nnonsense\n{"n": 3}\n')
+    async with orders() as cluster:
+        plan = plan_of(cluster, path, format=Format(name="json"), checkpoint=True)
+        outcome = await send(plan)
+        assert values(cluster) == [[b'{"n": 1}', b'{"n": 2}']]
+        assert outcome.stopped == f"{path}, line 3: it is not JSON: Expecting value, at character 1"
+        assert (remembered(path)["records"], remembered(path)["bytes"]) == (2, 18)
+
+        path.write_text('{"n": 1}\n{"n": 2}\n{"n": "mended"}\n{"n": 3}\n')
+        outcome = await send(plan)
+        assert values(cluster) == [[b'{"n": 1}', b'{"n": 2}', b'{"n": "mended"}', b'{"n": 3}']]
+    assert (outcome.skipped, outcome.sent, outcome.complete) == (2, 2, True)
+
+
+@in_virtual_time
+async def test_the_first_record_that_fails_ends_it_and_the_prefix(input_file: Path) -> None:
+    input_file.write_bytes(b"a\nb\n" + b"x" * 200 + b"\nd\n" + b"more\n" * 1_000)
+    async with orders() as cluster:
+        outcome = await send(plan_of(cluster, input_file, checkpoint=True, options={"max_request_size": 200}))
+        [stored] = values(cluster)
+        assert stored[:3] == [b"a", b"b", b"d"]
+        assert len(stored) == outcome.acknowledged < 300, "it stopped soon"
+    [failure] = outcome.failures
+    assert failure.startswith("RecordTooLarge: ")
+    assert outcome.first_failure == f"{input_file}, line 3"
+    assert (outcome.stopped, outcome.doubtful, outcome.unknown) == ("a record failed", 0, 0)
+    assert (outcome.prefix.records, remembered(input_file)["bytes"]) == (2, 4)
+    assert not outcome.complete
+
+
+@in_virtual_time
+async def test_what_the_broker_refuses_has_failed_and_may_not_be_in_doubt(input_file: Path) -> None:
+    async with orders() as cluster:
+        cluster.on("produce", times=None).answer(InvalidRecord)
+        outcome = await send(plan_of(cluster, input_file))
+    assert outcome.failures.total() == outcome.sent > 0
+    assert outcome.first_failure == f"{input_file}, line 1"
+    assert outcome.prefix.place is None
+
+
+@in_virtual_time
+async def test_interrupted_it_waits_for_what_is_under_way(input_file: Path) -> None:
+    async with orders() as cluster:
+        sending = Sending(plan_of(cluster, input_file, rate=100, checkpoint=True, run="r"), lambda _: None)
+        running = asyncio.create_task(sending.run())
+        await asyncio.sleep(3)
+        sending.interrupt()
+        outcome = await running
+        [stored] = values(cluster)
+        assert stored == LINES[: outcome.sent]
+        assert outcome.sent == outcome.acknowledged == pytest.approx(300, abs=10)
+        assert (outcome.stopped, outcome.complete) == ("interrupted", False)
+        assert remembered(input_file)["records"] == outcome.sent
+
+        again = await send(plan_of(cluster, input_file, checkpoint=True, run="r"))
+        assert (again.skipped, again.sent) == (outcome.sent, 1_000 - outcome.sent)
+        assert values(cluster) == [LINES]
+        audit = Audit("r", expect=1_000)
+        for record in cluster.records("orders", 0):
+            audit.add(0, record.offset, sequence_of(record.headers))
+        assert audit.report().ok
+
+
+@in_virtual_time
+async def test_interrupted_twice_it_gives_up_at_once(input_file: Path) -> None:
+    async with orders() as cluster:
+        sending = Sending(plan_of(cluster, input_file, rate=100), lambda _: None)
+        running = asyncio.create_task(sending.run())
+        await asyncio.sleep(2)
+        cluster.freeze_broker(1)
+        await asyncio.sleep(1)
+        sending.interrupt()
+        await asyncio.sleep(5)
+        assert not running.done()
+        sending.interrupt()
+        gave_up_at = asyncio.get_running_loop().time()
+        outcome = await running
+        assert asyncio.get_running_loop().time() - gave_up_at < 1
+    assert outcome.prefix.records == outcome.acknowledged == pytest.approx(200, abs=10)
+    assert 0 < outcome.unknown <= 110
+    assert not outcome.complete
+
+
+@in_virtual_time
+async def test_interrupted_after_the_last_line_it_still_waits(input_file: Path) -> None:
+    input_file.write_bytes(b"a\n")
+    async with orders() as cluster:
+        cluster.on("produce").delay(3)
+        sending = Sending(plan_of(cluster, input_file), lambda _: None)
+        running = asyncio.create_task(sending.run())
+        await asyncio.sleep(1)
+        assert sending.outcome.sent == 1
+        sending.interrupt()
+        assert (await running).complete
+
+
+@in_virtual_time
+async def test_interrupted_while_it_starts_it_ends_at_once(input_file: Path) -> None:
+    async with orders() as cluster:
+        cluster.freeze_broker(1)
+        sending = Sending(plan_of(cluster, input_file, checkpoint=True), lambda _: None)
+        running = asyncio.create_task(sending.run())
+        await asyncio.sleep(1)
+        sending.interrupt()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert not input_file.with_name("cp").exists()
+
+
+@in_virtual_time
+async def test_without_a_cluster_nothing_is_sent(input_file: Path) -> None:
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file)
+    with pytest.raises(ConnectionFailed):
+        await send(plan)
+
+
+@in_virtual_time
+async def test_a_bug_is_raised_and_does_not_hang(input_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Sending, "_take", fail)
+    async with orders() as cluster:
+        with pytest.raises(RuntimeError, match="a bug"):
+            await send(plan_of(cluster, input_file))

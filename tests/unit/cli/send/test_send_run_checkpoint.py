@@ -1,0 +1,196 @@
+# ruff: noqa: ASYNC240 - these files are small
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from aioproducer.cli.send import input_source
+from aioproducer.cli.send.checkpoint import CheckpointError
+from aioproducer.cli.send.send_run import Sending
+from aioproducer.testing import in_virtual_time
+from tests.unit.cli.send.send_run_rig import LINES, orders, plan_of, remembered, send, values
+
+pytestmark = pytest.mark.usefixtures("small_calls")
+
+
+@in_virtual_time
+async def test_what_is_acknowledged_is_remembered_while_it_runs(input_file: Path) -> None:
+    async with orders() as cluster:
+        sending = Sending(plan_of(cluster, input_file, rate=100, checkpoint=True), lambda _: None)
+        running = asyncio.create_task(sending.run())
+        for second in range(1, 5):
+            await asyncio.sleep(1)
+            assert remembered(input_file)["records"] >= (second - 1.2) * 100
+        running.cancel()  # as good as killed: nobody remembers any more
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        before = remembered(input_file)["records"]
+        [stored] = values(cluster)
+        again = await send(plan_of(cluster, input_file, checkpoint=True))
+        [whole] = values(cluster)
+    assert whole == stored + LINES[before:]
+    assert again.skipped == before <= len(stored)
+
+
+@in_virtual_time
+async def test_a_whole_input_that_is_remembered_is_left_out(input_file: Path) -> None:
+    async with orders() as cluster:
+        for skipped in (0, 1_000):
+            outcome = await send(plan_of(cluster, input_file, checkpoint=True))
+            assert (outcome.skipped, outcome.complete) == (skipped, True)
+        assert values(cluster) == [LINES]
+        with input_file.open("ab") as file:
+            file.write(b"new\n")
+        outcome = await send(plan_of(cluster, input_file, checkpoint=True))
+        assert (outcome.skipped, outcome.sent) == (1_000, 1)
+        assert outcome.prefix.place == f"{input_file}, line 1001"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"0\n1\n", "the input has 4 bytes, fewer than the 3,890"),
+        (b"", "the input has 0 bytes, fewer than the 3,890"),
+        (b"x" + b"\n".join(LINES)[1:] + b"\n", "the first 3,890 bytes of the input are not those"),
+        (b"\n".join(LINES) + b"!\n", "the first 3,890 bytes of the input are not those"),
+    ],
+    ids=["shorter", "empty", "different", "the last line has grown"],
+)
+@in_virtual_time
+async def test_another_input_is_refused_and_the_checkpoint_kept(
+    input_file: Path, content: bytes, complaint: str
+) -> None:
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True)
+        assert (await send(plan)).complete
+        before = remembered(input_file)
+        input_file.write_bytes(content)
+        with pytest.raises(CheckpointError, match=complaint):
+            await send(plan)
+        assert values(cluster) == [LINES], "nothing was sent"
+    assert remembered(input_file) == before
+
+
+@in_virtual_time
+async def test_an_input_that_cannot_be_read_to_where_it_was_leaves_the_checkpoint(input_file: Path) -> None:
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True)
+        assert (await send(plan)).complete
+        before = remembered(input_file)
+        input_file.unlink()
+        outcome = await send(plan)
+    assert outcome.stopped == f"{input_file}: No such file or directory"
+    assert remembered(input_file) == before
+
+
+@in_virtual_time
+async def test_while_it_looks_for_the_place_to_go_on_others_get_their_turn(
+    input_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_source, "READ_BYTES", 10)
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True)
+        assert (await send(plan)).complete
+        before = remembered(input_file)
+        recognising = asyncio.Event()
+        sending = Sending(plan, lambda _: recognising.set())
+        running = asyncio.create_task(sending.run())
+        await recognising.wait()
+        assert sending.interrupt()
+        outcome = await running
+    assert (outcome.stopped, outcome.recognised, outcome.skipped) == ("interrupted", False, 0)
+    assert remembered(input_file) == before
+
+
+@in_virtual_time
+async def test_what_another_cluster_acknowledged_is_not_left_out(input_file: Path) -> None:
+    async with orders() as cluster:
+        assert (await send(plan_of(cluster, input_file, checkpoint=True))).complete
+    before = remembered(input_file)
+    async with orders() as other:
+        with pytest.raises(
+            CheckpointError, match=f"was made on the cluster {before['cluster']}, not .*: name another"
+        ):
+            await send(plan_of(other, input_file, checkpoint=True))
+        assert values(other) == [[]]
+    assert remembered(input_file) == before
+
+
+@in_virtual_time
+async def test_two_do_not_send_the_same_at_the_same_time(input_file: Path) -> None:
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True, rate=100)
+        first = asyncio.create_task(send(plan))
+        await asyncio.sleep(1)
+        with pytest.raises(CheckpointError, match="another process is at work with the checkpoint"):
+            await send(plan)
+        assert (await first).complete
+        assert values(cluster) == [LINES]
+
+
+@in_virtual_time
+async def test_a_checkpoint_that_cannot_be_written_is_known_before_anything_is_sent(input_file: Path) -> None:
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True)
+        for name, complaint in (("cp.new", "cp.new is in the way"), ("cp.lock", "Is a directory")):
+            input_file.with_name(name).mkdir()
+            with pytest.raises(CheckpointError, match=f"cannot write the checkpoint .*{complaint}"):
+                await send(plan)
+        assert values(cluster) == [[]]
+
+
+@in_virtual_time
+async def test_so_is_one_that_could_be_written_the_last_time(
+    input_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with orders() as cluster:
+        plan = plan_of(cluster, input_file, checkpoint=True)
+        assert (await send(plan)).complete
+        with input_file.open("ab") as file:
+            file.write(b"new\n")
+        full_disk(monkeypatch, 1)
+        with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*: No space left"):
+            await send(plan)
+        assert values(cluster) == [LINES], "nothing was sent"
+    assert remembered(input_file)["records"] == 1_000
+
+
+@in_virtual_time
+async def test_a_disk_that_is_full_later_ends_it(input_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full_disk(monkeypatch, 3)
+    async with orders() as cluster:
+        outcome = await send(plan_of(cluster, input_file, rate=100, checkpoint=True))
+    assert re.fullmatch("cannot write the checkpoint .*: No space left on device", outcome.stopped or "")
+    assert outcome.sent == outcome.acknowledged == pytest.approx(200, abs=20)
+    assert not outcome.remembered
+    assert remembered(input_file)["records"] < outcome.acknowledged
+
+
+@in_virtual_time
+async def test_one_that_cannot_be_written_at_the_end_is_told_with_what_was_sent(
+    input_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_disk(monkeypatch, 2)
+    async with orders() as cluster:
+        outcome = await send(plan_of(cluster, input_file, checkpoint=True))
+    assert outcome.acknowledged == outcome.sent == 1_000
+    assert not outcome.complete
+    assert not outcome.remembered
+    assert remembered(input_file)["records"] == 0
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    """Let the disk be full from that save on."""
+    saves = 0
+
+    def fsync(_: int) -> None:
+        nonlocal saves
+        saves += 1
+        if saves >= first:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)

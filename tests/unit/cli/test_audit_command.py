@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from aioproducer import Producer, UnknownTopicOrPartition
+from aioproducer.audit import stamp
+from aioproducer.cli import client
+from aioproducer.cli.audit_command import audit_and_report
+from aioproducer.testing import Cluster
+
+
+async def send(cluster: Cluster, *logs: list[int], run: str = "nightly-7") -> None:
+    async with Producer(cluster.bootstrap_servers) as producer:
+        for partition, log in enumerate(logs):
+            headers = [stamp(run, sequence) for sequence in log]
+            await producer.send_many("orders", [b"v"] * len(log), partition=partition, headers=headers)
+
+
+async def audited(cluster: Cluster, *, expect: int | None = None, as_json: bool = False) -> bool:
+    return await audit_and_report(
+        cluster.bootstrap_servers, "orders", "nightly-7", expect=expect, as_json=as_json
+    )
+
+
+async def test_a_run_that_is_all_there_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 2}) as cluster:
+        await send(cluster, [0, 2], [1, 3])
+        assert await audited(cluster, expect=4)
+    told, complaints = capsys.readouterr()
+    assert "Topic orders has 4 records, 4 of run nightly-7" in told
+    assert "Of 4 records expected: each is there once, in order\n" in told
+    assert "Without --expect" not in told
+    assert complaints == ""
+
+
+async def test_records_of_others_are_counted_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 2}) as cluster:
+        await send(cluster, [9, 9], [], run="another")
+        await send(cluster, [0, 1])
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("orders", b"no headers", partition=1)
+        assert await audited(cluster, expect=2)
+    assert "Topic orders has 5 records, 2 of run nightly-7" in capsys.readouterr().out
+
+
+async def test_the_table_says_how_many_and_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 2}) as cluster:
+        await send(cluster, [0, 2, 1, 0], [7, 2])
+        assert not await audited(cluster, expect=6)
+    told = capsys.readouterr().out
+    rows = [re.split(r"\s{2,}", line.strip()) for line in told.splitlines()]
+    assert ["0", "0 - 3", "4", "1", "1", "0"] in rows
+    assert ["from offset 3", "from offset 2"] in rows
+    assert ["1", "0 - 1", "2", "1", "0", "1"] in rows
+    assert ["from offset 1", "from offset 0"] in rows
+    assert ["all", "6", "2", "1", "1"] in rows
+    verdict = "Of 6 records expected: FAILED, 3 lost, 2 duplicated, 1 out of order, 1 unexpected"
+    assert f"{verdict}\nLost: 3, 4, 5\n" in told
+
+
+async def test_what_cannot_be_known_without_a_number_to_expect_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        await send(cluster, [0, 30])
+        assert not await audited(cluster)
+    told = capsys.readouterr().out
+    assert f"Lost: {', '.join(map(str, range(1, 21)))}, …\n" in told
+    assert told.endswith("Without --expect, records lost at the end of the run do not show.\n")
+
+
+async def test_a_run_that_nobody_has_seen_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        await send(cluster, [0, 1], run="another")
+        assert not await audited(cluster)
+    told = capsys.readouterr().out
+    assert "Topic orders has 2 records, 0 of run nightly-7" in told
+    assert "FAILED, nothing of this run was found: is --run right?" in told
+
+
+async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        await send(cluster, [0, 2])
+        assert not await audited(cluster, expect=3, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["run"], told["ok"], told["lost"], told["first_lost"]) == ("nightly-7", False, 1, [1])
+
+
+async def test_a_topic_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "UNKNOWN_TOPIC_S", 0)
+    async with Cluster() as cluster:
+        with pytest.raises(UnknownTopicOrPartition, match="there is no topic orders: is the name right"):
+            await audited(cluster)

@@ -1,0 +1,278 @@
+"""The producer: the same signatures, and how it works on ours. What it does next to aiokafka: tests/scenarios."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiokafka
+import pytest
+from aiokafka.producer.message_accumulator import BatchBuilder as TheirBatchBuilder
+
+from aioproducer import BrokerError, MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
+from aioproducer.compat.aiokafka import AIOKafkaProducer, IllegalOperation
+from aioproducer.compat.aiokafka.batch_builder import BatchBuilder
+from aioproducer.compat.aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    NotSupportedYet,
+    ProducerClosed,
+    TopicAuthorizationFailedError,
+)
+from aioproducer.intake.many import CHUNK_RECORDS
+from aioproducer.testing import Cluster, in_virtual_time
+from tests.unit.producer_rig import SERVERS, TOPIC, cluster
+
+FILLED_IN_LATER = {"acks", "partitioner"}
+"""Their defaults are objects that only aiokafka can name."""
+
+
+@asynccontextmanager
+async def started(**options: Any) -> AsyncIterator[tuple[AIOKafkaProducer, Cluster]]:
+    async with (
+        cluster() as broker,
+        AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, **options) as producer,
+    ):
+        yield producer, broker
+
+
+def filled(producer: AIOKafkaProducer, *values: bytes) -> BatchBuilder:
+    batch = producer.create_batch()
+    for value in values:
+        batch.append(timestamp=None, key=None, value=value)
+    return batch
+
+
+def shape(call: Callable[..., Any]) -> list[tuple[str, Any, bool]]:
+    parameters = inspect.signature(call).parameters.values()
+    return [(each.name, each.kind, each.default is each.empty) for each in parameters]
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+class TestSignatures:
+    def test_the_constructor_takes_the_same_with_the_same_defaults(self) -> None:
+        ours = inspect.signature(AIOKafkaProducer).parameters
+        theirs = inspect.signature(aiokafka.AIOKafkaProducer).parameters
+        assert [(each.name, each.kind) for each in ours.values()] == [
+            (each.name, each.kind) for each in theirs.values()
+        ]
+        for name in theirs.keys() - FILLED_IN_LATER:
+            assert ours[name].default == theirs[name].default, name
+
+    @pytest.mark.parametrize("name", sorted(public(aiokafka.AIOKafkaProducer)))
+    def test_a_method_takes_the_same(self, name: str) -> None:
+        ours, theirs = getattr(AIOKafkaProducer, name), getattr(aiokafka.AIOKafkaProducer, name)
+        assert shape(ours) == shape(theirs)
+        assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
+
+    @pytest.mark.parametrize("name", sorted(public(TheirBatchBuilder)))
+    def test_a_method_of_a_batch_takes_the_same(self, name: str) -> None:
+        assert shape(getattr(BatchBuilder, name)) == shape(getattr(TheirBatchBuilder, name))
+
+    def test_there_are_no_others(self) -> None:
+        assert public(AIOKafkaProducer) == public(aiokafka.AIOKafkaProducer)
+
+
+class TestConstruction:
+    def test_it_touches_no_loop(self) -> None:
+        AIOKafkaProducer(bootstrap_servers=SERVERS)
+
+    @pytest.mark.parametrize("option", ["loop", "api_version"])
+    def test_what_has_no_effect_is_deprecated(self, option: str) -> None:
+        with pytest.warns(DeprecationWarning, match=f"{option} has no effect") as caught:
+            AIOKafkaProducer(**{option: "auto"})  # type: ignore[arg-type]
+        assert caught[0].filename == __file__
+
+    def test_what_is_not_supported_yet_is_told(self) -> None:
+        with pytest.raises(NotSupportedYet, match="security_protocol"):
+            AIOKafkaProducer(security_protocol="SASL_SSL")
+        with pytest.raises(NotSupportedYet, match="transactional_id"):
+            AIOKafkaProducer(transactional_id="me")
+
+    def test_what_means_nothing_in_plain_text_does_no_harm(self) -> None:
+        AIOKafkaProducer(ssl_context=object(), sasl_plain_username="me", transaction_timeout_ms=1)
+
+
+class TestLife:
+    @pytest.mark.parametrize("stopped", [False, True])
+    @in_virtual_time
+    async def test_a_start_that_failed_may_be_tried_again_also_after_a_stop(self, stopped: bool) -> None:
+        async with cluster() as broker:
+            broker.freeze_broker(1)
+            producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+            with pytest.raises(KafkaConnectionError):
+                await producer.start()
+            if stopped:
+                await producer.stop()
+            broker.thaw_broker(1)
+            async with producer:
+                assert (await producer.send_and_wait(TOPIC, b"v", partition=0)).offset == 0
+
+    async def test_starting_it_again_does_nothing(self) -> None:
+        async with started() as (producer, _):
+            first = await producer.send_and_wait(TOPIC, b"1", partition=0)
+            await producer.start()
+            assert (await producer.send_and_wait(TOPIC, b"2", partition=0)).offset == first.offset + 1
+
+    async def test_it_is_not_started_after_its_end(self) -> None:
+        async with started() as (producer, _):
+            await producer.stop()
+            with pytest.raises(ProducerClosed, match="is started once"):
+                await producer.start()
+
+    @pytest.mark.parametrize("end", ["flush", "stop"])
+    async def test_after_flush_and_stop_the_future_of_a_record_is_done(self, end: str) -> None:
+        async with started(linger_ms=10_000) as (producer, _):
+            future = await producer.send(TOPIC, b"v")
+            await getattr(producer, end)()
+            assert future.done()
+
+    @pytest.mark.parametrize("end", ["flush", "stop"])
+    async def test_after_flush_and_stop_the_future_of_a_batch_is_done(self, end: str) -> None:
+        async with started() as (producer, _):
+            future = await producer.send_batch(filled(producer, b"a", b"b"), TOPIC, partition=1)
+            await getattr(producer, end)()
+            assert future.done()
+
+    @in_virtual_time
+    async def test_after_stop_the_future_of_a_batch_is_done_though_no_broker_is_left(self) -> None:
+        async with started(request_timeout_ms=1_000) as (producer, broker):
+            await producer.partitions_for(TOPIC)
+            await broker.stop_broker(1)
+            future = await producer.send_batch(filled(producer, b"a"), TOPIC, partition=1)
+            await producer.stop()
+            with pytest.raises(NodeNotReadyError):
+                future.result()
+
+
+class TestSendBatch:
+    async def test_it_keeps_its_place_among_what_is_sent(self) -> None:
+        async with started() as (producer, broker):
+            _ = await producer.send(TOPIC, b"1", partition=0)
+            _ = await producer.send_batch(filled(producer, b"2", b"3"), TOPIC, partition=0)
+            _ = await producer.send(TOPIC, b"4", partition=0)
+            await producer.flush()
+            assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"2", b"3", b"4"]
+
+    @in_virtual_time
+    async def test_what_is_sent_after_a_large_one_comes_behind_all_of_it(self) -> None:
+        async with started(max_batch_size=1_000_000) as (producer, broker):
+            await producer.partitions_for(TOPIC)
+            values = [b"%d" % number for number in range(CHUNK_RECORDS + 1)]
+            _ = await producer.send_batch(filled(producer, *values), TOPIC, partition=0)
+            await producer.send_and_wait(TOPIC, b"after", partition=0)
+            await producer.flush()
+            assert [each.value for each in broker.records(TOPIC, 0)] == [*values, b"after"]
+
+    async def test_a_full_one_is_one_batch_in_the_log(self) -> None:
+        async with started(max_batch_size=5_000) as (producer, broker):
+            batch = producer.create_batch()
+            while batch.append(timestamp=None, key=b"key", value=b"v" * 90, headers=[("a", b"b")]):
+                pass
+            await (await producer.send_batch(batch, TOPIC, partition=0))
+            (stored,) = broker.batches(TOPIC, 0)
+            assert len(stored.records) == batch.record_count() > 10
+
+    async def test_serializers_are_asked_once(self) -> None:
+        async with started(value_serializer=lambda value: b"<%s>" % value) as (producer, broker):
+            _ = await producer.send_batch(filled(producer, b"a"), TOPIC, partition=0)
+            _ = await producer.send(TOPIC, b"b", partition=0)
+            await producer.send_and_wait(TOPIC, b"c", partition=0)
+            assert [each.value for each in broker.records(TOPIC, 0)] == [b"<a>", b"<b>", b"<c>"]
+
+    @in_virtual_time
+    async def test_the_second_of_a_partition_waits_for_the_first(self) -> None:
+        async with started() as (producer, broker):
+            await producer.partitions_for(TOPIC)
+            first_of_0 = broker.on("produce", partition=0).delay(1)
+            _ = await producer.send_batch(filled(producer, b"1"), TOPIC, partition=0)
+            began_at = asyncio.get_running_loop().time()
+            _ = await producer.send_batch(filled(producer, b"2"), TOPIC, partition=1)  # another partition
+            assert asyncio.get_running_loop().time() == began_at
+            _ = await producer.send_batch(filled(producer, b"3"), TOPIC, partition=0)
+            assert asyncio.get_running_loop().time() >= began_at + 1
+            assert first_of_0.hits == 1
+            await producer.flush()
+            assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"3"]
+
+    @in_virtual_time
+    async def test_one_that_waited_too_long_or_was_cancelled_is_never_sent(self) -> None:
+        async with started(enable_idempotence=True, request_timeout_ms=1_000) as (producer, broker):
+            await producer.partitions_for(TOPIC)
+            refusals = broker.on("produce", times=None).answer(NotEnoughReplicas)
+            first = await producer.send_batch(filled(producer, b"1"), TOPIC, partition=0)
+            late = filled(producer, b"late")
+            with pytest.raises(KafkaTimeoutError, match="orders-0: the batch before is still under way"):
+                _ = await producer.send_batch(late, TOPIC, partition=0)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    _ = await producer.send_batch(filled(producer, b"cancelled"), TOPIC, partition=0)
+            assert not late.closed()  # it may be tried again
+            refusals.remove()
+            assert (await first).offset == 0
+            await (await producer.send_batch(late, TOPIC, partition=0))
+            assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"late"]
+
+    async def test_its_failure_is_in_the_future(self) -> None:
+        async with started() as (producer, broker):
+            broker.on("produce").answer(TopicAuthorizationFailed)
+            future = await producer.send_batch(filled(producer, b"a", b"b"), TOPIC, partition=0)
+            with pytest.raises(TopicAuthorizationFailedError) as caught:
+                await future
+            assert not caught.value.possibly_persisted
+            assert isinstance(caught.value.__cause__, BrokerError)
+            again = await producer.send_batch(filled(producer, b"c"), TOPIC, partition=0)  # it is not held up
+            assert (await again).offset == 0
+
+    async def test_one_that_had_to_be_split_says_that_some_of_it_may_be_in_the_log(self) -> None:
+        async with started() as (producer, broker):
+            broker.on("produce").answer(MessageTooLarge)
+            broker.on("produce", after=2).answer(TopicAuthorizationFailed)
+            future = await producer.send_batch(filled(producer, b"1", b"2", b"3", b"4"), TOPIC, partition=0)
+            with pytest.raises(TopicAuthorizationFailedError) as caught:
+                await future
+            assert [each.value for each in broker.records(TOPIC, 0)] == [b"1", b"2"]
+            assert caught.value.possibly_persisted
+
+    async def test_an_empty_one_is_nowhere(self) -> None:
+        async with started() as (producer, _):
+            sent = await (await producer.send_batch(producer.create_batch(), TOPIC, partition=1))
+            assert (sent.topic_partition, sent.offset) == ((TOPIC, 1), -1)
+
+    async def test_there_must_be_such_a_partition(self) -> None:
+        async with started() as (producer, _):
+            with pytest.raises(ValueError, match="topic 'orders' has no partition 2"):
+                _ = await producer.send_batch(filled(producer, b"a"), TOPIC, partition=2)
+
+
+class TestTransactions:
+    async def test_there_are_none(self) -> None:
+        async with started() as (producer, _):
+            for call in (
+                producer.begin_transaction,
+                producer.commit_transaction,
+                producer.abort_transaction,
+                producer.transaction().__aenter__,
+                lambda: producer.send_offsets_to_transaction({}, "group"),
+            ):
+                with pytest.raises(IllegalOperation, match="not supported yet"):
+                    await call()
+
+
+async def test_a_failure_that_nobody_looks_at_is_no_news_to_asyncio() -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with started() as (producer, broker):
+        broker.on("produce", times=2).answer(TopicAuthorizationFailed)
+        _ = await producer.send(TOPIC, b"v", partition=0)
+        await producer.flush()
+        _ = await producer.send_batch(filled(producer, b"v"), TOPIC, partition=0)
+        await producer.flush()
+    assert told == []

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.errors import ConnectionFailed, ProtocolError, RebootstrapRequired, UnknownServerError
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.metadata.answers import answer
+from tests.unit.metadata.fakes import REQUEST_TIMEOUT_S, now, settings
+from tests.unit.metadata.metadata_source_rig import NODES, QUICKLY_S, Setup
+
+
+class TestAsk:
+    @in_virtual_time
+    async def test_asks_the_least_loaded_connection_and_nobody_else(self) -> None:
+        setup = Setup()
+        await setup.pool.connect(3, 1)
+        await setup.ask()
+        assert [node for _, node, _ in setup.cluster.asked] == [3]
+        assert setup.pool.attempts == []
+
+    @in_virtual_time
+    async def test_asks_another_when_one_does_not_answer(self) -> None:
+        setup = Setup()
+        setup.cluster.mute = {3}
+        await setup.pool.connect(3, 1)
+        await setup.ask()
+        assert now() < 1.1
+        assert setup.answered_by == 1
+
+    @in_virtual_time
+    async def test_asks_another_when_one_fails(self) -> None:
+        setup = Setup()
+        setup.cluster.next_answers = [ProtocolError("garbage")]
+        await setup.pool.connect(3, 1)
+        await setup.ask()
+        assert now() < QUICKLY_S
+        assert setup.answered_by == 1
+
+    @in_virtual_time
+    async def test_connects_when_the_connected_do_not_answer(self) -> None:
+        setup = Setup()
+        setup.cluster.mute = {3}
+        await setup.pool.connect(3)
+        await setup.ask()
+        assert now() < 1.1
+        assert setup.answered_by in {1, 2}
+        await setup.close()
+
+    @in_virtual_time
+    async def test_connects_to_a_known_broker_if_none_is_connected(self) -> None:
+        setup = Setup()
+        await setup.ask()
+        assert now() < QUICKLY_S
+        assert len(setup.pool.attempts) == 1
+
+    @in_virtual_time
+    async def test_does_not_always_connect_to_the_same(self) -> None:
+        tried = set()
+        for _ in range(50):
+            setup = Setup()
+            await setup.ask()
+            tried.add(setup.answered_by)
+        assert tried == {1, 2, 3}
+
+    @in_virtual_time
+    async def test_tries_the_next_broker_while_one_hangs(self) -> None:
+        setup = Setup()
+        setup.cluster.deaf = {1, 2}
+        await setup.ask()
+        assert now() < 0.6
+        assert setup.answered_by == 3
+        await setup.close()
+
+    @in_virtual_time
+    async def test_uses_a_connection_that_somebody_else_wanted(self) -> None:
+        setup = Setup()
+        setup.cluster.deaf = {1, 2, 3}
+        asking = asyncio.create_task(setup.ask())
+        await asyncio.sleep(5)
+        setup.cluster.deaf = set()
+        await setup.pool.connect(2)
+        setup.source.connected()
+        await asking
+        assert setup.answered_by == 2
+        assert now() < 5.1
+        await setup.close()
+
+    @in_virtual_time
+    async def test_leaves_a_broker_alone_that_has_just_failed(self) -> None:
+        setup = Setup(pause_s=5.0, config=settings(rebootstrap=False))
+        setup.cluster.away = {1, 2, 3}
+        with pytest.raises(ConnectionFailed):
+            await setup.ask()
+        assert len(setup.pool.attempts) == 3
+        with pytest.raises(ConnectionFailed, match=r"refused.*refused.*refused"):
+            await setup.ask()
+        assert len(setup.pool.attempts) == 3
+        await asyncio.sleep(5.0)
+        setup.cluster.away = set()
+        await setup.ask()
+
+    @in_virtual_time
+    async def test_fails_when_nobody_can_be_reached_in_time(self) -> None:
+        setup = Setup(config=settings(rebootstrap=False))
+        setup.cluster.mute = {1, 2, 3}
+        await setup.pool.connect(1)
+        with pytest.raises(
+            ConnectionFailed, match=r"no broker could be asked for metadata: .*b1:9001: no answer yet"
+        ):
+            await setup.ask()
+        assert now() == pytest.approx(REQUEST_TIMEOUT_S, abs=0.1)
+
+    @in_virtual_time
+    async def test_does_not_take_an_error_for_an_answer(self) -> None:
+        setup = Setup(config=settings(rebootstrap=False))
+        refusal = answer()
+        refusal.error_code = UnknownServerError.code
+        setup.cluster.next_answers = [refusal]
+        await setup.pool.connect(1, 2)
+        assert (await setup.ask()).error_code == 0
+        assert setup.answered_by == 2
+
+    @in_virtual_time
+    async def test_leaves_nothing_behind_when_it_is_cancelled(self) -> None:
+        setup = Setup()
+        setup.cluster.mute = {1}
+        await setup.pool.connect(1)
+        asking = asyncio.create_task(setup.ask({1: NODES[1]}))
+        await asyncio.sleep(2)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert len(asyncio.all_tasks()) == 1
+
+
+class TestRebootstrap:
+    @in_virtual_time
+    async def test_follows_when_no_known_broker_can_be_reached(self) -> None:
+        """KIP-899: they may all have moved."""
+        setup = Setup(4)
+        setup.cluster.away = {1, 2, 3}
+        await setup.ask()
+        assert setup.answered_by == 4
+        assert now() < QUICKLY_S
+
+    @in_virtual_time
+    async def test_follows_when_no_broker_is_known(self) -> None:
+        setup = Setup(4)
+        await setup.ask({})
+        assert setup.answered_by == 4
+
+    @in_virtual_time
+    async def test_is_not_done_without_being_allowed(self) -> None:
+        setup = Setup(config=settings(4, rebootstrap=False, rebootstrap_trigger_s=0.0))
+        setup.cluster.away = {1, 2, 3}
+        with pytest.raises(ConnectionFailed):
+            await setup.ask()
+        assert setup.cluster.asked == []
+
+    @in_virtual_time
+    async def test_is_not_done_while_a_known_broker_is_connected(self) -> None:
+        setup = Setup(4)
+        setup.cluster.next_answers = [ProtocolError("garbage")]
+        await setup.pool.connect(1)
+        with pytest.raises(ConnectionFailed):
+            await setup.ask({1: NODES[1]})
+        assert setup.answered_by == 1
+
+    @in_virtual_time
+    async def test_tells_the_causes_when_it_fails(self) -> None:
+        setup = Setup(4)
+        setup.cluster.away = {1, 2, 3, 4}
+        with pytest.raises(
+            ConnectionFailed, match="no bootstrap server could be asked for metadata: b4:9004: refused"
+        ):
+            await setup.ask()
+
+    @in_virtual_time
+    async def test_follows_when_a_broker_says_so(self) -> None:
+        """KIP-1102."""
+        setup = Setup(4)
+        refusal = answer()
+        refusal.error_code = RebootstrapRequired.code
+        setup.cluster.next_answers = [refusal]
+        await setup.pool.connect(1)
+        await setup.ask({1: NODES[1]})
+        assert setup.answered_by == 4
+        await setup.ask({1: NODES[1]})
+        assert setup.answered_by == 1, "once is enough"
+
+    @in_virtual_time
+    async def test_follows_when_a_broker_says_so_whatever_the_others_say(self) -> None:
+        setup = Setup(4)
+        refusal = answer()
+        refusal.error_code = RebootstrapRequired.code
+        setup.cluster.next_answers = [refusal, ProtocolError("garbage")]
+        await setup.pool.connect(1, 2)
+        await setup.ask({1: NODES[1], 2: NODES[2]})
+        assert setup.answered_by == 4
+
+    @in_virtual_time
+    async def test_follows_when_nobody_has_answered_for_long(self) -> None:
+        """KIP-1102: connected they may be, of use they are not."""
+        setup = Setup(config=settings(4, rebootstrap_trigger_s=20.0))
+        await setup.pool.connect(1)
+        setup.cluster.mute = {1}
+        while now() < 20.0:
+            with pytest.raises(ConnectionFailed):
+                await setup.ask({1: NODES[1]})
+        await setup.ask({1: NODES[1]})
+        assert setup.answered_by == 4
+        setup.cluster.mute = set()
+        await setup.ask({1: NODES[1]})
+        assert setup.answered_by == 1, "there was an answer, so it starts over"
+
+    @in_virtual_time
+    async def test_does_not_follow_from_silence_when_nothing_was_asked(self) -> None:
+        setup = Setup(config=settings(4, rebootstrap_trigger_s=20.0))
+        await setup.pool.connect(1)
+        await setup.ask({1: NODES[1]})
+        await asyncio.sleep(1000.0)
+        await setup.ask({1: NODES[1]})
+        assert setup.answered_by == 1

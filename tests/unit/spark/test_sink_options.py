@@ -1,0 +1,153 @@
+"""The options of a write: Spark's ways of naming them, Kafka's names behind `kafka.`."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.sink_options import (
+    BATCH_BYTES,
+    OF_CONSUMERS,
+    OF_SOURCE,
+    OF_SPARK,
+    PREFIX,
+    SinkOptions,
+    sink_options,
+)
+
+PAGE = (Path(__file__).parents[3] / "docs/spark.md").read_text(encoding="utf-8")
+SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
+
+
+@pytest.fixture
+def new_topic(tmp_path: Path) -> dict[str, str]:
+    """Options of a write that there was not yet: what is said of one is said once."""
+    return {**SERVERS, "topic": tmp_path.name}
+
+
+def test_what_begins_with_kafka_configures_the_producer() -> None:
+    options = sink_options({**SERVERS, "kafka.linger.ms": "7", "kafka.acks": "1", "topic": "orders"})
+    config = options.producer.config()
+    assert config.bootstrap_servers == ("a:9092", "b:9092")
+    assert (config.linger_ms, config.acks) == (7, 1)
+    assert options.topic == "orders"
+
+
+def test_names_may_be_in_any_case_and_in_our_spelling() -> None:
+    options = sink_options({"Kafka.Bootstrap_Servers": "a:9092", "KAFKA.LINGER_MS": "7", "Topic": "orders"})
+    assert options.topic == "orders"
+    assert options.producer.config().linger_ms == 7
+
+
+def test_batches_are_larger_than_kafkas_default_unless_an_option_says_otherwise() -> None:
+    assert sink_options(SERVERS).producer.config().batch_size == BATCH_BYTES
+    for name in ("kafka.batch.size", "KAFKA.batch_size"):
+        assert sink_options({**SERVERS, name: "1000"}).producer.config().batch_size == 1_000
+
+
+@pytest.mark.parametrize("name", ["kafka.max.request.size", "kafka.max_request_size"])
+def test_batches_are_no_larger_than_requests_may_be(name: str) -> None:
+    for largest, expected in ((100_000, 100_000), (10_000_000, BATCH_BYTES)):
+        assert sink_options({**SERVERS, name: str(largest)}).producer.config().batch_size == expected
+    with pytest.raises(ConfigError, match=r"max[._]request[._]size"):
+        sink_options({**SERVERS, name: "large"})
+
+
+def test_without_the_topic_option_a_column_has_to_tell() -> None:
+    assert sink_options(SERVERS).topic is None
+
+
+@pytest.mark.parametrize("spelt", [str, str.lower, str.upper])
+@pytest.mark.parametrize("name", OF_SPARK)
+def test_what_spark_sets_itself_is_left_to_spark(
+    name: str, spelt: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert sink_options({**SERVERS, spelt(name): "x"}) == sink_options(SERVERS)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("spelt", [str, str.lower, str.upper])
+@pytest.mark.parametrize("name", [*OF_SOURCE, *(PREFIX + each for each in sorted(OF_CONSUMERS))])
+def test_an_option_of_sparks_kafka_source_is_one_warning(
+    name: str, spelt: Callable[[str], str], new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):  # as for each micro-batch
+        assert sink_options({**new_topic, spelt(name): "hunter2"}) == sink_options(new_topic)
+    assert caplog.messages == [f"spark.source_option.without_effect name={name}"]
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+@pytest.mark.parametrize("name", ["fetchOffset.somethingNew", "kafkaConsumer.somethingNew"])
+def test_so_is_what_the_source_may_take_one_day(
+    name: str, new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sink_options({**new_topic, name: "x"})
+    assert caplog.messages == [f"spark.source_option.without_effect name={name.lower()}"]
+
+
+def test_each_of_several_is_named_and_not_before_all_is_well(
+    new_topic: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    several = {**new_topic, "subscribe": "orders", "kafka.group.id": "g"}
+    with pytest.raises(ConfigError, match="unknown option 'topik'"):
+        sink_options({**several, "topik": "orders"})
+    assert not caplog.messages
+    sink_options(several)
+    assert [message.rpartition("=")[2] for message in caplog.messages] == ["subscribe", "kafka.group.id"]
+
+
+def test_the_page_lists_what_does_nothing() -> None:
+    for name in (*OF_SPARK, *OF_SOURCE, *(PREFIX + each for each in OF_CONSUMERS)):
+        assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "orders"}, r"option 'kafka\.bootstrap\.servers' is missing"),
+        ({**SERVERS, "kafka.lingerr.ms": "1"}, r"begin with 'kafka\.': unknown option 'lingerr\.ms'; did you mean"),
+        ({**SERVERS, "kafka.acks": "some"}, r"acks = 'some': expected all"),
+        ({**SERVERS, "kafka.key.serializer": "x"}, r"Kafka option 'key\.serializer' is not supported as keys"),
+        ({**SERVERS, "kafka.value_serializer": "x"}, r"Kafka option 'value\.serializer' is not supported as"),
+        ({**SERVERS, "kafka.interceptor.classes": "x"}, r"Kafka option 'interceptor\.classes' is not supported"),
+        ({**SERVERS, "topik": "orders"}, r"unknown option 'topik'; did you mean 'topic'\?"),
+        ({**SERVERS, "linger_ms": "5"}, r"unknown option 'linger_ms'; did you mean 'kafka\.linger\.ms'\?"),
+        ({**SERVERS, "startingofsets": "x"}, r"unknown option 'startingofsets'; did you mean 'startingOffsets'\?"),
+        ({**SERVERS, "queryname_": "orders"}, r"unknown option 'queryname_'; did you mean 'queryName'\?"),
+        ({**SERVERS, "kafka.group.idd": "g"}, r"unknown option 'group\.idd'"),
+        ({**SERVERS, "kafka.auto.offset.reset": "earliest"}, r"unknown option 'auto\.offset\.reset'; it has no"),
+        ({**SERVERS, "nothing.like.it": "x"}, r"unknown option 'nothing\.like\.it'$"),
+        ({**SERVERS, "path": "/data"}, "rows go to a topic, not to the path '/data'"),
+    ],
+)  # fmt: skip
+def test_what_will_not_do_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sink_options(options)
+
+
+def test_no_repr_shows_a_secret() -> None:
+    options = sink_options({**SERVERS, "kafka.ssl.key.password": "hunter2"})
+    assert "hunter2" not in repr(options) + repr(options.producer)
+
+
+def test_equal_options_are_equal_producers_in_another_process_too() -> None:
+    options = sink_options({**SERVERS, "kafka.acks": "all", "topic": "orders"})
+    other = sink_options({"topic": "orders", "kafka.acks": "all", **SERVERS})
+    there: SinkOptions = pickle.loads(pickle.dumps(other))
+    assert there == options
+    assert hash(there.producer) == hash(options.producer)
+
+
+def test_a_warning_about_an_option_is_given_once_not_per_micro_batch(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    options = {**SERVERS, "kafka.client.rack": tmp_path.name}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            sink_options(options)
+    assert [record.getMessage() for record in caplog.records] == ["config.without_effect name=client.rack"]
