@@ -22,8 +22,8 @@ from aioproducer.intake.intake import Intake
 from aioproducer.intake.settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics.counters import Metrics
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
 from aioproducer.sender.loop import Sender

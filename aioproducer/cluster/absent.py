@@ -10,7 +10,7 @@ from math import inf
 from typing import Protocol
 
 from aioproducer.cluster.snapshot import Broker, Snapshot
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 
 
 class Dialler(Protocol):

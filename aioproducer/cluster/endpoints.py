@@ -7,8 +7,9 @@ from functools import partial
 from aioproducer.cluster.race import Attempt, first_success
 from aioproducer.cluster.source import CONNECT_STAGGER_S, OpenConnection, close_all
 from aioproducer.errors import ConnectionFailed
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address, endpoints
+from aioproducer.net.dial import endpoints
 
 
 async def open_to_any(address: Address, open_connection: OpenConnection, *, deadline: float) -> Connection:

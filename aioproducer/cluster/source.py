@@ -17,8 +17,8 @@ from aioproducer.cluster.race import Attempt, first_success
 from aioproducer.cluster.settings import MetadataSettings
 from aioproducer.cluster.snapshot import Broker
 from aioproducer.errors import ConnectionFailed, ProducerError, RebootstrapRequired, broker_error
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.trouble import Trouble
 

@@ -18,7 +18,7 @@ from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
-from aioproducer.net.settings import ConnectionSettings
+from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.sender.settings import SenderSettings
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ProducerError
 from aioproducer.metrics.counters import Metrics
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address, Dial, dial as dial_any
-from aioproducer.net.settings import ConnectionSettings
+from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.dial import Dial, dial as dial_any
 from aioproducer.trouble import Trouble
 
 log: Final = logging.getLogger(__name__)

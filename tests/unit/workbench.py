@@ -19,8 +19,8 @@ from aioproducer.cluster.snapshot import Broker, LeaderHint, PartitionInfo, Snap
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metrics.counters import NodeTally
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
 from aioproducer.records.columns import RecordColumns
 from aioproducer.records.compression import Codec

@@ -9,8 +9,8 @@ from typing import Any, cast
 from aioproducer.backoff import Backoff
 from aioproducer.cluster.settings import MetadataSettings
 from aioproducer.errors import ConnectionFailed, ProducerError, UnknownTopicOrPartition
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tests.unit.cluster.answers import answer, port_of, refused
 

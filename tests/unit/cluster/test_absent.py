@@ -5,7 +5,7 @@ from math import inf
 
 from aioproducer.cluster.absent import AbsentBrokers
 from aioproducer.cluster.snapshot import NO_LEADER, Snapshot
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 from tests.unit.cluster.answers import after, topic
 from tests.unit.cluster.fakes import address_of
 

@@ -10,8 +10,8 @@ from aioproducer.cluster import endpoints as endpoints_module
 from aioproducer.cluster.endpoints import open_to_any
 from aioproducer.cluster.source import CONNECT_STAGGER_S
 from aioproducer.errors import ConnectionFailed
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.cluster.fakes import LATENCY_S, FakeCluster, FakeConnection, address_of, now
 
