@@ -170,14 +170,22 @@ class Connection(asyncio.BufferedProtocol):
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not know such
             requests. Nothing was written then, and *on_answer* is not called.
         """
-        self._send(request, on_answer, version, decode)
+        if self._transport.is_closing():
+            raise self._core.refusal()
+        now = self._loop.time()
+        self._core.send(request, now, on_answer, version, decode)
+        self._write(now)
 
     def write_only(self, request: Request[Any], *, version: int | None = None) -> None:
         """Write *request* now, which the broker is not to answer: produce requests with acks=0. If it does, no harm.
 
         Raises: as `call`.
         """
-        self._send(request, None, version, decode_response)
+        if self._transport.is_closing():
+            raise self._core.refusal()
+        now = self._loop.time()
+        self._core.send(request, now, version=version)
+        self._write(now)
 
     async def request(
         self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
@@ -255,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand out the answers that are complete with the *nbytes* that have come."""
-        core, tally = self._core, self.tally
+        core, tally, is_exchanging = self._core, self.tally, self._core.is_exchanging
         now = self._loop.time()
         if now >= tally.window_ends_at:
             tally.turn(now)
@@ -273,9 +281,10 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             log.exception("connection.bug address=%s node_id=%d", self.address, self.node_id)
             self.close(self._our_bug(error))
-        self._write(now)
-        if core.state is not ConnectionState.HANDSHAKE:
-            self._end_handshake()
+        if is_exchanging:
+            self._write(now)
+            if core.state is not ConnectionState.HANDSHAKE:
+                self._end_handshake()
 
     def eof_received(self) -> None:
         """Close: a broker that says no more will not listen either."""
@@ -310,19 +319,6 @@ class Connection(asyncio.BufferedProtocol):
             why = "nothing answered in time" if waiting.expired() else error
             raise ConnectionFailed(f"{self}: cannot connect: {why}", written=False) from error
 
-    def _send(
-        self,
-        request: Request[Any],
-        on_answer: Callable[[Any], None] | None,
-        version: int | None,
-        decode: Decode,
-    ) -> None:
-        if self._transport.is_closing():
-            raise self._core.refusal()
-        now = self._loop.time()
-        self._core.send(request, now, on_answer=on_answer, version=version, decode=decode)
-        self._write(now)
-
     def _write(self, now: float) -> None:
         """Write what there is to write, and see to it that the timer goes off in time for the answer."""
         core, tally = self._core, self.tally
@@ -333,10 +329,10 @@ class Connection(asyncio.BufferedProtocol):
             tally.requests += 1
             tally.bytes_out += size
             self._transport.write(frame)
-        when = core.next_timeout()
-        if when < self._wakes_at:
+        if core.next_timeout < self._wakes_at:
             self._stop_timer()
-            self._timer, self._wakes_at = self._loop.call_at(when, self._on_timer), when
+            self._wakes_at = core.next_timeout
+            self._timer = self._loop.call_at(self._wakes_at, self._on_timer)
 
     def _unwritten(self) -> int | None:
         """Return how many of the bytes that were handed over are surely still here; None if nobody can tell.

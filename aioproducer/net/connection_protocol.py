@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum, auto
+from math import inf
 from typing import Any, Final, TypeAlias, TypeVar
 
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
@@ -48,7 +49,7 @@ class ConnectionState(IntEnum):
 class ConnectionProtocol:
     """One connection, from the moment at which bytes can be sent.
 
-    Whatever is called here may leave something in `data_to_send`, and an earlier `next_timeout`.
+    What is called here may leave something in `data_to_send`, and an earlier `next_timeout`.
     """
 
     def __init__(self, address: Address, settings: ConnectionSettings, node_id: int, now: float) -> None:
@@ -72,6 +73,11 @@ class ConnectionProtocol:
         """What the connection was closed for; None also if on purpose."""
         self.last_used = now
         """When the last request was made or the last bytes came."""
+        self.next_timeout = inf
+        """When to call `handle_timeout`; earlier is no harm, and sometimes it is earlier than it had to be: looking for the
+        oldest call with each new one, and with each answer, would cost more than a call in half a minute for nothing."""
+        self.is_exchanging = True
+        """Whether it has something to ask for itself. Only then `receive_data` leaves something in `data_to_send`."""
         self.throttled_until = 0.0
         """The broker asked for silence until then (KIP-219); callers heed it."""
 
@@ -101,7 +107,6 @@ class ConnectionProtocol:
         self,
         request: Request[R],
         now: float,
-        *,
         on_answer: Callable[[R | ProducerError], None] | None = None,
         version: int | None = None,
         decode: Decode = decode_response,
@@ -143,29 +148,34 @@ class ConnectionProtocol:
         if self.is_closed:
             return
         self.last_used = now
+        frames, in_flight = self._frames, self._in_flight
         try:
-            for payload in self._frames.feed(data):
-                answered = self._in_flight.match(payload)
+            for payload in frames.feed(data):
+                answered = in_flight.match(payload)
                 if answered is None:
                     continue
-                self._take(answered, now)
+                call, answer, _ = answered
+                if call.version >= call.response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
+                    self.throttled_until = max(self.throttled_until, now + answer.throttle_time_ms / 1000)
+                if call.on_answer is _of_the_exchange:
+                    self._go_on(answer, now)
+                else:
+                    self._is_heard = True
                 yield answered
                 if self.state is ConnectionState.CLOSED:
                     return
-            self._look_at_the_rest()
+            if frames.buffered:
+                self._look_at_the_rest()
         except ProtocolError as error:
             raise ProtocolError(f"{self}: {error}") from error
 
-    def next_timeout(self) -> float:
-        """Return when to call `handle_timeout`; infinity for never, as things are."""
-        return self._in_flight.next_deadline
-
     def handle_timeout(self, now: float) -> None:
-        """Look whether a broker has been silent for too long; too early is no harm.
+        """Look whether the broker has been silent for too long.
 
         Raises: ConnectionFailed if so, caused by a TimeoutError: the connection has to be closed.
         """
-        if self._in_flight.next_deadline <= now:
+        self.next_timeout = self._in_flight.next_deadline
+        if self.next_timeout <= now:
             waited_s, oldest = self._settings.request_timeout_s, self._in_flight.oldest
             silent = ConnectionFailed(f"{self}: no answer in {waited_s:.3g} s to {oldest}")
             raise caused(silent, TimeoutError("request_timeout_ms"))
@@ -182,7 +192,7 @@ class ConnectionProtocol:
         bytes have surely not left; None if nobody can tell, and then all of it counts as written.
         """
         unsent = sum(map(len, self._to_send)) + (unwritten or 0)
-        self._to_send = []
+        self._to_send, self.next_timeout = [], inf
         left_us = self._accepted - unsent
         self.state, self.error = ConnectionState.CLOSED, cause
         reason = ConnectionFailed(f"{self}: closed by this side") if cause is None else cause
@@ -220,6 +230,8 @@ class ConnectionProtocol:
             self._in_flight.add(
                 Call(correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted)
             )
+            if deadline < self.next_timeout:  # noqa: PLR1730 - a call would take longer than all of that
+                self.next_timeout = deadline
         self._accepted += len(frame)
         self._to_send.append(frame)
         self.last_used = now
@@ -227,18 +239,9 @@ class ConnectionProtocol:
     def _ask(self, ask: Ask, now: float) -> None:
         self._enqueue(ask.request, ask.version, ask.decode, _of_the_exchange, now)
 
-    def _take(self, answered: Answered, now: float) -> None:
-        call, answer, _ = answered
-        if call.version >= call.response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
-            self.throttled_until = max(self.throttled_until, now + answer.throttle_time_ms / 1000)
-        if call.on_answer is _of_the_exchange:
-            self._go_on(answer, now)
-        else:
-            self._is_heard = True
-
     def _look_at_the_rest(self) -> None:
         """Look at what has come of an answer that is not whole: nonsense of a hundred megabytes is not waited for."""
-        if self._frames.buffered and not self._in_flight.may_be_answered:
+        if not self._in_flight.may_be_answered:
             raise ProtocolError(f"{self._frames.buffered} bytes came that no request was waiting for")
         begun = self._frames.begun_payload
         if begun:
@@ -249,7 +252,7 @@ class ConnectionProtocol:
         try:
             ask = self._exchange.send(answer)
         except StopIteration as over:
-            self.versions = over.value
+            self.versions, self.is_exchanging = over.value, False
             if self.state is ConnectionState.HANDSHAKE:
                 self.state = ConnectionState.READY
         else:
