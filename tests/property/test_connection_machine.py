@@ -43,6 +43,9 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.another_connection()
+
+    def another_connection(self) -> None:
         self.now = 100.0
         self.core = ConnectionProtocol(Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, self.now)
         self.made = 0
@@ -62,14 +65,24 @@ class ConnectionMachine(RuleBasedStateMachine):
         self.core.connection_made(self.now)
         self.made, self.asked_at = 1, self.now  # its greeting
 
-    @initialize(shaken=st.sampled_from([True, True, True, False]))
-    def hands_are_shaken(self, shaken: bool) -> None:
+    @precondition(lambda self: not self.is_open)
+    @rule()
+    def the_next_one_is_made(self) -> None:
+        self.another_connection()
+        self.hands_are_shaken()
+
+    @initialize()
+    def hands_are_shaken(self) -> None:
         """Most of what can happen, happens after that."""
-        if shaken:
-            self.what_there_is_is_handed_over()
-            self.all_of_it_leaves()
-            self.the_broker_answers(skipped=False, too_old=False, surplus=b"")
-            self.all_of_it_comes()
+        self.what_there_is_is_handed_over()
+        self.all_of_it_leaves()
+        self.the_broker_answers(skipped=False, too_old=False, surplus=b"")
+        self.all_of_it_comes()
+
+    @precondition(lambda self: not self.is_open)
+    @rule()
+    def the_next_one_has_its_handshake_in_pieces(self) -> None:
+        self.another_connection()
 
     @property
     def oldest(self) -> float:
@@ -83,7 +96,7 @@ class ConnectionMachine(RuleBasedStateMachine):
     # Who uses the connection.
 
     @precondition(lambda self: self.core.state is ConnectionState.READY)
-    @rule(answered=st.lists(st.booleans(), min_size=1, max_size=3))
+    @rule(answered=st.lists(st.booleans(), min_size=1, max_size=5))
     def requests_are_made(self, answered: list[bool]) -> None:
         for each in answered:
             self.a_request_is_made(answered=each)
@@ -108,6 +121,7 @@ class ConnectionMachine(RuleBasedStateMachine):
             self.core.send(ASK, self.now, on_answer=partial(self.settle, -1))
         assert not refused.value.written
 
+    @precondition(lambda self: self.waiting)
     @rule()
     def it_is_retired(self) -> None:
         self.core.retire()
@@ -135,6 +149,15 @@ class ConnectionMachine(RuleBasedStateMachine):
             self.to_answer.append(decode_request(payload, REQUESTS)[0])
         self.left_us = len(self.handed_over)
 
+    @precondition(lambda self: self.is_open)
+    @rule(skipped=st.booleans(), count=st.integers(1, 5))
+    def all_of_it_leaves_and_some_is_answered(self, skipped: bool, count: int) -> None:
+        """Nothing that other rules do not do, but the usual way."""
+        self.what_there_is_is_handed_over()
+        self.all_of_it_leaves()
+        for _ in self.to_answer[:count]:
+            self.the_broker_answers(skipped=skipped, too_old=False, surplus=b"")
+
     @precondition(lambda self: self.to_answer)
     @rule(skipped=st.booleans(), too_old=st.booleans(), surplus=st.sampled_from([b"", b"!!"]))
     def the_broker_answers(self, skipped: bool, too_old: bool, surplus: bytes) -> None:
@@ -156,7 +179,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         chunk, self.on_its_way = self.on_its_way, b""
         self.receive(chunk)
 
-    @precondition(lambda self: self.is_open and not self.on_its_way)
+    @precondition(lambda self: self.waiting and not self.on_its_way)
     @rule(chunk=st.binary(min_size=8, max_size=20))
     def nonsense_comes(self, chunk: bytes) -> None:
         """Whatever it does, no call is settled twice, or never."""
@@ -190,7 +213,7 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     # Time, and the end.
 
-    @rule(by_s=st.sampled_from([1.0, TIMEOUT_S / 2, TIMEOUT_S]))
+    @rule(by_s=st.sampled_from([0.5, 1.0, TIMEOUT_S / 4, TIMEOUT_S]))
     def time_passes(self, by_s: float) -> None:
         self.now += by_s
         if self.core.next_timeout > self.now:
@@ -205,7 +228,7 @@ class ConnectionMachine(RuleBasedStateMachine):
             assert not due
             assert self.core.next_timeout > self.now
 
-    @precondition(lambda self: self.is_open)
+    @precondition(lambda self: self.waiting or self.core.state is ConnectionState.HANDSHAKE)
     @rule(told=st.booleans(), ours=st.booleans())
     def it_is_lost(self, told: bool, ours: bool) -> None:
         unwritten = len(self.handed_over) - self.left_us

@@ -202,6 +202,22 @@ def test_bytes_that_make_no_sense_raise_behind_the_answers_before_them(feed: Fee
     assert (got or [2], connection.in_flight) == ([2], 1)
 
 
+@every_way
+def test_bytes_that_nobody_asked_for_raise_before_they_are_a_frame(feed: Feed) -> None:
+    connection = ready()
+    call(connection)
+    with pytest.raises(ProtocolError, match="bytes came that no request was waiting for"):
+        list(answers(connection, feed(answer(2) + b"\x00\x00")))
+
+
+def test_the_start_of_an_answer_tells_whose_it_is() -> None:
+    """What may become a hundred megabytes of nonsense is not waited for."""
+    connection = ready()
+    call(connection)
+    with pytest.raises(ProtocolError, match="correlation id 9"):
+        list(answers(connection, [answer(9)[:8]]))
+
+
 @pytest.mark.parametrize(("version", "silence_s"), [(0, 0), (1, 2.5), (VERSION, 2.5)])
 def test_the_silence_that_a_broker_asks_for_begins_with_its_answer(version: int, silence_s: float) -> None:
     connection = ready()
