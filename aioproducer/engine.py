@@ -22,8 +22,8 @@ from aioproducer.metadata.metadata_source import open_to_any
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
 from aioproducer.sender.loop import Sender, Wakeup

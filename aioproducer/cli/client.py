@@ -21,8 +21,8 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.protocol.create_topics import CreatableTopic, CreateTopicsRequest
 from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from aioproducer.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aioproducer.config.kinds import Kind
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 
 
 class Servers(Kind):

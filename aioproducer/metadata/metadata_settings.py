@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aioproducer.backoff import Backoff
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 
 
 class MetadataSettings(NamedTuple):

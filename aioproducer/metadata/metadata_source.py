@@ -18,8 +18,9 @@ from aioproducer.log_limits import Outage
 from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
 from aioproducer.metadata.staggered import Attempt, first_success
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address, endpoints
+from aioproducer.net.dial import endpoints
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 
 log: Final = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from aioproducer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition, broker_error
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 from aioproducer.protocol.metadata import NO_TOPIC_ID, MetadataResponse, MetadataResponseTopic
 
 NO_LEADER: Final = -1

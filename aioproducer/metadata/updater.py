@@ -27,7 +27,7 @@ from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 log: Final = logging.getLogger(__name__)

@@ -1,13 +1,7 @@
-"""One connection to one broker: requests go out at once, answers come back in the order of the requests.
+"""A connection to a broker, on asyncio: the transport below `ConnectionProtocol`, the clock, the timer, who waits.
 
-Who is told what:
-
-- Every `call` is settled exactly once: by its answer, or by the error that the connection was closed for.
-- A request of which surely no byte left gets ConnectionFailed with `written` false, if this side closed the connection.
-- Where the stream of answers stops making sense the connection is closed: nothing behind that point can be trusted.
-
-It is an asyncio protocol, not a pair of streams: an answer gets from the socket to its callable in one turn of the
-event loop, with no task and no future in between.
+What is told whom is decided there. It is an asyncio protocol, not a pair of streams: an answer gets from the socket to
+its callable in one turn of the event loop, with no task and no future in between.
 """
 
 from __future__ import annotations
@@ -16,16 +10,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any, Final, TypeVar, cast
 
-from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
+from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.metrics.counters import NodeTally
-from aioproducer.net.dial import Address, Dial, configure_socket, dial as dial_any
-from aioproducer.net.framing import FrameReader
-from aioproducer.net.handshake import handshake
-from aioproducer.net.in_flight import Call, Decode, InFlight, resolve
-from aioproducer.net.settings import ConnectionSettings
-from aioproducer.protocol.frames import decode_response, encode_request
+from aioproducer.net.address import Address
+from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState, caused
+from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.dial import Dial, configure_socket, dial as dial_any
+from aioproducer.net.in_flight import Call, Decode
+from aioproducer.protocol.frames import decode_response
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.versions import ApiVersionTable
 
@@ -39,8 +34,6 @@ each answer, and give them back."""
 FLUSH_GRACE_S: Final = 1.0
 """How long an orderly close waits for the socket to take what nobody expects an answer to."""
 
-E = TypeVar("E", bound=ProducerError)
-
 R = TypeVar("R", bound=Message)
 
 
@@ -53,29 +46,20 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self, address: Address, settings: ConnectionSettings, node_id: int, loop: asyncio.AbstractEventLoop
     ) -> None:
+        now = loop.time()
+        self._core = ConnectionProtocol(address, settings, node_id, now)
         self._settings = settings
         self._loop = loop
         self._received = memoryview(bytearray(READ_BYTES))
-        self._frames = FrameReader(settings.max_response_bytes)
-        self._in_flight = InFlight()
-        self._handed_over = 0  # bytes, to the transport; some may still be in its buffer
         self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
+        self._shaken_hands: asyncio.Future[None] = loop.create_future()  # or closed
         self._timer: asyncio.TimerHandle | None = None
-        self._opened_at = loop.time()
-        self._ready = self._heard = self._retired = self._closed = self._told_of_surplus = False
+        self._wakes_at = inf
+        self._told_of_surplus = False
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, some time after `close`."""
-        self.address = address
-        self.node_id = node_id
-        self.tally: NodeTally = NodeTally(self._opened_at)  # other connections may count there, too
-        self.versions: ApiVersionTable = ApiVersionTable({})
-        """Empty until the handshake is over."""
-        self.error: ProducerError | None = None
-        """What the connection was closed for."""
-        self.last_used: float = self._opened_at
-        """When the last request was written or the last answer came, in loop time."""
-        self.throttled_until: float = 0.0
-        """The broker asked for silence until then, in loop time (KIP-219); callers heed it."""
+        self.address: Final = address
+        self.tally: NodeTally = NodeTally(now)  # other connections may count there, too
 
     @classmethod
     async def open(
@@ -104,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         await connection._reach(dial, deadline)
         try:
             async with asyncio.timeout_at(deadline):
-                connection.versions = await handshake(connection, settings)
+                await connection._shaken_hands
         except BaseException as error:
             connection.close()
             await connection.wait_closed()
@@ -114,34 +98,62 @@ class Connection(asyncio.BufferedProtocol):
                     f"{connection}: connected, but the handshake did not finish within {waited_s:.3g} s"
                 ) from error
             raise
-        if connection.error is not None:  # lost while the answer was on its way to this coroutine
+        if connection.error is not None:
             await connection.wait_closed()
             raise connection.error
-        connection._ready = True
         return connection
 
     def __str__(self) -> str:
-        return f"{self.address} ({'bootstrap' if self.node_id < 0 else f'node {self.node_id}'})"
+        return str(self._core)
+
+    @property
+    def node_id(self) -> int:
+        """Whose connection it is; below 0 while that is not known."""
+        return self._core.node_id
+
+    @node_id.setter
+    def node_id(self, node_id: int) -> None:
+        self._core.node_id = node_id
+
+    @property
+    def versions(self) -> ApiVersionTable:
+        """What the broker speaks."""
+        return self._core.versions
+
+    @property
+    def error(self) -> ProducerError | None:
+        """What the connection was closed for; None also if on purpose."""
+        return self._core.error
+
+    @property
+    def last_used(self) -> float:
+        """When the last request was written or the last answer came, in loop time."""
+        return self._core.last_used
+
+    @property
+    def throttled_until(self) -> float:
+        """The broker asked for silence until then, in loop time (KIP-219); callers heed it."""
+        return self._core.throttled_until
 
     @property
     def age_s(self) -> float:
         """How long ago it was opened."""
-        return self._loop.time() - self._opened_at
+        return self._loop.time() - self._core.opened_at
 
     @property
     def in_flight(self) -> int:
         """How many calls wait for their answer."""
-        return len(self._in_flight)
+        return self._core.in_flight
 
     @property
     def closed(self) -> bool:
         """Whether nothing more can be sent."""
-        return self._closed or self._retired or self._transport.is_closing()
+        return self._core.state is not ConnectionState.READY or self._transport.is_closing()
 
     @property
     def muted(self) -> bool:
         """Whether the broker wants no requests now."""
-        return self.throttled_until > self._loop.time()
+        return self._core.throttled_until > self._loop.time()
 
     def call(
         self,
@@ -158,21 +170,22 @@ class Connection(asyncio.BufferedProtocol):
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not know such
             requests. Nothing was written then, and *on_answer* is not called.
         """
-        version, correlation_id, frame = self._encode(request, version)
-        deadline = self._loop.time() + self._settings.request_timeout_s
-        self._in_flight.add(
-            Call(correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._handed_over)
-        )
-        if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._check_oldest)
-        self._write(frame)
+        if self._transport.is_closing():
+            raise self._core.refusal()
+        now = self._loop.time()
+        self._core.send(request, now, on_answer, version, decode)
+        self._write(now)
 
     def write_only(self, request: Request[Any], *, version: int | None = None) -> None:
         """Write *request* now, which the broker is not to answer: produce requests with acks=0. If it does, no harm.
 
         Raises: as `call`.
         """
-        self._write(self._encode(request, version)[-1])
+        if self._transport.is_closing():
+            raise self._core.refusal()
+        now = self._loop.time()
+        self._core.send(request, now, version=version)
+        self._write(now)
 
     async def request(
         self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
@@ -182,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         Raises: as `call`, and the error that the connection was closed for.
         """
         answered: asyncio.Future[R] = self._loop.create_future()
-        self.call(request, partial(resolve, answered), version=version, decode=decode)
+        self.call(request, partial(_resolve, answered), version=version, decode=decode)
         return await answered
 
     async def drain(self) -> None:
@@ -199,13 +212,14 @@ class Connection(asyncio.BufferedProtocol):
             except TimeoutError:
                 unwritten = self._transport.get_write_buffer_size()
                 self.close(ConnectionFailed(f"{self}: {unwritten} bytes were not taken in {timeout_s:.3g} s"))
-        if self._closed:
-            raise _caused(ConnectionFailed(f"{self}: closed before all was written"), self.error)
+        if self._core.is_closed:
+            raise caused(ConnectionFailed(f"{self}: closed before all was written"), self.error)
 
     def retire(self) -> None:
         """Take no more calls, and close when those in flight are answered."""
-        self._retired = True
-        self._close_if_retired()
+        self._core.retire()
+        if self._core.is_done:
+            self.close()
 
     def close(self, cause: ProducerError | None = None) -> None:
         """Close now and settle every call in flight with *cause*, before this returns.
@@ -213,24 +227,19 @@ class Connection(asyncio.BufferedProtocol):
         Without a cause and with nothing in flight, what `write_only` left in the buffer still goes out, if the
         broker takes it soon.
         """
-        if self._closed:
+        core = self._core
+        if core.is_closed:
             return
-        self._closed = True
-        self.error = cause
         self._stop_timer()
-        transport = self._transport
-        left_us = self._handed_over - transport.get_write_buffer_size()
-        if cause is None and not self._in_flight:
-            transport.close()
-            self._timer = self._loop.call_later(FLUSH_GRACE_S, transport.abort)
+        failed = core.connection_lost(cause, self._unwritten())
+        if cause is None and not failed:
+            self._transport.close()
+            self._timer = self._loop.call_later(FLUSH_GRACE_S, self._transport.abort)
         else:
-            transport.abort()
-        reason = ConnectionFailed(f"{self}: closed by this side") if cause is None else cause
-        for each in self._in_flight.take_all():
-            if each.starts_at < left_us:
-                self._settle(each, reason)
-            else:
-                self._settle(each, _caused(ConnectionFailed(str(reason), written=False), reason))
+            self._transport.abort()
+        for call, error in failed:
+            self._settle(call, error)
+        self._end_handshake()
         if self.on_closed is not None:
             self.on_closed(self, cause)
 
@@ -239,11 +248,14 @@ class Connection(asyncio.BufferedProtocol):
         await asyncio.wait([self.gone])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep *transport*."""
+        """Begin the handshake on *transport*."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.tally.at(self._loop.time()).opened += 1
+        now = self._loop.time()
+        self.tally.at(now).opened += 1
         configure_socket(transport, self._settings)
+        self._core.connection_made(now)
+        self._write(now)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to put what comes."""
@@ -251,30 +263,41 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand out the answers that are complete with the *nbytes* that have come."""
-        if self._closed:
-            return
-        self.last_used = now = self._loop.time()
-        if now >= self.tally.window_ends_at:
-            self.tally.turn(now)
-        self.tally.bytes_in += nbytes
+        core, tally, is_exchanging = self._core, self.tally, self._core.is_exchanging
+        now = self._loop.time()
+        if now >= tally.window_ends_at:
+            tally.turn(now)
+        tally.bytes_in += nbytes
         try:
-            self._take(bytes(self._received[:nbytes]))
-        except ProtocolError as error:
-            self.close(_caused(ProtocolError(f"{self}: {error}"), error))
+            for call, answer, surplus in core.receive_data(bytes(self._received[:nbytes]), now):
+                if surplus:
+                    self._note_surplus(call, surplus)
+                self._settle(call, answer)
+                self.tally.responses += 1
+                if core.is_done:
+                    self.close()
+        except ProducerError as error:
+            self.close(error)
         except Exception as error:
             log.exception("connection.bug address=%s node_id=%d", self.address, self.node_id)
-            self.close(_caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error))
+            self.close(self._our_bug(error))
+        if is_exchanging:
+            self._write(now)
+            if core.state is not ConnectionState.HANDSHAKE:
+                self._end_handshake()
 
     def eof_received(self) -> None:
         """Close: a broker that says no more will not listen either."""
-        self.close(ConnectionFailed(f"{self}: closed by the broker {self._story()}"))
+        story = self._core.story(self._loop.time())
+        self.close(ConnectionFailed(f"{self}: closed by the broker {story}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody, unless this side has closed it."""
-        self.close(_caused(ConnectionFailed(f"{self}: lost {self._story()}: {exc}"), exc))
+        now = self._loop.time()
+        self.close(caused(ConnectionFailed(f"{self}: lost {self._core.story(now)}: {exc}"), exc))
         self._stop_timer()
         self.resume_writing()
-        self.tally.at(self._loop.time()).closed += 1
+        self.tally.at(now).closed += 1
         self.gone.set_result(None)
 
     def pause_writing(self) -> None:
@@ -296,50 +319,29 @@ class Connection(asyncio.BufferedProtocol):
             why = "nothing answered in time" if waiting.expired() else error
             raise ConnectionFailed(f"{self}: cannot connect: {why}", written=False) from error
 
-    def _encode(self, request: Request[Any], version: int | None) -> tuple[int, int, bytearray]:
-        if self.closed:
-            raise self._refusal()
-        if version is None:
-            version = self.versions.pick(type(request))
-        correlation_id = self._in_flight.new_id()
-        frame = encode_request(request, version, correlation_id, self._settings.client_id)
-        return version, correlation_id, frame
+    def _write(self, now: float) -> None:
+        """Write what there is to write, and see to it that the timer goes off in time for the answer."""
+        core, tally = self._core, self.tally
+        for frame in core.data_to_send():
+            size = len(frame)
+            if now >= tally.window_ends_at:
+                tally.turn(now)
+            tally.requests += 1
+            tally.bytes_out += size
+            self._transport.write(frame)
+        if core.next_timeout < self._wakes_at:
+            self._stop_timer()
+            self._wakes_at = core.next_timeout
+            self._timer = self._loop.call_at(self._wakes_at, self._on_timer)
 
-    def _refusal(self) -> ConnectionFailed:
-        return _caused(ConnectionFailed(f"{self}: the connection is closed", written=False), self.error)
+    def _unwritten(self) -> int | None:
+        """Return how many of the bytes that were handed over are surely still here; None if nobody can tell.
 
-    def _write(self, frame: bytearray) -> None:
-        size, tally = len(frame), self.tally
-        self._handed_over += size
-        self.last_used = now = self._loop.time()
-        if now >= tally.window_ends_at:
-            tally.turn(now)
-        tally.requests += 1
-        tally.bytes_out += size
-        self._transport.write(frame)
-
-    def _take(self, chunk: bytes) -> None:
-        for payload in self._frames.feed(chunk):
-            matched = self._in_flight.match(payload)
-            if matched is None:
-                continue
-            call, answer, surplus = matched
-            if surplus:
-                self._note_surplus(call, surplus)
-            if call.version >= call.response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
-                until = self.last_used + answer.throttle_time_ms / 1000
-                self.throttled_until = max(self.throttled_until, until)
-            self._settle(call, answer)
-            self.tally.responses += 1
-            self._heard = self._ready
-            self._close_if_retired()
-            if self._closed:
-                return
-        if self._frames.buffered and not self._in_flight.may_be_answered:
-            raise ProtocolError(f"{self._frames.buffered} bytes came that no request was waiting for")
-        begun = self._frames.begun_payload
-        if begun:  # what may become a hundred megabytes of nonsense is not waited for
-            _ = self._in_flight.expect(begun)
+        The one place that knows: TLS has buffers of its own, of which asyncio tells nothing.
+        """
+        if self._transport.get_extra_info("ssl_object") is not None:
+            return None
+        return self._transport.get_write_buffer_size()
 
     def _note_surplus(self, call: Call, surplus: int) -> None:
         """Say, once per node, that there was more in an answer than belongs there; bootstrap servers may become nodes."""
@@ -356,43 +358,36 @@ class Connection(asyncio.BufferedProtocol):
             call.on_answer(outcome)
         except Exception as error:  # the stream is fine, but who knows what state the caller is in
             log.exception("connection.handler_failed address=%s node_id=%d", self.address, self.node_id)
-            self.close(_caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error))
+            self.close(self._our_bug(error))
 
-    def _close_if_retired(self) -> None:
-        if self._retired and not self._in_flight:
-            self.close()
+    def _our_bug(self, error: Exception) -> ConnectionFailed:
+        return caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error)
 
-    def _check_oldest(self) -> None:
-        """The timer: it is set for the oldest call when it is set, and looks again when it goes off."""
-        self._timer = None
-        if not self._in_flight:
-            return
-        oldest = self._in_flight.oldest
-        if oldest.deadline > self._loop.time():
-            self._timer = self._loop.call_at(oldest.deadline, self._check_oldest)
-        else:
-            waited_s = self._settings.request_timeout_s
-            silent = ConnectionFailed(f"{self}: no answer in {waited_s:.3g} s to {oldest}")
-            self.close(_caused(silent, TimeoutError("request_timeout_ms")))
+    def _end_handshake(self) -> None:
+        if not self._shaken_hands.done():
+            self._shaken_hands.set_result(None)
+
+    def _on_timer(self) -> None:
+        """The timer is seldom set anew, so it goes off for calls that were answered long ago, too."""
+        self._timer, self._wakes_at = None, inf
+        now = self._loop.time()
+        try:
+            self._core.handle_timeout(now)
+        except ProducerError as error:
+            self.close(error)
+        self._write(now)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-
-    def _story(self) -> str:
-        calls = "1 call" if self.in_flight == 1 else f"{self.in_flight} calls"
-        story = f"after {self.age_s:.3g} s with {calls} in flight"
-        if self._frames.buffered:
-            story += f", {self._frames.buffered} bytes into an answer"
-        if not self._ready:
-            story += ", before the handshake was over: does this listener want TLS or SASL?"
-        elif self._in_flight and not self._heard:
-            story += ", before it answered anything but the handshake: does this listener want SASL?"
-        return story
+            self._timer, self._wakes_at = None, inf
 
 
-def _caused(error: E, cause: BaseException | None) -> E:
-    """As `raise error from cause`, for an error that is handed over instead of raised."""
-    error.__cause__ = cause
-    return error
+def _resolve(answered: asyncio.Future[Any], outcome: Any) -> None:
+    """Give *outcome*, an answer or an error, to who waits for it; nobody does if *answered* was cancelled."""
+    if answered.done():
+        return
+    if isinstance(outcome, ProducerError):
+        answered.set_exception(outcome)
+    else:
+        answered.set_result(outcome)

@@ -7,9 +7,10 @@ import random
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from aioproducer.net.settings import ConnectionSettings
+from aioproducer.net.address import Address, ResolvedAddress
+from aioproducer.net.connection_settings import ConnectionSettings
 
 HAPPY_EYEBALLS_DELAY_S: Final = 0.25
 """How long one address of a host gets before the next is tried beside it (RFC 8305)."""
@@ -30,17 +31,6 @@ class Dial(Protocol):
 
 routes: Final[dict[tuple[str, int], Dial]] = {}
 """Hosts and ports that are no TCP endpoints but something in this process: whatever is registered here is asked."""
-
-
-class Address(NamedTuple):
-    """Where a broker listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """Return `host:port`, with IPv6 addresses in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
@@ -66,13 +56,16 @@ async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.
 
 
 async def endpoints(address: Address) -> list[Address]:
-    """Return the addresses in digits that the name in *address* stands for; itself, if it is no name.
+    """Return the addresses in digits that the name in *address* stands for, each with the name; itself, if it is but one.
 
     Raises: OSError if it stands for none; ValueError for what cannot be a host.
     """
     if address in routes:
         return [address]
-    found = [Address(to[0], address.port) for *_, to in await _resolve(address.host, address.port)]
+    found: list[Address] = [
+        ResolvedAddress(to[0], address.port, address.host)
+        for *_, to in await _resolve(address.host, address.port)
+    ]
     return list(dict.fromkeys(found)) if len(found) > 1 else [address]
 
 

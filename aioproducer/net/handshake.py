@@ -1,69 +1,65 @@
-"""The first words on a connection: which versions does the broker speak? (KIP-35, KIP-511)."""
+"""The exchanges that a connection has with the broker for itself: so far one, about versions (KIP-35, KIP-511); no I/O.
+
+An exchange is a generator: it yields what to ask, is sent the answer, and returns what came of it. One that has to
+follow another is a `yield from` behind it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer.errors import UnsupportedVersion, broker_error
+from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.net.in_flight import Decode
-from aioproducer.net.settings import ConnectionSettings
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.frames import decode_response
-from aioproducer.protocol.schema import Message, Request
+from aioproducer.protocol.schema import Request
 from aioproducer.protocol.versions import ApiVersionTable
 from aioproducer.version import __version__
 from aioproducer.wire.primitives import read_int16
 
 SOFTWARE_NAME: Final = "aioproducer"
 
-R = TypeVar("R", bound=Message)
+T = TypeVar("T")
 
 
-class Requester(Protocol):
-    """What the handshake needs of a connection."""
+class Ask(NamedTuple):
+    """A request of an exchange, and how to read its answer."""
 
-    async def request(
-        self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
-    ) -> R:
-        """Send *request* and return its answer."""
-
-
-Authenticate: TypeAlias = Callable[[Requester], Awaitable[None]]
-"""Proves to the broker who we are, once versions are known; raises AuthenticationFailed."""
+    request: Request[Any]
+    version: int
+    decode: Decode = decode_response
 
 
-async def no_authentication(connection: Requester) -> None:
-    """Say nothing: PLAINTEXT listeners do not ask who we are."""
+Exchange: TypeAlias = Generator[Ask, Any, T]
+"""Raises a ProducerError if the connection is of no use."""
 
 
-async def handshake(
-    connection: Requester, settings: ConnectionSettings, *, authenticate: Authenticate = no_authentication
-) -> ApiVersionTable:
-    """Ask the broker for its versions, then authenticate.
+def handshake(settings: ConnectionSettings) -> Exchange[ApiVersionTable]:
+    """Ask the broker for its versions.
 
     A broker that is older than our version of the question says so with error 35, in whatever shape it likes;
     it is then asked again in version 0, which every broker since 0.10 knows.
 
-    Raises: BrokerError if the broker refuses to tell; whatever *connection* and *authenticate* raise.
+    Raises: BrokerError if the broker refuses to tell.
     """
     newest = ApiVersionsRequest.VERSIONS[1]
-    answer = await _api_versions(
-        connection, min(newest, settings.version_caps.get(ApiVersionsRequest.API_KEY, newest))
+    answer: ApiVersionsResponse = yield _api_versions(
+        min(newest, settings.version_caps.get(ApiVersionsRequest.API_KEY, newest))
     )
     if answer.error_code == UnsupportedVersion.code:
-        answer = await _api_versions(connection, 0)
+        answer = yield _api_versions(0)
     if answer.error_code:
         refused = broker_error(answer.error_code)
         raise refused(f"ApiVersions was refused: {refused.__name__} ({refused.code})")
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    await authenticate(connection)
     return ApiVersionTable(offered, settings.version_caps)
 
 
-async def _api_versions(connection: Requester, version: int) -> ApiVersionsResponse:
+def _api_versions(version: int) -> Ask:
     request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-    return await connection.request(request, version=version, decode=_decode)
+    return Ask(request, version, _decode)
 
 
 def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:

@@ -6,12 +6,12 @@ anything else is not an answer. Source: https://kafka.apache.org/protocol.html#p
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from aioproducer.errors import ProducerError, ProtocolError
+from aioproducer.errors import ProtocolError
 from aioproducer.protocol.frames import read_correlation_id
 from aioproducer.protocol.schema import Message
 
@@ -75,6 +75,11 @@ class InFlight:
         """The call that the next answer is for; there has to be one."""
         return self._calls[0]
 
+    @property
+    def next_deadline(self) -> float:
+        """When the oldest call has waited too long; infinity if there is none."""
+        return self._calls[0].deadline if self._calls else inf
+
     def add(self, call: Call) -> None:
         """Note that *call* was written, after all others."""
         self._calls.append(call)
@@ -124,13 +129,3 @@ class InFlight:
         calls = list(self._calls)
         self._calls.clear()
         return calls
-
-
-def resolve(answered: asyncio.Future[Any], outcome: Any) -> None:
-    """Give *outcome*, an answer or an error, to who waits for it; nobody does if *answered* was cancelled."""
-    if answered.done():
-        return
-    if isinstance(outcome, ProducerError):
-        answered.set_exception(outcome)
-    else:
-        answered.set_result(outcome)

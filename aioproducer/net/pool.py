@@ -14,9 +14,10 @@ from aioproducer.backoff import Backoff
 from aioproducer.errors import ProducerError
 from aioproducer.log_limits import Outage
 from aioproducer.metrics.counters import Metrics
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address, Dial, dial as dial_any
-from aioproducer.net.settings import ConnectionSettings
+from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.dial import Dial, dial as dial_any
 
 log: Final = logging.getLogger(__name__)
 

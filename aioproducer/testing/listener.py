@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 
 Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 

@@ -22,7 +22,7 @@ from aioproducer.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 from aioproducer.testing.faults import Target
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.refusal import Refused

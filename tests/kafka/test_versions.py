@@ -9,8 +9,8 @@ import pytest
 
 from aioproducer import Producer, ProducerConfig
 from aioproducer.errors import UnsupportedCompressionType
-from aioproducer.net import connection
-from aioproducer.net.settings import ConnectionSettings
+from aioproducer.net import connection_protocol
+from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.frames import encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
@@ -57,7 +57,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
         used.add((type(request), version))
         return encode_request(request, version, correlation_id, client_id)
 
-    monkeypatch.setattr(connection, "encode_request", spy)
+    monkeypatch.setattr(connection_protocol, "encode_request", spy)
     return used
 
 

@@ -20,8 +20,8 @@ from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, PartitionInfo, TopicInfo
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import NodeTally
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
 from aioproducer.records.compression import Codec
 from aioproducer.records.record_columns import RecordColumns

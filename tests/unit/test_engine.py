@@ -15,7 +15,7 @@ from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metadata import metadata_source as endpoints_module
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import Cluster, in_virtual_time
 from tests.unit.floor_rig import settle

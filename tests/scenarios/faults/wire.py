@@ -15,7 +15,8 @@ from typing import Any, Final
 from unittest import mock
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.dial import Address, AnyProtocol
+from aioproducer.net.address import Address
+from aioproducer.net.dial import AnyProtocol
 from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, decode_response, read_correlation_id

@@ -11,7 +11,7 @@ from aioproducer.backoff import Backoff
 from aioproducer.config import ProducerConfig, producer_config as module
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError, ProducerError
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer.records.compression import Codec
 from aioproducer.serializers import string_serializer

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.config.servers import Servers, parse_server
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any, cast
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError, UnknownTopicOrPartition
 from aioproducer.metadata.metadata_settings import MetadataSettings
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tests.unit.metadata.answers import answer, port_of, refused
 

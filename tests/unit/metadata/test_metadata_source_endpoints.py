@@ -9,8 +9,8 @@ import pytest
 from aioproducer.errors import ConnectionFailed
 from aioproducer.metadata import metadata_source as endpoints_module
 from aioproducer.metadata.metadata_source import CONNECT_STAGGER_S, open_to_any
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.fakes import LATENCY_S, FakeCluster, FakeConnection, address_of, now
 

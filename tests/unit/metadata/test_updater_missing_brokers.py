@@ -5,7 +5,7 @@ from math import inf
 
 from aioproducer.metadata.snapshot import NO_LEADER, MetadataSnapshot
 from aioproducer.metadata.updater import MissingBrokers
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 from tests.unit.metadata.answers import after, topic
 from tests.unit.metadata.fakes import address_of
 

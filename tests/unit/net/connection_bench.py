@@ -106,7 +106,7 @@ async def connected(
 
 def lose_patience(connection: Connection) -> None:
     """Shorten the request timeout, after a handshake that could take its time."""
-    connection._settings = settings(request_timeout_s=SHORT_S)
+    connection._settings = connection._core._settings = settings(request_timeout_s=SHORT_S)
     connection._stop_timer()  # it was set for the handshake
 
 

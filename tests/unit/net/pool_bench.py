@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 
 from aioproducer.errors import ProducerError
 from aioproducer.metrics.counters import Metrics
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address, Dial, MakeProtocol, dial
+from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.dial import Dial, MakeProtocol, dial
 from aioproducer.net.pool import Pool
-from aioproducer.net.settings import ConnectionSettings
 from tests.unit.net.scripted import Peer, ScriptedBroker, settings
 
 NODE = 7

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from aioproducer.backoff import Backoff
-from aioproducer.net.dial import Address
-from aioproducer.net.settings import ConnectionSettings
+from aioproducer.net.address import Address
+from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response

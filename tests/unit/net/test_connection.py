@@ -47,7 +47,7 @@ async def test_requests_answers_and_bytes_are_counted(broker: ScriptedBroker, ou
             "responses": 1,
             "bytes_in": len(answer),
         }
-        assert before["bytes_out"] < after["bytes_out"] == connection._handed_over
+        assert before["bytes_out"] < after["bytes_out"] == connection._core._accepted
     assert tally.closed == 1
 
 

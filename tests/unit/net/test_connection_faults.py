@@ -271,6 +271,21 @@ async def test_a_request_that_never_left_is_told_so_whatever_the_cause(
         assert not kept.written
 
 
+async def test_where_tls_hides_what_is_left_a_request_counts_as_written(
+    broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
+        peer.freeze()
+        connection.call(produce(8_000_000), outcomes.of("partly written"))
+        connection.call(produce(1), outcomes.of("kept back"))
+        monkeypatch.setattr(connection._transport, "get_extra_info", {"ssl_object": object()}.get)
+        connection.close(ConnectionFailed("enough"))
+        partly, kept = await outcomes.errors("partly written", "kept back")
+        assert isinstance(kept, ConnectionFailed)
+        assert kept is partly
+        assert kept.written
+
+
 # --- our own mistakes
 
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from aioproducer.errors import ClusterAuthorizationFailed, ConnectionFailed, ProtocolError
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address, MakeProtocol
+from aioproducer.net.dial import MakeProtocol
 from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from tests.unit.net.connection_bench import SHORT_S, connected

@@ -1,20 +1,18 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import Any
 
 import pytest
 
 from aioproducer.errors import ClusterAuthorizationFailed, ProtocolError, UnsupportedVersion
-from aioproducer.net.handshake import Requester, handshake
-from aioproducer.net.in_flight import Decode
+from aioproducer.net.handshake import Ask, handshake
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.frames import decode_response, encode_response
+from aioproducer.protocol.frames import encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.schema import Message, Request
+from aioproducer.protocol.schema import Message
+from aioproducer.protocol.versions import ApiVersionTable
 from tests.unit.net.scripted import settings
-
-R = TypeVar("R", bound=Message)
 
 KIP_511 = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NEWEST = ApiVersionsRequest.VERSIONS[1]
@@ -28,46 +26,49 @@ def payload(response: Message, version: int) -> bytes:
 
 
 class Dialogue:
-    """Stands in for a connection: gives the next of *payloads* to each request."""
+    """Plays the broker: gives the next of *payloads* to each question."""
 
     def __init__(self, *payloads: bytes) -> None:
         self.payloads = list(payloads)
-        self.asked: list[tuple[Request[Message], int | None]] = []
+        self.asked: list[Ask] = []
 
-    async def request(
-        self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
-    ) -> R:
-        self.asked.append((request, version))  # type: ignore[arg-type]
-        assert version is not None
-        answer, _ = decode(request.RESPONSE, version, self.payloads.pop(0))
-        return answer  # type: ignore[no-any-return]
+    def of(self, **changes: Any) -> ApiVersionTable:
+        exchange = handshake(settings(**changes))
+        ask = next(exchange)
+        while True:
+            self.asked.append(ask)
+            answer, _ = ask.decode(ask.request.RESPONSE, ask.version, self.payloads.pop(0))
+            try:
+                ask = exchange.send(answer)
+            except StopIteration as over:
+                return over.value  # type: ignore[no-any-return]
 
     @property
-    def versions(self) -> list[int | None]:
-        return [version for _, version in self.asked]
+    def versions(self) -> list[int]:
+        return [ask.version for ask in self.asked]
 
 
-async def test_the_newest_version_is_asked_in_first_and_the_offer_kept() -> None:
+def test_the_newest_version_is_asked_in_first_and_the_offer_kept() -> None:
     dialogue = Dialogue(payload(ANSWER, NEWEST))
-    table = await handshake(dialogue, settings(version_caps={InitProducerIdRequest.API_KEY: 2}))
+    table = dialogue.of(version_caps={InitProducerIdRequest.API_KEY: 2})
     assert dialogue.versions == [NEWEST]
     assert table.offered == {InitProducerIdRequest.API_KEY: (0, 3)}
     assert table.pick(InitProducerIdRequest) == 2
 
 
-async def test_the_client_introduces_itself_as_brokers_want_it() -> None:
+def test_the_client_introduces_itself_as_brokers_want_it() -> None:
     dialogue = Dialogue(payload(ANSWER, NEWEST))
-    await handshake(dialogue, settings())
-    ((request, _),) = dialogue.asked
+    dialogue.of()
+    request = dialogue.asked[0].request
     assert isinstance(request, ApiVersionsRequest)
     assert request.client_software_name == "aioproducer"
     assert KIP_511.fullmatch(request.client_software_version)
 
 
 @pytest.mark.parametrize("version", range(NEWEST + 1))
-async def test_a_cap_holds_for_the_question_too(version: int) -> None:
+def test_a_cap_holds_for_the_question_too(version: int) -> None:
     dialogue = Dialogue(payload(ANSWER, version))
-    table = await handshake(dialogue, settings(version_caps={ApiVersionsRequest.API_KEY: version}))
+    table = dialogue.of(version_caps={ApiVersionsRequest.API_KEY: version})
     assert dialogue.versions == [version]
     assert table.pick(InitProducerIdRequest) == 3
 
@@ -81,41 +82,29 @@ async def test_a_cap_holds_for_the_question_too(version: int) -> None:
         b"\xff garbage",
     ],
 )
-async def test_error_35_means_version_0_whatever_follows_it(rest: bytes) -> None:
+def test_error_35_means_version_0_whatever_follows_it(rest: bytes) -> None:
     refusal = b"\x00\x00\x00\x01" + (35).to_bytes(2, "big") + rest
     dialogue = Dialogue(refusal, payload(ANSWER, 0))
-    table = await handshake(dialogue, settings())
+    table = dialogue.of()
     assert dialogue.versions == [NEWEST, 0]
     assert table.pick(InitProducerIdRequest) == 3
 
 
-async def test_error_35_to_version_0_is_the_end() -> None:
+def test_error_35_to_version_0_is_the_end() -> None:
     refusal = payload(ApiVersionsResponse(error_code=35, api_keys=[]), 0)
     with pytest.raises(UnsupportedVersion, match="ApiVersions was refused"):
-        await handshake(Dialogue(refusal, refusal), settings())
+        Dialogue(refusal, refusal).of()
 
 
-async def test_any_other_error_code_is_raised_as_its_class() -> None:
+def test_any_other_error_code_is_raised_as_its_class() -> None:
     refusal = payload(ApiVersionsResponse(error_code=31, api_keys=[]), NEWEST)
     with pytest.raises(ClusterAuthorizationFailed, match=r"ClusterAuthorizationFailed \(31\)"):
-        await handshake(Dialogue(refusal), settings())
+        Dialogue(refusal).of()
 
 
 @pytest.mark.parametrize(
     "garbage", [b"", b"\x00\x00\x00\x01", b"\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff\x7f"]
 )
-async def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
+def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
     with pytest.raises(ProtocolError):
-        await handshake(Dialogue(garbage), settings())
-
-
-async def test_authentication_follows_the_versions() -> None:
-    dialogue = Dialogue(payload(ANSWER, NEWEST))
-    authenticated_after: list[int] = []
-
-    async def authenticate(connection: Requester) -> None:
-        assert connection is dialogue
-        authenticated_after.append(len(dialogue.asked))
-
-    await handshake(dialogue, settings(), authenticate=authenticate)
-    assert authenticated_after == [1]
+        Dialogue(garbage).of()

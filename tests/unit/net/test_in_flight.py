@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import asyncio
+from math import inf
 from typing import Any
 
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.in_flight import Call, InFlight, resolve
+from aioproducer.net.in_flight import Call, InFlight
 from aioproducer.protocol.frames import decode_response, encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 
@@ -29,8 +29,8 @@ def after(last_id: int, *requests: Call | None) -> InFlight:
     return in_flight
 
 
-def call(correlation_id: int) -> Call:
-    return Call(correlation_id, InitProducerIdResponse, VERSION, decode_response, ignore, 0.0, 0)
+def call(correlation_id: int, deadline: float = 0.0) -> Call:
+    return Call(correlation_id, InitProducerIdResponse, VERSION, decode_response, ignore, deadline, 0)
 
 
 def answer(correlation_id: int, producer_id: int = 7) -> bytes:
@@ -55,6 +55,15 @@ def test_what_is_left_over_behind_an_answer_is_counted_and_does_no_harm() -> Non
     response = InitProducerIdResponse(producer_id=70, producer_epoch=0)
     assert in_flight.match(answer(1, 70) + b"!!") == (expected, response, 2)
     assert len(in_flight) == 0
+
+
+def test_the_next_deadline_is_that_of_the_oldest_call() -> None:
+    in_flight = after(0, None, call(2, deadline=7.0), call(3, deadline=9.0))
+    assert in_flight.next_deadline == 7.0
+    in_flight.match(answer(2))
+    assert in_flight.next_deadline == 9.0
+    in_flight.take_all()
+    assert in_flight.next_deadline == inf
 
 
 def test_a_call_is_named_by_its_api_and_version() -> None:
@@ -112,18 +121,6 @@ def test_only_a_request_that_was_written_since_the_last_answer_can_be_answered(w
     in_flight.match(answer(12))
     with pytest.raises(ProtocolError, match=f"no request was waiting for, with correlation id {wrong}"):
         in_flight.match(answer(wrong))
-
-
-async def test_an_outcome_is_given_to_who_still_waits() -> None:
-    loop = asyncio.get_running_loop()
-    answered, failed, cancelled = (loop.create_future() for _ in range(3))
-    resolve(answered, 7)
-    resolve(failed, error := ProtocolError("garbage"))
-    cancelled.cancel()
-    resolve(cancelled, 7)
-    assert answered.result() == 7
-    assert failed.exception() is error
-    assert cancelled.cancelled()
 
 
 def test_an_answer_without_a_call_is_refused() -> None:

@@ -8,8 +8,8 @@ import pytest
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed
 from aioproducer.metrics.counters import Metrics
+from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import Address
 from aioproducer.net.pool import Pool
 from tests.unit.net.pool_bench import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable
 from tests.unit.net.scripted import ASK, ScriptedBroker, settings
@@ -102,7 +102,7 @@ async def test_the_least_loaded_of_the_candidates_is_chosen(
     assert pool.least_loaded([1, 2]) is pool.get(2)
     assert pool.least_loaded([4, 1]) is pool.get(1)
     assert pool.least_loaded([4]) is None
-    usable(pool, 3).throttled_until = asyncio.get_running_loop().time() + LONG_S
+    usable(pool, 3)._core.throttled_until = asyncio.get_running_loop().time() + LONG_S
     assert pool.least_loaded([1, 2, 3]) is pool.get(2)
     assert pool.least_loaded([3]) is pool.get(3)
 
@@ -208,7 +208,7 @@ async def test_a_connection_used_lately_is_not_idle(
     async with pool_of(reports, config=settings(idle_timeout_s=LONG_S)) as pool:
         await connect(pool, reports, broker, 1)
         await connect(pool, reports, broker, 2)
-        usable(pool, 1).last_used -= 2 * LONG_S
+        usable(pool, 1)._core.last_used -= 2 * LONG_S
         pool._close_idle(LONG_S)
         assert await reports.expect_disconnected(1) is None
         assert pool.get(2) is not None

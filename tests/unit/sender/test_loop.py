@@ -10,7 +10,7 @@ from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import DeliveryTimeout, UnsupportedVersion
 from aioproducer.metadata.snapshot import MetadataSnapshot
-from aioproducer.net.dial import Address
+from aioproducer.net.address import Address
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.requests import Encoder

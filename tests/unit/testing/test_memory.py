@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from aioproducer.net.dial import Address, routes
+from aioproducer.net.address import Address
+from aioproducer.net.dial import routes
 from aioproducer.testing import in_virtual_time
 from aioproducer.testing.memory import HIGH_WATER_BYTES, MemoryListener, open_pair
 from tests.unit.net.streams import Connect, Streams, dial_streams, streams_over

@@ -1,4 +1,4 @@
-"""What the network floor needs to know."""
+"""Settings of the network floor, in seconds and bytes."""
 
 from __future__ import annotations
 

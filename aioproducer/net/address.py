@@ -1,0 +1,42 @@
+"""Where a broker listens, and under which name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    @property
+    def name(self) -> str:
+        """The host as it was given: the name that a certificate has to be for."""
+        return self.host
+
+    def __str__(self) -> str:
+        """Return `host:port`, with IPv6 addresses in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ResolvedAddress(Address):
+    """One of the addresses in digits that a name stands for. The same place as without the name, so equal to it."""
+
+    _name: str
+
+    def __new__(cls, host: str, port: int, name: str) -> Self:
+        """Return the address *host*, found by looking up *name*."""
+        resolved = super().__new__(cls, host, port)
+        resolved._name = name
+        return resolved
+
+    @property
+    def name(self) -> str:
+        """The name that was looked up."""
+        return self._name
+
+    def __str__(self) -> str:
+        """Return `name/host:port`, as Java does."""
+        return f"{self._name}/{super().__str__()}"

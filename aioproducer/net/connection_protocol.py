@@ -1,0 +1,269 @@
+"""The protocol state of a connection to a broker: bytes and the time go in, bytes and answers come out; no I/O.
+
+Who is told what:
+
+- Every call is settled exactly once: by its answer (`receive_data`), or by the error that the connection was closed for
+  (`connection_lost`), in the order of the calls.
+- A request of which surely no byte left gets ConnectionFailed with `written` false, if this side closed the connection.
+- Where the stream of answers stops making sense an error is raised, and the connection has to be closed: nothing behind
+  that point can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum, auto
+from math import inf
+from typing import Any, Final, TypeAlias, TypeVar
+
+from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
+from aioproducer.net.address import Address
+from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.framing import FrameReader
+from aioproducer.net.handshake import Ask, Exchange, handshake
+from aioproducer.net.in_flight import Call, Decode, InFlight
+from aioproducer.protocol.frames import decode_response, encode_request
+from aioproducer.protocol.schema import Message, Request
+from aioproducer.protocol.versions import ApiVersionTable
+
+E = TypeVar("E", bound=ProducerError)
+R = TypeVar("R", bound=Message)
+
+Answered: TypeAlias = tuple[Call, Any, int]
+"""A call, its answer, and how many bytes the broker sent with it that do not belong there."""
+Failed: TypeAlias = tuple[Call, ProducerError]
+
+
+class ConnectionState(IntEnum):
+    """Where a connection is in its life."""
+
+    HANDSHAKE = auto()
+    """An exchange of its own comes first."""
+    READY = auto()
+    """Takes requests."""
+    RETIRED = auto()
+    """Takes none; those in flight are still answered."""
+    CLOSED = auto()
+
+
+class ConnectionProtocol:
+    """One connection, from the moment at which bytes can be sent.
+
+    What is called here may leave something in `data_to_send`, and an earlier `next_timeout`.
+    """
+
+    def __init__(self, address: Address, settings: ConnectionSettings, node_id: int, now: float) -> None:
+        """A *node_id* below 0 means that it is not known yet: a bootstrap address."""
+        self._settings = settings
+        self._frames = FrameReader(settings.max_response_bytes)
+        self._in_flight = InFlight()
+        self._to_send: list[bytearray] = []
+        self._accepted = (
+            0  # bytes; the last of them may still be in _to_send, or in a buffer of the transport
+        )
+        self._exchange: Exchange[ApiVersionTable] = handshake(settings)
+        self._is_heard = False
+        self.address: Final = address
+        self.node_id = node_id
+        self.opened_at: Final = now
+        self.state = ConnectionState.HANDSHAKE
+        self.versions = ApiVersionTable({})
+        """Empty until the handshake is over."""
+        self.error: ProducerError | None = None
+        """What the connection was closed for; None also if on purpose."""
+        self.last_used = now
+        """When the last request was made or the last bytes came."""
+        self.next_timeout = inf
+        """When to call `handle_timeout`; earlier is no harm, and sometimes it is earlier than it had to be: looking for the
+        oldest call with each new one, and with each answer, would cost more than a call in half a minute for nothing."""
+        self.is_exchanging = True
+        """Whether it has something to ask for itself. Only then `receive_data` leaves something in `data_to_send`."""
+        self.throttled_until = 0.0
+        """The broker asked for silence until then (KIP-219); callers heed it."""
+
+    def __str__(self) -> str:
+        return f"{self.address} ({'bootstrap' if self.node_id < 0 else f'node {self.node_id}'})"
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls wait for their answer."""
+        return len(self._in_flight)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self.state is ConnectionState.CLOSED
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is retired, and all calls are answered: nothing keeps it open."""
+        return self.state is ConnectionState.RETIRED and not self._in_flight
+
+    def connection_made(self, now: float) -> None:
+        """Begin the handshake."""
+        self._ask(next(self._exchange), now)
+
+    def send(
+        self,
+        request: Request[R],
+        now: float,
+        on_answer: Callable[[R | ProducerError], None] | None = None,
+        version: int | None = None,
+        decode: Decode = decode_response,
+    ) -> None:
+        """Put *request* behind all others. Without *on_answer* the broker is not to answer; if it does, no harm.
+
+        Without *version* it is the highest that both sides know.
+
+        Raises: ConnectionFailed if the connection takes no requests, UnsupportedVersion if the broker does not know
+            such ones. There is no call then.
+        """
+        if self.state is not ConnectionState.READY:
+            raise self.refusal()
+        if version is None:
+            version = self.versions.pick(type(request))
+        self._enqueue(request, version, decode, on_answer, now)
+
+    def refusal(self) -> ConnectionFailed:
+        """Return what to raise for a request that is not taken."""
+        why = (
+            "the handshake is not over"
+            if self.state is ConnectionState.HANDSHAKE
+            else "the connection is closed"
+        )
+        return caused(ConnectionFailed(f"{self}: {why}", written=False), self.error)
+
+    def data_to_send(self) -> list[bytearray]:
+        """Return the requests that are to be written now, in this order; the next time there are others."""
+        frames, self._to_send = self._to_send, []
+        return frames
+
+    def receive_data(self, data: bytes, now: float) -> Iterator[Answered]:
+        """Yield each call that is answered with *data*, none after `connection_lost`.
+
+        The data is consumed when the iterator is exhausted; an answer counts as soon as it is yielded.
+
+        Raises: ProtocolError, after the answers before it, where the bytes make no sense; whatever ends the handshake.
+        """
+        if self.is_closed:
+            return
+        self.last_used = now
+        frames, in_flight = self._frames, self._in_flight
+        try:
+            for payload in frames.feed(data):
+                answered = in_flight.match(payload)
+                if answered is None:
+                    continue
+                call, answer, _ = answered
+                if call.version >= call.response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
+                    self.throttled_until = max(self.throttled_until, now + answer.throttle_time_ms / 1000)
+                if call.on_answer is _of_the_exchange:
+                    self._go_on(answer, now)
+                else:
+                    self._is_heard = True
+                yield answered
+                if self.state is ConnectionState.CLOSED:
+                    return
+            if frames.buffered:
+                self._look_at_the_rest()
+        except ProtocolError as error:
+            raise ProtocolError(f"{self}: {error}") from error
+
+    def handle_timeout(self, now: float) -> None:
+        """Look whether the broker has been silent for too long.
+
+        Raises: ConnectionFailed if so, caused by a TimeoutError: the connection has to be closed.
+        """
+        self.next_timeout = self._in_flight.next_deadline
+        if self.next_timeout <= now:
+            waited_s, oldest = self._settings.request_timeout_s, self._in_flight.oldest
+            silent = ConnectionFailed(f"{self}: no answer in {waited_s:.3g} s to {oldest}")
+            raise caused(silent, TimeoutError("request_timeout_ms"))
+
+    def retire(self) -> None:
+        """Take no more requests."""
+        if not self.is_closed:
+            self.state = ConnectionState.RETIRED
+
+    def connection_lost(self, cause: ProducerError | None, unwritten: int | None) -> list[Failed]:
+        """Close; return all calls in flight, oldest first, and what to tell each. None of it is left after that.
+
+        Without *cause* it was this side that wanted it so. Of what `data_to_send` has given out the last *unwritten*
+        bytes have surely not left; None if nobody can tell, and then all of it counts as written.
+        """
+        unsent = sum(map(len, self._to_send)) + (unwritten or 0)
+        self._to_send, self.next_timeout = [], inf
+        left_us = self._accepted - unsent
+        self.state, self.error = ConnectionState.CLOSED, cause
+        reason = ConnectionFailed(f"{self}: closed by this side") if cause is None else cause
+        return [
+            (call, reason)
+            if call.starts_at < left_us
+            else (call, caused(ConnectionFailed(str(reason), written=False), reason))
+            for call in self._in_flight.take_all()
+        ]
+
+    def story(self, now: float) -> str:
+        """Tell how far the connection got: for whoever wonders why it was lost."""
+        calls = "1 call" if self.in_flight == 1 else f"{self.in_flight} calls"
+        story = f"after {now - self.opened_at:.3g} s with {calls} in flight"
+        if self._frames.buffered:
+            story += f", {self._frames.buffered} bytes into an answer"
+        if self.state is ConnectionState.HANDSHAKE:
+            story += ", before the handshake was over: does this listener want TLS or SASL?"
+        elif self._in_flight and not self._is_heard:
+            story += ", before it answered anything but the handshake: does this listener want SASL?"
+        return story
+
+    def _enqueue(
+        self,
+        request: Request[Any],
+        version: int,
+        decode: Decode,
+        on_answer: Callable[[Any], None] | None,
+        now: float,
+    ) -> None:
+        correlation_id = self._in_flight.new_id()
+        frame = encode_request(request, version, correlation_id, self._settings.client_id)
+        if on_answer is not None:
+            deadline = now + self._settings.request_timeout_s
+            self._in_flight.add(
+                Call(correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted)
+            )
+            if deadline < self.next_timeout:  # noqa: PLR1730 - a call would take longer than all of that
+                self.next_timeout = deadline
+        self._accepted += len(frame)
+        self._to_send.append(frame)
+        self.last_used = now
+
+    def _ask(self, ask: Ask, now: float) -> None:
+        self._enqueue(ask.request, ask.version, ask.decode, _of_the_exchange, now)
+
+    def _look_at_the_rest(self) -> None:
+        """Look at what has come of an answer that is not whole: nonsense of a hundred megabytes is not waited for."""
+        if not self._in_flight.may_be_answered:
+            raise ProtocolError(f"{self._frames.buffered} bytes came that no request was waiting for")
+        begun = self._frames.begun_payload
+        if begun:
+            _ = self._in_flight.expect(begun)
+
+    def _go_on(self, answer: Message, now: float) -> None:
+        """Let the exchange that is under way have its answer."""
+        try:
+            ask = self._exchange.send(answer)
+        except StopIteration as over:
+            self.versions, self.is_exchanging = over.value, False
+            if self.state is ConnectionState.HANDSHAKE:
+                self.state = ConnectionState.READY
+        else:
+            self._ask(ask, now)
+
+
+def _of_the_exchange(outcome: Any) -> None:
+    """Stand in as `on_answer` of a call of the connection itself: `receive_data` has given the answer to the exchange."""
+
+
+def caused(error: E, cause: BaseException | None) -> E:
+    """As `raise error from cause`, for an error that is handed over instead of raised."""
+    error.__cause__ = cause
+    return error

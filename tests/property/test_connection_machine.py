@@ -1,0 +1,319 @@
+"""The protocol state of a connection, against a broker that answers in pieces, lies, or goes away."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import accumulate, pairwise
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings as hypothesis_settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
+from aioproducer.net.address import Address
+from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer.net.framing import FrameReader
+from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.apis import REQUESTS
+from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
+from aioproducer.protocol.init_producer_id import InitProducerIdResponse
+from tests.unit.net.scripted import ASK, OFFER, settings
+
+TIMEOUT_S = 20.0
+
+
+def answer_to(header: RequestHeader, *, too_old: bool = False, surplus: bytes = b"") -> bytes:
+    """Answer as a broker: with its versions, or with the correlation id as producer id."""
+    version = header.api_version
+    if header.api_key != ApiVersionsRequest.API_KEY:
+        response: Any = InitProducerIdResponse(producer_id=header.correlation_id, producer_epoch=0)
+    elif too_old and version:
+        response, version = ApiVersionsResponse(error_code=35, api_keys=[]), 0
+    else:
+        response = ApiVersionsResponse(error_code=0, api_keys=OFFER)
+    frame = encode_response(response, version, header.correlation_id)
+    frame[:4] = (len(frame) - 4 + len(surplus)).to_bytes(4, "big")
+    return bytes(frame + surplus)
+
+
+class ConnectionMachine(RuleBasedStateMachine):
+    """Requests are known by their correlation ids: 1, 2, 3 …, the handshake's included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.another_connection()
+
+    def another_connection(self) -> None:
+        self.now = 100.0
+        self.core = ConnectionProtocol(Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, self.now)
+        self.made = 0
+        """How many requests there are, so the last one's correlation id."""
+        self.sizes: list[int] = []
+        """Of those that have been handed to the transport."""
+        self.waiting: dict[int, float] = {}
+        """The calls without an outcome, oldest first, and when each was made."""
+        self.settled: list[tuple[int, Any]] = []
+        self.expected: list[int] = []
+        """The calls in the order in which they are to be settled."""
+        self.handed_over = b""
+        self.left_us = 0  # bytes
+        self.broker = FrameReader(1 << 20)
+        self.to_answer: list[RequestHeader] = []
+        self.on_its_way = b""
+        self.core.connection_made(self.now)
+        self.made, self.asked_at = 1, self.now  # its greeting
+
+    @precondition(lambda self: not self.is_open)
+    @rule()
+    def the_next_one_is_made(self) -> None:
+        self.another_connection()
+        self.hands_are_shaken()
+
+    @initialize()
+    def hands_are_shaken(self) -> None:
+        """Most of what can happen, happens after that."""
+        self.what_there_is_is_handed_over()
+        self.all_of_it_leaves()
+        self.the_broker_answers(skipped=False, too_old=False, surplus=b"")
+        self.all_of_it_comes()
+
+    @precondition(lambda self: not self.is_open)
+    @rule()
+    def the_next_one_has_its_handshake_in_pieces(self) -> None:
+        self.another_connection()
+
+    @property
+    def oldest(self) -> float:
+        """When the oldest call was made."""
+        return next(iter(self.waiting.values()), self.asked_at)
+
+    @property
+    def is_open(self) -> bool:
+        return self.core.state is not ConnectionState.CLOSED
+
+    # Who uses the connection.
+
+    @precondition(lambda self: self.core.state is ConnectionState.READY)
+    @rule(answered=st.lists(st.booleans(), min_size=1, max_size=5))
+    def requests_are_made(self, answered: list[bool]) -> None:
+        for each in answered:
+            self.a_request_is_made(answered=each)
+
+    def a_request_is_made(self, *, answered: bool) -> None:
+        self.made += 1
+        if answered:
+            self.waiting[self.made] = self.now
+            self.expected.append(self.made)
+            self.core.send(ASK, self.now, on_answer=partial(self.settle, self.made))
+        else:
+            self.core.send(ASK, self.now)
+
+    def settle(self, number: int, outcome: Any) -> None:
+        self.settled.append((number, outcome))
+        del self.waiting[number]
+
+    @precondition(lambda self: self.core.state is not ConnectionState.READY)
+    @rule()
+    def a_request_is_refused(self) -> None:
+        with pytest.raises(ConnectionFailed) as refused:
+            self.core.send(ASK, self.now, on_answer=partial(self.settle, -1))
+        assert not refused.value.written
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def it_is_retired(self) -> None:
+        self.core.retire()
+
+    # The transport.
+
+    @rule()
+    def what_there_is_is_handed_over(self) -> None:
+        for frame in self.core.data_to_send():
+            self.sizes.append(len(frame))
+            self.handed_over += frame
+
+    @precondition(lambda self: self.is_open and self.left_us < len(self.handed_over))
+    @rule(data=st.data())
+    def some_of_it_leaves(self, data: st.DataObject) -> None:
+        size = data.draw(st.integers(1, len(self.handed_over) - self.left_us))
+        for payload in self.broker.feed(self.handed_over[self.left_us : self.left_us + size]):
+            self.to_answer.append(decode_request(payload, REQUESTS)[0])
+        self.left_us += size
+
+    @precondition(lambda self: self.is_open)
+    @rule()
+    def all_of_it_leaves(self) -> None:
+        for payload in self.broker.feed(self.handed_over[self.left_us :]):
+            self.to_answer.append(decode_request(payload, REQUESTS)[0])
+        self.left_us = len(self.handed_over)
+
+    @precondition(lambda self: self.is_open)
+    @rule(skipped=st.booleans(), count=st.integers(1, 5))
+    def all_of_it_leaves_and_some_is_answered(self, skipped: bool, count: int) -> None:
+        """Nothing that other rules do not do, but the usual way."""
+        self.what_there_is_is_handed_over()
+        self.all_of_it_leaves()
+        for _ in self.to_answer[:count]:
+            self.the_broker_answers(skipped=skipped, too_old=False, surplus=b"")
+
+    @precondition(lambda self: self.to_answer)
+    @rule(skipped=st.booleans(), too_old=st.booleans(), surplus=st.sampled_from([b"", b"!!"]))
+    def the_broker_answers(self, skipped: bool, too_old: bool, surplus: bytes) -> None:
+        header = self.to_answer.pop(0)
+        is_call = header.correlation_id in self.expected or header.api_key == ApiVersionsRequest.API_KEY
+        if is_call or not skipped:
+            self.on_its_way += answer_to(header, too_old=too_old, surplus=surplus)
+
+    @precondition(lambda self: self.is_open and self.on_its_way)
+    @rule(data=st.data())
+    def some_of_it_comes(self, data: st.DataObject) -> None:
+        size = data.draw(st.integers(1, len(self.on_its_way)))
+        chunk, self.on_its_way = self.on_its_way[:size], self.on_its_way[size:]
+        self.receive(chunk)
+
+    @precondition(lambda self: self.is_open)
+    @rule()
+    def all_of_it_comes(self) -> None:
+        chunk, self.on_its_way = self.on_its_way, b""
+        self.receive(chunk)
+
+    @precondition(lambda self: self.waiting and not self.on_its_way)
+    @rule(chunk=st.binary(min_size=8, max_size=20))
+    def nonsense_comes(self, chunk: bytes) -> None:
+        """Whatever it does, no call is settled twice, or never."""
+        try:
+            self.receive(chunk)
+        except ProtocolError as error:
+            self.lose(error, None)
+        else:
+            self.lose(ConnectionFailed("enough of that"), None)
+
+    @precondition(lambda self: self.is_open and self.on_its_way)
+    @rule(told=st.booleans())
+    def who_is_answered_closes_it(self, told: bool) -> None:
+        """The rest of the chunk is not read."""
+        chunk, self.on_its_way = self.on_its_way, b""
+        received = self.core.receive_data(chunk, self.now)
+        for call, answer, _ in received:
+            self.handshake_or(call.on_answer, answer)
+            self.lose(ConnectionFailed("enough"), len(self.handed_over) - self.left_us if told else None)
+        assert list(received) == []
+
+    def receive(self, chunk: bytes) -> None:
+        for call, answer, surplus in self.core.receive_data(chunk, self.now):
+            assert surplus in {0, 2}
+            self.handshake_or(call.on_answer, answer)
+
+    def handshake_or(self, on_answer: Any, answer: Any) -> None:
+        on_answer(answer)
+        if isinstance(answer, ApiVersionsResponse) and answer.error_code:
+            self.made, self.asked_at = self.made + 1, self.now  # it asks again
+
+    # Time, and the end.
+
+    @rule(by_s=st.sampled_from([0.5, 1.0, TIMEOUT_S / 4, TIMEOUT_S]))
+    def time_passes(self, by_s: float) -> None:
+        self.now += by_s
+        if self.core.next_timeout > self.now:
+            return
+        due = self.core.in_flight > 0 and self.oldest + TIMEOUT_S <= self.now
+        try:
+            self.core.handle_timeout(self.now)
+        except ConnectionFailed as error:
+            assert due
+            self.lose(error, None)
+        else:
+            assert not due
+            assert self.core.next_timeout > self.now
+
+    @precondition(lambda self: self.waiting or self.core.state is ConnectionState.HANDSHAKE)
+    @rule(told=st.booleans(), ours=st.booleans())
+    def it_is_lost(self, told: bool, ours: bool) -> None:
+        unwritten = len(self.handed_over) - self.left_us
+        self.lose(None if ours else ConnectionFailed("lost"), unwritten if told else None)
+
+    def lose(self, cause: ProducerError | None, unwritten: int | None) -> None:
+        starts = [0, *accumulate(self.sizes)]
+        left_us = len(self.handed_over) - (unwritten or 0)
+        for call, error in self.core.connection_lost(cause, unwritten):
+            call.on_answer(error)
+            at = call.correlation_id - 1
+            is_written = at < len(self.sizes) and starts[at] < left_us
+            assert getattr(error, "written", True) == is_written
+            assert cause is None or cause in {error, error.__cause__}
+
+    @invariant()
+    def each_call_is_settled_once_in_its_order(self) -> None:
+        assert [number for number, _ in self.settled] == self.expected[: len(self.settled)]
+        assert list(self.waiting) == self.expected[len(self.settled) :]
+        for number, outcome in self.settled:
+            assert isinstance(outcome, ProducerError) or outcome.producer_id == number
+
+    @invariant()
+    def nothing_waits_at_the_end(self) -> None:
+        if not self.is_open:
+            assert not self.waiting
+            assert self.core.in_flight == 0
+            assert self.core.next_timeout == inf
+            assert self.core.data_to_send() == []
+            assert self.core.connection_lost(None, 0) == []
+
+    @invariant()
+    def the_oldest_call_is_the_next_to_time_out(self) -> None:
+        if self.is_open and self.waiting:
+            assert self.core.next_timeout <= self.oldest + TIMEOUT_S
+            assert self.core.in_flight == len(self.waiting)
+
+
+TestConnection = ConnectionMachine.TestCase
+TestConnection.settings = hypothesis_settings(stateful_step_count=40)
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=6),
+    st.lists(st.integers(min_value=0)),
+    st.booleans(),
+    st.sampled_from([b"", b"\x00\x00\x00\x09\x7f", b"\x00"]),
+)
+def test_any_split_of_the_stream_gives_the_same_answers(
+    asked: list[bool], cuts: list[int], too_old: bool, tail: bytes
+) -> None:
+    """The handshake in one stream with what follows it, and with nonsense at its end."""
+    assert conversation(asked, cuts, too_old=too_old, tail=tail) == conversation(
+        asked, [], too_old=too_old, tail=tail
+    )
+
+
+def conversation(
+    asked: list[bool], cuts: list[int], *, too_old: bool, tail: bytes
+) -> tuple[list[Any], type[ProducerError] | None]:
+    """Return the answers to *asked*, where True is a call, and what ended the stream."""
+    core = ConnectionProtocol(Address("b", 1), settings(), 3, 0.0)
+    core.connection_made(0.0)
+    received: list[Any] = []
+    error: type[ProducerError] | None = None
+
+    def feed(stream: bytes) -> None:
+        nonlocal error
+        bounds = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+        for start, end in pairwise(bounds):
+            try:
+                received.extend(answer for _, answer, _ in core.receive_data(stream[start:end], 0.0))
+            except ProducerError as raised:
+                error = type(raised)
+                return
+
+    def exchange() -> bytes:
+        return b"".join(
+            answer_to(decode_request(bytes(frame[4:]), REQUESTS)[0], too_old=too_old)
+            for frame in core.data_to_send()
+        )
+
+    while core.state is ConnectionState.HANDSHAKE:
+        feed(exchange())
+    for is_call in asked:
+        core.send(ASK, 0.0, on_answer=(lambda _: None) if is_call else None)
+    feed(exchange() + tail)
+    return received, error
