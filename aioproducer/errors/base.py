@@ -87,7 +87,23 @@ class ConnectionFailed(ProducerError):
 
 
 class AuthenticationFailed(ProducerError):
-    """The broker refused our credentials."""
+    """The broker refused our credentials, or did not prove who it is: a certificate that does not verify, say.
+
+    The message says what was wrong and what to do; what was caught, if anything, is the `__cause__`. A producer that
+    is running tries again: credentials and certificates may be mended without a restart.
+    """
+
+    fatal: bool = False
+    """Whether a new producer is needed: a login that works again heals this one."""
+
+    def __init__(
+        self, message: str = "", *, broker: str = "", mechanism: str = "", possibly_persisted: bool = False
+    ) -> None:
+        super().__init__(message, possibly_persisted=possibly_persisted)
+        self.broker = broker
+        """The broker's `host:port`, as it was given; "" if the failure is not about one of them."""
+        self.mechanism = mechanism
+        """The SASL mechanism; "" if TLS failed."""
 
 
 class ProtocolError(ProducerError):

@@ -24,6 +24,12 @@ __all__ = [
     "CoordinatorLoadInProgress",
     "CoordinatorNotAvailable",
     "CorruptMessage",
+    "DelegationTokenAuthDisabled",
+    "DelegationTokenAuthorizationFailed",
+    "DelegationTokenExpired",
+    "DelegationTokenNotFound",
+    "DelegationTokenOwnerMismatch",
+    "DelegationTokenRequestNotAllowed",
     "DuplicateSequenceNumber",
     "ElectionNotNeeded",
     "EligibleLeadersNotAvailable",
@@ -292,6 +298,30 @@ class SaslAuthenticationFailed(BrokerError, AuthenticationFailed, code=58):
 
 class UnknownProducerId(BrokerError, code=59, refused=True):
     """The broker has forgotten this producer id, and with it the sequences; it appends nothing then."""
+
+
+class DelegationTokenAuthDisabled(BrokerError, code=61):
+    """The brokers have delegation tokens switched off."""
+
+
+class DelegationTokenNotFound(BrokerError, code=62):
+    """The brokers do not know the delegation token."""
+
+
+class DelegationTokenOwnerMismatch(BrokerError, code=63):
+    """The delegation token belongs to another principal."""
+
+
+class DelegationTokenRequestNotAllowed(BrokerError, code=64):
+    """The connection may not ask for delegation tokens."""
+
+
+class DelegationTokenAuthorizationFailed(BrokerError, code=65):
+    """We may not use the delegation token."""
+
+
+class DelegationTokenExpired(BrokerError, code=66):
+    """The delegation token has expired."""
 
 
 class ListenerNotFound(BrokerError, code=72, retriable=True, stale=True):

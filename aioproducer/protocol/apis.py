@@ -14,6 +14,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.list_offsets import ListOffsetsRequest
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.protocol.schema import Request
 
 REQUESTS: Final[Mapping[int, type[Request[Any]]]] = MappingProxyType(
@@ -28,6 +29,8 @@ REQUESTS: Final[Mapping[int, type[Request[Any]]]] = MappingProxyType(
             ListOffsetsRequest,
             MetadataRequest,
             ProduceRequest,
+            SaslAuthenticateRequest,
+            SaslHandshakeRequest,
         )
     }
 )

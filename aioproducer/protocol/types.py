@@ -15,6 +15,8 @@ from aioproducer.protocol.codec import struct_reader, struct_writer
 from aioproducer.protocol.fields import Reader, WireType, Writer
 from aioproducer.wire.primitives import (
     BytesLike,
+    append_bytes,
+    append_compact_bytes,
     append_compact_length,
     append_compact_nullable_bytes,
     append_compact_nullable_string,
@@ -24,6 +26,8 @@ from aioproducer.wire.primitives import (
     append_nullable_string,
     append_string,
     past_the_end,
+    read_bytes,
+    read_compact_bytes,
     read_compact_length,
     read_compact_nullable_bytes,
     read_compact_nullable_string,
@@ -242,6 +246,13 @@ _STRING_READERS: Final[Mapping[tuple[bool, bool], Reader]] = {
 STRING: Final[_Sized[str]] = _Sized("string", "", _STRING_WRITERS, _STRING_READERS, nullable=False)
 NULLABLE_STRING: Final[_Sized[str | None]] = _Sized(
     "string", "", _STRING_WRITERS, _STRING_READERS, nullable=True
+)
+BYTES: Final[_Sized[bytes]] = _Sized(
+    "bytes",
+    b"",
+    writers={(False, False): append_bytes, (True, False): append_compact_bytes},
+    readers={(False, False): read_bytes, (True, False): read_compact_bytes},
+    nullable=False,
 )
 RECORDS: Final[_Sized[BytesLike | None]] = _Sized(
     "records",

@@ -183,6 +183,34 @@ def _text(data: bytes, pos: int, length: int) -> tuple[str, int]:
 # Bytes
 
 
+def append_bytes(buf: bytearray, value: BytesLike) -> None:
+    """Append BYTES, of at most 2 GiB."""
+    append_length(buf, len(value))
+    buf += value
+
+
+def append_compact_bytes(buf: bytearray, value: BytesLike) -> None:
+    """Append COMPACT_BYTES."""
+    append_compact_length(buf, len(value))
+    buf += value
+
+
+def read_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
+    """Read BYTES."""
+    value, end = read_nullable_bytes(data, pos)
+    if value is None:
+        raise ProtocolError(f"null at byte {pos}, where the protocol has bytes")
+    return value, end
+
+
+def read_compact_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
+    """Read COMPACT_BYTES."""
+    value, end = read_compact_nullable_bytes(data, pos)
+    if value is None:
+        raise ProtocolError(f"null at byte {pos}, where the protocol has bytes")
+    return value, end
+
+
 def append_nullable_bytes(buf: bytearray, value: BytesLike | None) -> None:
     """Append NULLABLE_BYTES, of at most 2 GiB."""
     if value is None:

@@ -14,7 +14,7 @@ from tests.kafka.apache.jars import class_path, pinned
 
 FOREVER = 0x7FFF
 _STRUCT = "a struct of defaults"
-_ZERO: dict[str, object] = {"string": "", "uuid": bytes(16), "records": None}
+_ZERO: dict[str, object] = {"string": "", "bytes": b"", "uuid": bytes(16), "records": None}
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def _not_null(wire_type: Any, version: int) -> st.SearchStrategy[Any]:
             return st.binary(min_size=16, max_size=16)
         case "string":
             return st.text(max_size=150)
-        case "records":
+        case "records" | "bytes":
             return st.binary(max_size=300)
         case name if name.startswith("[]"):
             items = _not_null(wire_type.item, version)

@@ -146,6 +146,12 @@ TransactionalIdAuthorizationFailed: Final = _numbered("TransactionalIdAuthorizat
 KafkaStorageError: Final = _numbered("KafkaStorageError", 56)
 SaslAuthenticationFailed: Final = _numbered("SaslAuthenticationFailed", 58)
 UnknownProducerId: Final = _numbered("UnknownProducerId", 59)
+DelegationTokenAuthDisabled: Final = _numbered("DelegationTokenAuthDisabled", 61)
+DelegationTokenNotFound: Final = _numbered("DelegationTokenNotFound", 62)
+DelegationTokenOwnerMismatch: Final = _numbered("DelegationTokenOwnerMismatch", 63)
+DelegationTokenRequestNotAllowed: Final = _numbered("DelegationTokenRequestNotAllowed", 64)
+DelegationTokenAuthorizationFailed: Final = _numbered("DelegationTokenAuthorizationFailed", 65)
+DelegationTokenExpired: Final = _numbered("DelegationTokenExpired", 66)
 ListenerNotFound: Final = _numbered("ListenerNotFound", 72)
 
 InvalidMessageError: Final = CorruptRecordException

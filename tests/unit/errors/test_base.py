@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from aioproducer import errors
-from aioproducer.errors import ConnectionFailed, ProducerError, SendManyError
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError, SendManyError
 from aioproducer.errors.send_many import SendManyResult
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
@@ -38,6 +40,21 @@ def test_unless_told_otherwise_nothing_is_in_the_log() -> None:
 def test_a_failed_connection_tells_if_the_request_was_written() -> None:
     assert ConnectionFailed("lost").written
     assert not ConnectionFailed("refused", written=False).written
+
+
+def test_a_failed_login_tells_where_and_how_and_is_not_the_end() -> None:
+    failed = AuthenticationFailed("no", broker="b:9093", mechanism="PLAIN")
+    assert (failed.broker, failed.mechanism, str(failed)) == ("b:9093", "PLAIN", "no")
+    assert not failed.fatal
+    assert not failed.retriable
+    assert AuthenticationFailed("no").broker == AuthenticationFailed("no").mechanism == ""
+    assert vars(pickle.loads(pickle.dumps(failed))) == vars(failed)
+
+
+def test_what_a_broker_says_of_a_login_keeps_where_and_how() -> None:
+    failed = errors.SaslAuthenticationFailed("no", broker="b:9093", mechanism="PLAIN")
+    again = pickle.loads(pickle.dumps(failed))
+    assert (again.code, again.broker, again.mechanism, again.fatal) == (58, "b:9093", "PLAIN", False)
 
 
 def test_send_many_error_carries_the_result() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from aioproducer.protocol.apis import REQUESTS
+from aioproducer.protocol.schema import NEVER
 
 
 def test_requests_are_found_by_their_api_key_and_name_a_response_with_the_same_versions() -> None:
@@ -11,9 +12,11 @@ def test_requests_are_found_by_their_api_key_and_name_a_response_with_the_same_v
         2: "ListOffsetsRequest",
         3: "MetadataRequest",
         10: "FindCoordinatorRequest",
+        17: "SaslHandshakeRequest",
         18: "ApiVersionsRequest",
         19: "CreateTopicsRequest",
         22: "InitProducerIdRequest",
+        36: "SaslAuthenticateRequest",
     }
     for api_key, request in REQUESTS.items():
         response = request.RESPONSE
@@ -35,4 +38,6 @@ def test_from_which_version_on_a_client_pauses_itself_is_known_of_every_response
         "ApiVersionsResponse": 2,
         "CreateTopicsResponse": 3,
         "InitProducerIdResponse": 1,
+        "SaslHandshakeResponse": NEVER,
+        "SaslAuthenticateResponse": NEVER,
     }

@@ -9,6 +9,7 @@ from aioproducer.errors import ProtocolError
 from aioproducer.protocol.fields import WireType, field, struct
 from aioproducer.protocol.types import (
     BOOL,
+    BYTES,
     INT8,
     INT16,
     INT32,
@@ -42,6 +43,8 @@ KNOWN: list[tuple[WireType[Any], Any, str, str]] = [
     (STRING, "a", "0001 61", "02 61"),
     (NULLABLE_STRING, "a", "0001 61", "02 61"),
     (NULLABLE_STRING, None, "ffff", "00"),
+    (BYTES, b"ab", "00000002 6162", "03 6162"),
+    (BYTES, b"", "00000000", "01"),
     (RECORDS, b"ab", "00000002 6162", "03 6162"),
     (RECORDS, None, "ffffffff", "00"),
     (array_of(STRING), ["a", ""], "00000002 0001 61 0000", "03 02 61 01"),

@@ -7,6 +7,8 @@ import pytest
 
 from aioproducer.errors import ProtocolError
 from aioproducer.wire.primitives import (
+    append_bytes,
+    append_compact_bytes,
     append_compact_length,
     append_compact_nullable_bytes,
     append_compact_nullable_string,
@@ -16,6 +18,8 @@ from aioproducer.wire.primitives import (
     append_nullable_string,
     append_string,
     past_the_end,
+    read_bytes,
+    read_compact_bytes,
     read_compact_length,
     read_compact_nullable_bytes,
     read_compact_nullable_string,
@@ -43,6 +47,8 @@ KNOWN: list[tuple[Append, Read, Any, bytes]] = [
     (append_compact_string, read_compact_string, LONG, b"\xc9\1" + LONG.encode()),
     (append_compact_nullable_string, read_compact_nullable_string, "ab", b"\3ab"),
     (append_compact_nullable_string, read_compact_nullable_string, None, b"\0"),
+    (append_bytes, read_bytes, b"ab", b"\0\0\0\2ab"),
+    (append_compact_bytes, read_compact_bytes, b"ab", b"\3ab"),
     (append_nullable_bytes, read_nullable_bytes, b"", b"\0\0\0\0"),
     (append_nullable_bytes, read_nullable_bytes, b"ab", b"\0\0\0\2ab"),
     (append_nullable_bytes, read_nullable_bytes, None, b"\xff\xff\xff\xff"),
@@ -159,3 +165,9 @@ def test_anything_bytes_like_is_written(append: Append, kind: Callable[[bytes], 
 def test_the_error_for_missing_bytes_counts_what_is_left() -> None:
     assert str(past_the_end(8, b"123", 1)) == "8 bytes expected at byte 1, 2 left"
     assert str(past_the_end(8, b"123", 5)) == "8 bytes expected at byte 5, 0 left"
+
+
+@pytest.mark.parametrize(("read", "wire"), [(read_bytes, b"\xff\xff\xff\xff"), (read_compact_bytes, b"\0")])
+def test_null_is_a_protocol_error_where_bytes_are_meant(read: Read, wire: bytes) -> None:
+    with pytest.raises(ProtocolError, match="null at byte 0"):
+        read(wire, 0)
