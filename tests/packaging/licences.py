@@ -25,6 +25,8 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Some packages are needed on some of them only; the page has those, too."""
 LONGEST_NAME = 30
 """Of a licence, in characters: some packages have the whole text where its name belongs."""
+NOT_INSTALLED = {"botocore": "Apache-2.0", "gssapi": "ISC"}
+"""What the checks do without: the one wants an old python-dateutil, the other is built against the system's Kerberos."""
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2": "Apache-2.0",
@@ -46,6 +48,8 @@ def licence(package: str) -> str:
 
     Raises: PackageNotFoundError if it is not installed.
     """
+    if package in NOT_INSTALLED:
+        return NOT_INSTALLED[package]
     said = distribution(package).metadata
     if "License-Expression" in said:
         return said["License-Expression"]
@@ -61,7 +65,7 @@ def requirements(package: str, extra: str) -> Iterable[Requirement]:
         listed = EXTRAS[extra] if extra else PROJECT["dependencies"]
     else:
         try:
-            listed = distribution(package).requires or []
+            listed = [] if package in NOT_INSTALLED else distribution(package).requires or []
         except PackageNotFoundError:  # needed on another Python only
             listed = []
     for requirement in map(Requirement, listed):

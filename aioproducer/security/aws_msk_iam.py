@@ -1,0 +1,118 @@
+"""AWS_MSK_IAM: a signed request as a login to Amazon MSK. The signature is ours, the credentials are botocore's."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from aioproducer.security.mechanism import Broker, Refused
+from aioproducer.security.secret import Secret
+from aioproducer.security.sigv4 import presigned
+from aioproducer.version import __version__
+
+EXPIRES_S: Final = 900
+_REGION_IN_HOST = re.compile(
+    r"\.kafka(?:-serverless)?\.([a-z]{2,3}(?:-[a-z]+)+-\d+)\.amazonaws\.com(?:\.cn)?\.?$"
+)
+
+
+class AwsCredentials(NamedTuple):
+    """What AWS knows us by, for now."""
+
+    access_key: str
+    secret_key: Secret
+    session_token: Secret | None
+    region: str | None
+    """Where botocore's configuration says we are."""
+
+
+class AwsMskIam:
+    """One login by AWS_MSK_IAM."""
+
+    name: Final = "AWS_MSK_IAM"
+
+    def __init__(
+        self,
+        credentials: Callable[[], AwsCredentials],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """*credentials* are asked for in a thread: they may come from a service."""
+        self._credentials = credentials
+        self._now = now
+        self.complete: bool = False
+
+    async def start(self, broker: Broker) -> bytes:
+        """Return the signed request."""
+        credentials = await asyncio.to_thread(self._credentials)
+        host = broker.host.rstrip(".")
+        region = _region(host, credentials.region)
+        token = credentials.session_token
+        query = presigned(
+            host=host,
+            service="kafka-cluster",
+            region=region,
+            parameters={"Action": "kafka-cluster:Connect"},
+            access_key=credentials.access_key,
+            secret_key=credentials.secret_key.reveal(),
+            session_token=token.reveal() if token else None,
+            now=self._now(),
+            expires_s=EXPIRES_S,
+        )
+        payload = {"version": "2020_10_22", "host": host, "user-agent": f"aioproducer/{__version__}"}
+        payload |= {name.lower(): value for name, value in query.items()}
+        return json.dumps(payload, separators=(",", ":")).encode()
+
+    def respond(self, challenge: bytes) -> bytes:
+        """Accept any answer but silence, by which MSK refuses."""
+        if self.complete or not challenge:
+            raise Refused(
+                "the broker did not accept the signature: check the IAM policy, the region and the clock"
+            )
+        self.complete = True
+        return b""
+
+
+def _region(host: str, configured: str | None) -> str:
+    if found := _REGION_IN_HOST.search(host):
+        return found[1]
+    if configured:
+        return configured
+    raise Refused(f"the region is neither in the name {host!r} nor configured: set AWS_REGION")
+
+
+class BotocoreCredentials:
+    """Asks botocore, which looks where all of AWS's tools do, and renews what expires."""
+
+    def __init__(self) -> None:
+        self._session: object = None
+
+    def __call__(self) -> AwsCredentials:
+        """Return the credentials of now.
+
+        Raises: Refused.
+        """
+        session_module = importlib.import_module("botocore.session")
+        errors = importlib.import_module("botocore.exceptions")
+        if self._session is None:
+            self._session = session_module.Session()
+        session = self._session
+        try:
+            found = session.get_credentials()  # type: ignore[attr-defined]
+            if found is None:
+                raise Refused("botocore finds no AWS credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, say")
+            frozen = found.get_frozen_credentials()
+            region = session.get_config_variable("region") or os.environ.get("AWS_REGION")  # type: ignore[attr-defined]
+        except errors.BotoCoreError as error:
+            raise Refused(f"botocore has no AWS credentials: {type(error).__name__}") from error
+        return AwsCredentials(
+            frozen.access_key,
+            Secret(frozen.secret_key),
+            Secret(frozen.token) if frozen.token else None,
+            region,
+        )

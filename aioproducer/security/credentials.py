@@ -1,0 +1,82 @@
+"""User names and passwords, asked for at every authentication; and how users' callables are called."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from aioproducer.security.mechanism import Refused
+from aioproducer.security.secret import Secret
+
+log: Final = logging.getLogger(__name__)
+
+Pair: TypeAlias = tuple[str, str | Secret]
+CredentialsCallable: TypeAlias = Callable[[], Pair | Awaitable[Pair]]
+
+
+async def called(function: Callable[[], Any]) -> Any:
+    """Call *function*, which may be a coroutine function; a plain one in a thread, since it may block."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        return await function()
+    result = await asyncio.to_thread(function)
+    return await result if inspect.isawaitable(result) else result
+
+
+class Login(NamedTuple):
+    """Who logs in."""
+
+    username: str
+    password: Secret
+
+
+class Credentials:
+    """A pair that does not change, or a callable that is asked for it each time.
+
+    If the callable raises, its last answer is used again: what is wrong with it is logged once, and should that answer
+    be out of date, the broker will say so.
+    """
+
+    def __init__(self, source: Login | CredentialsCallable) -> None:
+        self._source = source
+        self._last: Login | None = source if isinstance(source, Login) else None
+        self._warned = False
+
+    async def pair(self) -> Login:
+        """Return user name and password.
+
+        Raises: Refused if there are none.
+        """
+        source = self._source
+        if isinstance(source, Login):
+            return source
+        try:
+            login = _login(await called(source))
+        except Exception as error:
+            if self._last is None:
+                if isinstance(error, Refused):
+                    raise
+                raise Refused(
+                    f"sasl_credentials raised {type(error).__name__}, which is the cause"
+                ) from error
+            if not self._warned:
+                self._warned = True
+                log.warning("security.credentials.kept error=%s", type(error).__name__)
+            return self._last
+        self._last, self._warned = login, False
+        return login
+
+
+def _login(pair: object) -> Login:
+    match pair:
+        case (str() as username, str() as password):
+            return Login(username, Secret(password))
+        case (str() as username, Secret() as secret):
+            return Login(username, secret)
+        case _:
+            raise Refused(
+                f"sasl_credentials has to return a user name and a password, and returned {type(pair).__name__}"
+            )

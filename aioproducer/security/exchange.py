@@ -1,0 +1,109 @@
+"""The messages of one SASL authentication, without I/O: whoever has the connection carries them.
+
+`start()` gives the first message for SaslAuthenticate, and `answer()` the next one for each answer, until it is None.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from aioproducer.errors import (
+    AuthenticationFailed,
+    IllegalSaslState,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+    broker_error,
+)
+from aioproducer.security.mechanism import Broker, Mechanism, Refused
+
+MOST_ROUNDS: Final = 16
+"""A broker that has still more to ask than this does not want an end. SCRAM takes two, Kerberos three."""
+LONGEST_MESSAGE: Final = 1024 * 1024
+
+_WHAT_TO_DO: Final = {
+    "PLAIN": "check sasl_username and sasl_password, and whether the listener knows this user",
+    "SCRAM-SHA-256": "check user name and password, and that the user was made for SCRAM-SHA-256",
+    "SCRAM-SHA-512": "check user name and password, and that the user was made for SCRAM-SHA-512",
+    "OAUTHBEARER": "check the token's expiry, audience, issuer and scope against what the listener expects",
+    "GSSAPI": "check the ticket or keytab, the clocks, and sasl_kerberos_service_name",
+    "AWS_MSK_IAM": "check the AWS credentials, the region, the clock, and the IAM policy (kafka-cluster:Connect)",
+}
+
+
+class Exchange:
+    """Drives one mechanism with one broker; everything that goes wrong is AuthenticationFailed, with both names."""
+
+    def __init__(self, mechanism: Mechanism, broker: Broker) -> None:
+        self.mechanism: Mechanism = mechanism
+        self.broker: Broker = broker
+        self._rounds = 0
+
+    async def start(self) -> bytes:
+        """Return the first message.
+
+        Raises: AuthenticationFailed.
+        """
+        return await self._asked(lambda: self.mechanism.start(self.broker))
+
+    async def answer(self, challenge: bytes) -> bytes | None:
+        """Return the message that *challenge* is to be answered with; None: the login is done.
+
+        Raises: AuthenticationFailed.
+        """
+        self._rounds += 1
+        if self._rounds > MOST_ROUNDS:
+            raise self._failed(f"the broker has asked {self._rounds} times and still wants more")
+        if len(challenge) > LONGEST_MESSAGE:
+            raise self._failed(f"the broker has sent a challenge of {len(challenge):,} bytes")
+        if not hasattr(self.mechanism, "complete"):
+            return (
+                (await self._asked(lambda: self.mechanism.respond(challenge)) or None) if challenge else None
+            )
+        message = await self._asked(lambda: self.mechanism.respond(challenge))
+        return None if self.mechanism.complete and not message else message
+
+    def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
+        """Return the error for an answer with an error *code*, in the broker's own words."""
+        name = self.mechanism.name
+        said = f": {message}" if message else ""
+        kind = broker_error(code)
+        if kind is SaslAuthenticationFailed:
+            hint = _WHAT_TO_DO.get(name, "check the credentials")
+            detail = getattr(self.mechanism, "detail", "")
+            said += f" ({detail})" if detail else ""
+            text = f"{self.broker} refused the login by {name}{said}; {hint}"
+            return SaslAuthenticationFailed(text, broker=str(self.broker), mechanism=name)
+        if kind is UnsupportedSaslMechanism:
+            has = f"it has {', '.join(offered)}" if offered else "it does not say which it has"
+            text = f"{self.broker} does not take {name} on this listener; {has}: set sasl_mechanism to one of them"
+        elif kind is IllegalSaslState:
+            text = f"{self.broker} has no use for a login here{said}; is this a listener without SASL?"
+        else:
+            text = f"{self.broker} answered the login by {name} with {kind.__name__}{said}"
+        failed = AuthenticationFailed(text, broker=str(self.broker), mechanism=name)
+        failed.__cause__ = kind(message or "")
+        return failed
+
+    async def _asked(self, call: Callable[[], bytes | Awaitable[bytes]]) -> bytes:
+        try:
+            message = call()
+            if inspect.isawaitable(message):
+                message = await message
+        except AuthenticationFailed as error:
+            raise self._failed(str(error)) from (error.__cause__ or error)
+        except Refused as error:
+            raise self._failed(str(error)) from error.__cause__
+        except Exception as error:
+            # a mechanism or callable of the user's, whose text may have anything in it, secrets too
+            raise self._failed(f"it raised {type(error).__name__}, which is the cause") from error
+        if not isinstance(message, bytes):
+            raise self._failed(f"a mechanism has to give bytes, and this one gave {type(message).__name__}")
+        return message
+
+    def _failed(self, why: str) -> AuthenticationFailed:
+        name = self.mechanism.name
+        return AuthenticationFailed(
+            f"no login by {name} at {self.broker}: {why}", broker=str(self.broker), mechanism=name
+        )

@@ -1,0 +1,74 @@
+"""OAUTHBEARER (RFC 7628, KIP-255, KIP-342): a token instead of a password."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aioproducer.security.mechanism import Broker, Refused
+from aioproducer.security.tokens import TokenSource
+
+_TOKEN = re.compile(r"[-._~+/A-Za-z0-9]+=*")
+_KEY = re.compile(r"[A-Za-z]+")
+_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+LONGEST_STATUS: Final = 200
+
+
+class OAuthBearer:
+    """One login by OAUTHBEARER."""
+
+    name: Final = "OAUTHBEARER"
+
+    def __init__(self, tokens: TokenSource, extensions: Mapping[str, str] | None = None) -> None:
+        """*extensions* are sent along with each token; the token's own win."""
+        self._tokens = tokens
+        self._extensions = dict(extensions or {})
+        self.complete: bool = False
+        self.detail: str = ""
+        """What the broker has said of the token before it refused it."""
+
+    async def start(self, broker: Broker) -> bytes:
+        """Return the token and its extensions."""
+        token = await self._tokens.token()
+        self.complete = True
+        return first_message(token.value.reveal(), {**self._extensions, **token.extensions})
+
+    def respond(self, challenge: bytes) -> bytes:
+        """Accept silence; anything else is a refusal, which is over only once we have answered it."""
+        if not challenge and not self.detail:
+            return b""
+        if self.detail:
+            raise Refused(f"the broker refused the token and then took it: {self.detail}")
+        self.complete = False
+        self.detail = _status(challenge)
+        return b"\x01"
+
+
+def first_message(token: str, extensions: Mapping[Any, Any]) -> bytes:
+    """Return the first message; a token or extension that could be read as something else is refused.
+
+    Raises: Refused. Its text has no token and no value in it.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise Refused("the token is empty, or has characters that a bearer token may not have")
+    for key, value in extensions.items():
+        if not isinstance(key, str) or not _KEY.fullmatch(key) or key.lower() == "auth":
+            raise Refused(f"the extension {key!r} needs a name of letters only, and not 'auth'")
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise Refused(f"the extension {key!r} has a value that is no printable ASCII")
+    pairs = "".join(f"\x01{key}={value}" for key, value in extensions.items())
+    return f"n,,\x01auth=Bearer {token}{pairs}\x01\x01".encode()
+
+
+def _status(challenge: bytes) -> str:
+    """Return the `status` of the broker's JSON, or what can be shown of it."""
+    text = challenge.decode("utf-8", "replace")
+    try:
+        said = json.loads(text)
+        text = str(said.get("status", text)) if isinstance(said, dict) else text
+    except (ValueError, RecursionError):
+        pass
+    shown = "".join(each if each.isprintable() else "?" for each in text[:LONGEST_STATUS])
+    return f"status {shown!r}"

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import pytest
+
+from aioproducer.security.credentials import Credentials, Login, called
+from aioproducer.security.mechanism import Refused
+from aioproducer.security.secret import Secret
+
+LOGIN = Login("u", Secret("hunter2"))
+
+
+async def pair() -> tuple[str, str]:
+    return "u", "hunter2"
+
+
+class Vault:
+    async def __call__(self) -> tuple[str, Secret]:
+        return "u", Secret("hunter2")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [LOGIN, lambda: ("u", "hunter2"), pair, lambda: pair(), functools.partial(pair), Vault()],  # noqa: PLW0108 - a plain function that returns a coroutine
+)
+async def test_a_pair_comes_from_anywhere(source: Any) -> None:
+    assert await Credentials(source).pair() == LOGIN
+
+
+async def test_a_plain_function_is_called_in_a_thread_and_an_async_one_is_not() -> None:
+    async def here() -> threading.Thread:
+        return threading.current_thread()
+
+    assert await called(threading.current_thread) is not threading.main_thread()
+    assert await called(here) is threading.main_thread()
+
+
+async def test_a_callable_is_asked_each_time() -> None:
+    passwords = iter(["one", "two"])
+    credentials = Credentials(lambda: ("u", next(passwords)))
+    assert [(await credentials.pair()).password.reveal() for _ in range(2)] == ["one", "two"]
+
+
+@pytest.mark.parametrize("given", ["ab", ("u",), ("u", b"p"), (1, "p"), None, ("u", "p", "x")])
+async def test_what_is_no_pair_is_refused_without_being_shown(given: Any) -> None:
+    with pytest.raises(Refused, match=f"and returned {type(given).__name__}$"):
+        await Credentials(lambda: given).pair()
+
+
+async def test_a_callable_that_raises_is_the_cause() -> None:
+    def broken() -> tuple[str, str]:
+        raise OSError("hunter2")
+
+    with pytest.raises(Refused, match="sasl_credentials raised OSError, which is the cause") as raised:
+        await Credentials(broken).pair()
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+async def test_the_last_pair_goes_on_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Any] = [("u", "one"), OSError("hunter2"), OSError(), ("u", "two"), OSError()]
+
+    def vault() -> tuple[str, str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    credentials = Credentials(vault)
+    got = [(await credentials.pair()).password.reveal() for _ in range(5)]
+    assert got == ["one", "one", "one", "two", "two"]
+    assert caplog.messages == ["security.credentials.kept error=OSError"] * 2

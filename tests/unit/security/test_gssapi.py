@@ -1,0 +1,130 @@
+"""GSSAPI against a scripted fake of the package: nothing here needs libkrb5."""
+
+from __future__ import annotations
+
+import threading
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aioproducer.security.gssapi import Gssapi, KerberosSettings
+from aioproducer.security.mechanism import Refused
+from tests.unit.security.conversation import first, reply
+
+
+class GSSError(Exception):
+    pass
+
+
+class Fake(ModuleType):
+    """Has what we use of the package, and notes what it is given."""
+
+    def __init__(self, *steps: bytes | Exception | None, offer: bytes = b"\x01\0\0\0") -> None:
+        super().__init__("gssapi")
+        self.steps = list(steps)
+        self.offer = offer
+        self.notes: list[Any] = []
+        self.threads: set[threading.Thread] = set()
+        self.exceptions = SimpleNamespace(GSSError=GSSError)
+        self.NameType = SimpleNamespace(hostbased_service="service", kerberos_principal="principal")
+
+    def Name(self, name: str, kind: str) -> str:  # noqa: N802 - as gssapi has it
+        return f"{kind}:{name}"
+
+    def Credentials(self, **given: Any) -> str:  # noqa: N802 - likewise
+        self.notes.append(given)
+        return "credentials"
+
+    def SecurityContext(self, **given: Any) -> Fake:  # noqa: N802 - likewise
+        self.notes.append(given)
+        return self
+
+    @property
+    def complete(self) -> bool:
+        return not self.steps
+
+    def step(self, token: bytes | None = None) -> bytes | None:
+        self.threads.add(threading.current_thread())
+        self.notes.append(token)
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    def unwrap(self, token: bytes) -> SimpleNamespace:
+        if token != b"offer":
+            raise GSSError("A token had\n an invalid MIC")
+        return SimpleNamespace(message=self.offer)
+
+    def wrap(self, message: bytes, encrypt: bool) -> SimpleNamespace:
+        assert not encrypt
+        return SimpleNamespace(message=b"wrapped:" + message)
+
+
+def login(fake: Fake, **settings: Any) -> Gssapi:
+    return Gssapi(KerberosSettings("kafka", **settings), lambda: fake)
+
+
+async def test_a_login_by_a_ticket() -> None:
+    fake = Fake(b"AP-REQ", None)
+    mechanism = login(fake)
+    assert await first(mechanism) == b"AP-REQ"
+    assert await reply(mechanism, b"AP-REP") == b""
+    assert not mechanism.complete, "the empty message has to be sent"
+    assert await reply(mechanism, b"offer") == b"wrapped:\x01\0\0\0"
+    assert mechanism.complete
+    assert await reply(mechanism, b"") == b""
+    assert fake.notes == [
+        {"name": "service:kafka@broker.example", "creds": None, "usage": "initiate"},
+        None,
+        b"AP-REP",
+    ]
+    assert threading.main_thread() not in fake.threads
+
+
+async def test_a_login_from_a_keytab_touches_nobodys_tickets() -> None:
+    fake = Fake(b"AP-REQ")
+    await first(login(fake, principal="alice@LAB", keytab="/etc/alice.keytab"))
+    store = fake.notes[0].pop("store")
+    assert fake.notes[0] == {"usage": "initiate", "name": "principal:alice@LAB"}
+    assert store["client_keytab"] == "/etc/alice.keytab"
+    assert store["ccache"].startswith("MEMORY:")
+    assert fake.notes[1]["creds"] == "credentials"
+
+
+async def test_one_of_several_tickets_can_be_chosen() -> None:
+    fake = Fake(b"AP-REQ")
+    await first(login(fake, principal="alice@LAB"))
+    assert fake.notes[0] == {"usage": "initiate", "name": "principal:alice@LAB", "store": None}
+
+
+async def test_what_kerberos_says_is_passed_on() -> None:
+    fake = Fake(GSSError("Major: no credentials\nMinor: no ticket cache"))
+    with pytest.raises(Refused, match=r"^Kerberos says: Major: no credentials Minor: no ticket cache$"):
+        await first(login(fake))
+
+
+@pytest.mark.parametrize(
+    ("offer", "challenge", "why"),
+    [
+        (b"\x01\0\0", b"offer", "has 3 bytes, not 4"),
+        (b"", b"offer", "has 0 bytes, not 4"),
+        (b"\x06\0\0\0", b"offer", "insists on a security layer"),
+        (b"\x01\0\0\0", b"forged", "Kerberos says: A token had an invalid MIC"),
+    ],
+)
+async def test_an_offer_that_will_not_do(offer: bytes, challenge: bytes, why: str) -> None:
+    mechanism = login(Fake(b"AP-REQ", offer=offer))
+    await first(mechanism)
+    with pytest.raises(Refused, match=why):
+        await reply(mechanism, challenge)
+    assert not mechanism.complete
+
+
+async def test_nothing_comes_after_the_end() -> None:
+    mechanism = login(Fake(b"AP-REQ"))
+    await first(mechanism)
+    await reply(mechanism, b"offer")
+    with pytest.raises(Refused, match="after the end"):
+        await reply(mechanism, b"more")
