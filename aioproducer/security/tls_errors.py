@@ -1,0 +1,164 @@
+"""What went wrong with TLS, in words for whoever has to mend it."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Final
+
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed
+from aioproducer.security.certificate import PeerCertificate
+from aioproducer.security.mechanism import Broker
+from aioproducer.security.tls_settings import TlsSettings
+
+_NOT_YET_VALID, _EXPIRED = 9, 10
+_SELF_SIGNED, _SELF_SIGNED_IN_CHAIN = 18, 19
+_UNKNOWN_ISSUER = (2, 20, 21, 27)
+_HOSTNAME, _ADDRESS = 62, 64
+
+_NAMES_SHOWN: Final = 8
+_PLAINTEXT: Final = frozenset(
+    {
+        "WRONG_VERSION_NUMBER",
+        "RECORD_LAYER_FAILURE",
+        "UNKNOWN_PROTOCOL",
+        "HTTP_REQUEST",
+        "PACKET_LENGTH_TOO_LONG",
+    }
+)
+_OUR_CERTIFICATE: Final = {
+    "CERTIFICATE_REQUIRED": "it wants a client certificate",
+    "BAD_CERTIFICATE": "it does not accept our certificate",
+    "UNSUPPORTED_CERTIFICATE": "it does not accept our kind of certificate",
+    "CERTIFICATE_REVOKED": "our certificate has been revoked",
+    "CERTIFICATE_EXPIRED": "our certificate has expired",
+    "CERTIFICATE_UNKNOWN": "it does not accept our certificate",
+    "UNKNOWN_CA": "it does not know who issued our certificate",
+    "ACCESS_DENIED": "it denies us access",
+    "DECRYPT_ERROR": "our certificate's signature did not convince it",
+}
+"""Alerts about what we have shown, or have not. Under TLS 1.3 they come after our side of the handshake."""
+_NOTHING_IN_COMMON: Final = {
+    "PROTOCOL_VERSION": "it does not speak any of {versions}: see ssl_enabled_protocols",
+    "UNSUPPORTED_PROTOCOL": "it does not speak any of {versions}: see ssl_enabled_protocols",
+    "NO_PROTOCOLS_AVAILABLE": "there is no version of TLS that OpenSSL here may use: see ssl_enabled_protocols",
+    "HANDSHAKE_FAILURE": "it shares no cipher suite with us, or wants a client certificate",
+    "INSUFFICIENT_SECURITY": "it wants stronger cipher suites than ours",
+    "NO_SHARED_CIPHER": "it shares no cipher suite with us",
+    "UNRECOGNIZED_NAME": "it has no certificate for this name",
+    "DH_KEY_TOO_SMALL": "its key exchange is too weak for OpenSSL here",
+    "EE_KEY_TOO_SMALL": "its certificate's key is too weak for OpenSSL here",
+    "CA_MD_TOO_WEAK": "its certificate is signed in a way that is too weak for OpenSSL here",
+}
+_ALERT = re.compile(r"^(?:SSLV3|TLSV1|TLSV13)_ALERT_|^(?:SSL|TLS)_?")
+
+
+def tls_failure(
+    error: Exception,
+    broker: Broker,
+    settings: TlsSettings,
+    certificate: PeerCertificate | None = None,
+) -> AuthenticationFailed | ConnectionFailed:
+    """Return what to raise for an *error* of a TLS connection.
+
+    AuthenticationFailed if one side did not accept the other, which trying again does not mend; else ConnectionFailed.
+    With the *certificate* that the broker shows it says what is wrong with that. The error is no `__cause__`: the
+    caller sets that.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _failed(
+            broker, f"does not prove who it is: {_unverified(error, broker, settings, certificate)}"
+        )
+    if isinstance(error, ssl.SSLError):
+        reason = _reason(error)
+        if reason in _OUR_CERTIFICATE:
+            return _failed(broker, f"refused us: {_refused(reason, settings)}")
+        if reason in _NOTHING_IN_COMMON:
+            versions = " and ".join(settings.versions)
+            return _failed(
+                broker, f"and we do not get together: {_NOTHING_IN_COMMON[reason].format(versions=versions)}"
+            )
+        if reason in _PLAINTEXT:
+            return _lost(
+                broker, "does not answer in TLS: is this a listener for PLAINTEXT or SASL_PLAINTEXT?"
+            )
+        if isinstance(error, ssl.SSLEOFError):
+            return _lost(
+                broker,
+                "hung up during TLS: is this a listener for PLAINTEXT, or does it want another client?",
+            )
+        said = reason.replace("_", " ").lower() or "no reason given"
+        return _lost(broker, f"broke off TLS: {said}")
+    if isinstance(error, ConnectionAbortedError | TimeoutError):
+        return _lost(broker, "did not complete the TLS handshake in time: is this a listener for TLS?")
+    return _lost(
+        broker, "hung up during the TLS handshake: is this a listener for PLAINTEXT or SASL_PLAINTEXT?"
+    )
+
+
+def is_about_us(error: BaseException) -> bool:
+    """Whether the broker refuses what we have shown, which under TLS 1.3 it says after the handshake."""
+    return isinstance(error, ssl.SSLError) and _reason(error) in _OUR_CERTIFICATE
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """Return OpenSSL's word for it; errors that Python raises itself have none."""
+    return _ALERT.sub("", getattr(error, "reason", None) or "")
+
+
+def _refused(reason: str, settings: TlsSettings) -> str:
+    if settings.context is not None:
+        return f"{_OUR_CERTIFICATE[reason]}; see what your ssl_context has loaded"
+    if not settings.has_identity and reason != "ACCESS_DENIED":
+        return "it wants a client certificate, and we have none: give ssl_keystore_location"
+    return (
+        f"{_OUR_CERTIFICATE[reason]}; see {settings.keystore or settings.certificate_chain or settings.key}"
+    )
+
+
+def _unverified(
+    error: ssl.SSLCertVerificationError,
+    broker: Broker,
+    settings: TlsSettings,
+    certificate: PeerCertificate | None,
+) -> str:
+    code = error.verify_code
+    if code in {_HOSTNAME, _ADDRESS}:
+        names = "" if certificate is None else f", but for {_listed(certificate.names)}"
+        return (
+            f"its certificate is not for {broker.host}{names}; connect by such a name, or have the certificate made"
+            ' anew (ssl_endpoint_identification_algorithm="" would accept any name)'
+        )
+    if code == _EXPIRED:
+        since = "" if certificate is None else f" on {certificate.not_after:%Y-%m-%d %H:%M} UTC"
+        return f"its certificate, or one above it, has expired{since}; it needs a new one"
+    if code == _NOT_YET_VALID:
+        until = "" if certificate is None else f" before {certificate.not_before:%Y-%m-%d %H:%M} UTC"
+        return f"its certificate, or one above it, is not valid yet{until}; is the clock right?"
+    if code in {_SELF_SIGNED, _SELF_SIGNED_IN_CHAIN, *_UNKNOWN_ISSUER}:
+        issuer = "" if certificate is None else f" ({certificate.issuer})"
+        return f"we do not trust who issued its certificate{issuer}; {_to_trust(settings)}"
+    return f"{error.verify_message or 'its certificate does not verify'}"
+
+
+def _to_trust(settings: TlsSettings) -> str:
+    if settings.context is not None:
+        return "load that authority into your ssl_context"
+    if settings.truststore is None:
+        return "without ssl_truststore_location only the system's authorities are trusted"
+    return f"it is not in {settings.truststore}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    if not names:
+        return "nobody by name (it has no subjectAltName)"
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(names[:_NAMES_SHOWN]) + more
+
+
+def _failed(broker: Broker, what: str) -> AuthenticationFailed:
+    return AuthenticationFailed(f"{broker} {what}", broker=str(broker))
+
+
+def _lost(broker: Broker, what: str) -> ConnectionFailed:
+    return ConnectionFailed(f"{broker} {what}", written=False)
