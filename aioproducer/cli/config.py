@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from rich.text import Text
 from aioproducer.cli.shell import plain_table, told_once
 from aioproducer.config import ProducerConfig
 from aioproducer.config.names import WITHOUT_EFFECT, applied_options
-from aioproducer.config.options import DEFAULTS, KINDS, Options
+from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
 from aioproducer.config.properties import read_properties
 from aioproducer.errors import ConfigError
+from aioproducer.security.secret import Secret
 
 INDENT = (0, 0, 0, 4)
 
@@ -38,10 +39,10 @@ class Checked:
 def show_options(*, as_json: bool = False) -> None:
     """Print every option: its default, what it means, and what it may be."""
     if as_json:
-        click.echo(json.dumps([_described(each) for each in fields(Options)], indent=2))
+        click.echo(json.dumps([_described(each) for each in OPTIONS], indent=2))
         return
     console = Console()
-    for each in fields(Options):
+    for each in OPTIONS:
         console.print(Text.assemble((each.name, "bold"), " = ", _shown(each.name, each.default)))
         console.print(Padding(Text(_meaning(each)), INDENT))
         console.print(Padding(Text(KINDS[each.name].expected, style="dim"), INDENT))
@@ -119,7 +120,7 @@ def _complaints(given: Mapping[str, str]) -> Iterator[str]:
                 try:
                     kind.check(kind.parse(text.strip()))
                 except ValueError as reason:
-                    yield f"{name} = {value!r}: {reason}"
+                    yield f"{name} = {kind.shown(value)}: {reason}"
         except ConfigError as error:
             yield str(error)
 
@@ -147,6 +148,8 @@ def _plain(value: object) -> object:
             return value
         case tuple():
             return list(map(_plain, value))
+        case Secret():
+            return str(value)
         case _:
             return getattr(value, "__name__", type(value).__name__)
 
@@ -164,5 +167,7 @@ def _shown(name: str, value: object) -> Text:
             return Text(f"{value:,} {KINDS[name].unit}".rstrip())
         case tuple():
             return Text(", ".join(map(str, value)) or "none")
+        case Secret():
+            return Text(str(value))
         case _:
             return Text(getattr(value, "__name__", type(value).__name__))

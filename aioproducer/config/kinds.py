@@ -7,6 +7,8 @@ import itertools
 import re
 from abc import ABC, abstractmethod
 
+from aioproducer.security.secret import HIDDEN
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -38,6 +40,14 @@ class Kind(ABC):
     def parse(self, text: str) -> object:
         """Read a value of a `.properties` file; what cannot be read stays as it is, for `check` to refuse."""
         return text
+
+    def hides(self, value: object) -> bool:
+        """Whether *value* may be a secret, and is not to be shown."""
+        return False
+
+    def shown(self, value: object) -> str:
+        """Return *value* as messages have it."""
+        return HIDDEN if self.hides(value) else repr(value)
 
     def unfit(self, reason: str = "") -> ValueError:
         """Say why a value will not do, in general or for a particular *reason*."""
@@ -159,21 +169,6 @@ class Acks(Kind):
                 return "all"
             case "0" | "1" as count:
                 return int(count)
-            case _:
-                raise self.unfit()
-
-
-class SecurityProtocol(Kind):
-    """The one security protocol there is so far; asking for another is never just a warning."""
-
-    expected = "PLAINTEXT"
-
-    def check(self, value: object) -> str:
-        match value.upper() if isinstance(value, str) else value:
-            case "PLAINTEXT":
-                return "PLAINTEXT"
-            case "SSL" | "SASL_PLAINTEXT" | "SASL_SSL":
-                raise self.unfit("TLS and SASL are not supported yet by this version, only PLAINTEXT is")
             case _:
                 raise self.unfit()
 

@@ -17,34 +17,21 @@ WITHOUT_EFFECT = frozenset(
     metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
     partitioner.rack.aware security.providers transaction.timeout.ms
 
-    sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
-    sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
-    sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
-    sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+    sasl.login.callback.handler.class sasl.login.class sasl.login.refresh.buffer.seconds
     sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
-    sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
-    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
-    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-    sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
-    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
-    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-    sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
-    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+    sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
 
-    ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
-    ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
-    ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
-    ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
-    ssl.truststore.location ssl.truststore.password ssl.truststore.type
-    """.split()  # noqa: SIM905 - ninety quoted names would be two pages
+    ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm
+    """.split()  # noqa: SIM905 - forty quoted names would be a page
 )
 """Names that Kafka's producer knows and ours has no use for. Source: ProducerConfig, SaslConfigs and
-SslConfigs of Kafka 4.4. TLS and SASL settings do nothing under `security.protocol=PLAINTEXT` in Kafka either."""
+SslConfigs of Kafka 4.4."""
 
 REFUSED: Mapping[str, str] = {
     "interceptor.classes": "Java classes cannot be loaded here; give Python objects as 'interceptors'",
@@ -71,6 +58,24 @@ KAFKA_NAMES: Mapping[str, str] = {
     "socket.send.buffer.bytes": "send.buffer.bytes",
     "socket.timeout.ms": "request.timeout.ms",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.plain.password": "sasl.password",
+    "sasl.plain.username": "sasl.username",
+    "sasl.kerberos.name": "sasl.kerberos.service.name",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.cafile": "ssl.truststore.location",
+    "ssl.certfile": "ssl.keystore.location",
+    "ssl.certificate.location": "ssl.keystore.certificate.chain",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.check.hostname": "ssl.endpoint.identification.algorithm",
+    "ssl.ciphers": "ssl.cipher.suites",
+    "ssl.key.location": "ssl.keystore.key",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.keyfile": "ssl.keystore.key",
+    "ssl.password": "ssl.key.password",
 }
 """What other clients (librdkafka, aiokafka) call an option, and what Kafka and we call it."""
 
@@ -84,6 +89,11 @@ NO_COUNTERPART = frozenset(
     socket.nagle.disable statistics.interval.ms stats.cb sticky.partitioning.linger.ms throttle.cb
     topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
     topic.metadata.refresh.sparse
+
+    enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification oauth.cb
+    sasl.kerberos.domain.name sasl.oauthbearer.config sasl.oauthbearer.method ssl.ca.certificate.stores
+    ssl.certificate.verify.cb ssl.crl.location ssl.crlfile ssl.curves.list ssl.engine.id ssl.engine.location
+    ssl.sigalgs.list
 
     allow.auto.create.topics api.version api.version.auto.timeout.ms bootstrap.timeout.ms kafka.client loop
     metrics.enabled metric.group.prefix proxy.url receive.message.max.bytes selector sock.chunk.buffer.count
@@ -151,8 +161,6 @@ def _unknown(name: str, dotted: str, known: Collection[str]) -> str:
         )
     if dotted in NO_COUNTERPART:
         return f"unknown option {name!r}; it has no counterpart here; leave it out"
-    if dotted.startswith(("sasl.", "ssl.")):
-        return f"unknown option {name!r}; TLS and SASL are not supported yet by this version"
     from difflib import get_close_matches  # noqa: PLC0415 - a start without mistakes needs none of it
 
     candidates = {each.replace("_", ".") for each in known} | WITHOUT_EFFECT | REFUSED.keys()

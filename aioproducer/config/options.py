@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Literal
 
 from aioproducer.config.kinds import (
     INT32_MAX,
@@ -17,10 +17,11 @@ from aioproducer.config.kinds import (
     Integer,
     Kind,
     Number,
-    SecurityProtocol,
     int_ms,
     long_ms,
 )
+from aioproducer.config.option import option
+from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
 from aioproducer.interceptors import AnyInterceptor
@@ -29,7 +30,7 @@ from aioproducer.records.compression import LEVELS, Codec
 from aioproducer.serializers import AnySerializer
 
 
-class ProducerOptions(TypedDict, total=False):
+class ProducerOptions(SecurityOptionsGiven, total=False):
     """What can be given to a producer besides `bootstrap_servers`; `ProducerConfig` says what each means."""
 
     client_id: str | None
@@ -66,12 +67,6 @@ class ProducerOptions(TypedDict, total=False):
     metadata_max_idle_ms: int
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     metadata_recovery_rebootstrap_trigger_ms: int
-    security_protocol: Literal["PLAINTEXT"]
-
-
-def option(default: object, kind: Kind, meaning: str) -> Any:
-    """Declare an option; *meaning* is its line in docs/reference/configuration.md."""
-    return field(default=default, metadata={"kind": kind, "meaning": meaning})
 
 
 def level(codec: Codec, besides: int | None = None) -> Integer:
@@ -81,7 +76,7 @@ def level(codec: Codec, besides: int | None = None) -> Integer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)
-class Options:
+class Options(SecurityOptions):
     """Kafka's names with `_` for `.`, and the defaults of Kafka 4, in the one form that each value is kept in."""
 
     bootstrap_servers: tuple[str, ...] = field(
@@ -206,10 +201,10 @@ class Options:
     metadata_recovery_rebootstrap_trigger_ms: int = option(
         300_000, long_ms(), "Start over when there was no metadata for this long."
     )
-    security_protocol: Literal["PLAINTEXT"] = option(
-        "PLAINTEXT", SecurityProtocol(), "How to talk to brokers. TLS and SASL are not supported yet."
-    )
 
 
-KINDS: Mapping[str, Kind] = {each.name: each.metadata["kind"] for each in fields(Options)}
-DEFAULTS: Mapping[str, object] = {each.name: each.default for each in fields(Options)}
+_INHERITED = fields(SecurityOptions)
+OPTIONS: tuple[Field[Any], ...] = (*fields(Options)[len(_INHERITED) :], *_INHERITED)
+"""All of them; those about security come last wherever they are listed."""
+KINDS: Mapping[str, Kind] = {each.name: each.metadata["kind"] for each in OPTIONS}
+DEFAULTS: Mapping[str, object] = {each.name: each.default for each in OPTIONS}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import os
+import ssl
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, SupportsIndex, Unpack
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.config.kinds import INT32_MAX
 from aioproducer.config.names import applied_options, as_written
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
+from aioproducer.config.security import security_settings, warn_of_unused
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
@@ -20,6 +22,8 @@ from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
+from aioproducer.security.secret import Secret
+from aioproducer.security.settings import SecuritySettings
 from aioproducer.sender.sender_settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)
@@ -54,10 +58,12 @@ class ProducerConfig(Options):
             try:
                 self._set(name, kind.check(value))
             except ValueError as reason:
-                raise ConfigError(f"{as_written(name, written)} = {value!r}: {reason}") from None
+                raise ConfigError(f"{as_written(name, written)} = {kind.shown(value)}: {reason}") from None
         self._limit_backoffs(given)
         self._check_idempotence()
         self._check_delivery_timeout(given)
+        warn_of_unused(self)
+        security_settings(self)
         if self.partitioner is not None and self.partitioner_ignore_keys:
             log.warning("config.ignored name=partitioner_ignore_keys by=partitioner")  # as in the JVM
         compressor(self._codec, self._compression_level)  # raises if its package is missing
@@ -96,6 +102,22 @@ class ProducerConfig(Options):
 
         return cls.from_mapping(read_properties(source))
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        held = [name for name in KINDS if isinstance(getattr(self, name), Secret | ssl.SSLContext)]
+        if held:
+            raise TypeError(
+                f"a ProducerConfig with {', '.join(held)} cannot be pickled: pass what it is made from instead, such"
+                " as the path of a .properties file, or a callable (sasl_credentials, sasl_oauth_token_provider,"
+                " ssl_context), and make it where it is used"
+            )
+        return super().__reduce_ex__(protocol)
+
+    def __copy__(self) -> Self:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
     @property
     def idempotent(self) -> bool:
         """Whether the producer is idempotent, once `enable_idempotence=None` has been resolved."""
@@ -114,8 +136,25 @@ class ProducerConfig(Options):
             return self.partitioner
         return AnyPartition() if self.partitioner_ignore_keys else Murmur2Partitioner()
 
+    def security_settings(self) -> SecuritySettings:
+        """Return what secures connections.
+
+        Raises:
+            ConfigError: a file that was there when the configuration was made is not there any more, or damaged.
+        """
+        return security_settings(self)
+
     def connection_settings(self) -> ConnectionSettings:
-        """Return what the network floor needs."""
+        """Return what the network floor needs.
+
+        Raises:
+            ConfigError: TLS or SASL is asked for, which connections cannot do yet.
+        """
+        if self.security_protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"security_protocol = {self.security_protocol!r}: TLS and SASL are not supported yet by this version,"
+                " only PLAINTEXT is"
+            )
         return ConnectionSettings(
             client_id=self.client_id,
             request_timeout_s=self.request_timeout_ms / 1000,

@@ -64,17 +64,25 @@ def _continues(line: str) -> bool:
 def _entry(line: str) -> tuple[str, str]:
     entry = _ENTRY.fullmatch(line)
     assert entry is not None, "every part of the pattern may be empty"
-    return _unescape(entry["key"]), _unescape(entry["value"])
+    name = _unescape(entry["key"], "in a name")
+    return name, _unescape(entry["value"], f"in the value of {name!r}")
 
 
-def _unescape(text: str) -> str:
+def _unescape(text: str, where: str) -> str:
+    """Return what *text* stands for; it may be a secret, so errors say *where* it is and not what."""
     if "\\" not in text:
         return text
     try:
         # Java's characters are UTF-16: two escapes may be the halves of one character.
         return _ESCAPE.sub(_unescaped, text).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise ConfigError(f"half of a surrogate pair in {text!r}") from None
+        raise ConfigError(f"half of a surrogate pair {where}") from None
+    except _Malformed:
+        raise ConfigError(rf"\u needs four hexadecimal digits {where}") from None
+
+
+class _Malformed(Exception):
+    """An escape that Java's Properties would not read either."""
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -82,5 +90,5 @@ def _unescaped(escape: re.Match[str]) -> str:
     if len(escaped) > 1:
         return chr(int(escaped[1:], 16))
     if escaped == "u":
-        raise ConfigError(rf"\u needs four hexadecimal digits in {escape.string!r}")
+        raise _Malformed
     return _SIMPLE_ESCAPES.get(escaped, escaped)

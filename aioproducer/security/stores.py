@@ -58,14 +58,16 @@ class Source:
                 content = file.read(LARGEST_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a name that a file can have"
-            raise StoreError(f"{self}: {reason}") from None
+            also = ", and it is no PEM" if isinstance(self.value, Secret) else ""
+            raise StoreError(f"{self}: {reason}{also}") from None
         if len(content) > LARGEST_BYTES:
             raise StoreError(f"{self} has more than {LARGEST_BYTES:,} bytes, which no store has")
         return content
 
     def __str__(self) -> str:
+        """Return what to call it; what was given as a secret is not taken for a harmless path."""
         path = self.path
-        return self.option if path is None else f"{self.option} = {path!r}"
+        return self.option if path is None or isinstance(self.value, Secret) else f"{self.option} = {path!r}"
 
 
 def read_store(

@@ -66,9 +66,9 @@ def test_the_name_that_the_client_gets_by_itself_is_no_change(
 def test_names_without_effect_are_listed_without_their_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = "bootstrap.servers=a:1\nssl.key.password=secret\nclient.dns.lookup=use_all_dns_ips"
+    text = "bootstrap.servers=a:1\nssl.engine.factory.class=secret\nclient.dns.lookup=use_all_dns_ips"
     lines = shown(tmp_path, text, capsys)
-    assert lines[-1] == "Known to Kafka, without effect here: client.dns.lookup, ssl.key.password"
+    assert lines[-1] == "Known to Kafka, without effect here: client.dns.lookup, ssl.engine.factory.class"
     assert not any("secret" in line for line in lines)
     assert not caplog.records, "what is shown need not be logged"
 
@@ -146,3 +146,19 @@ def test_a_file_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "idempotent": True,
         "without_effect": ["client.rack", "client_dns_lookup"],
     }
+
+
+def test_secrets_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=hunter2"
+    lines = shown(tmp_path, text, capsys)
+    assert "hunter2" not in "\n".join(lines)
+    assert any("sasl_password" in line and "***" in line for line in lines)
+    show_file(tmp_path / "p", as_json=True)
+    assert json.loads(capsys.readouterr().out)["changes"]["sasl_password"] == "***"
+
+
+def test_what_is_wrong_with_a_secret_is_told_without_it(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.properties"
+    path.write_text('bootstrap.servers=a:1\nsasl.jaas.config=Plain required password="hunter2"\n')
+    with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config = \*\*\*: has to end in a semicolon$"):
+        show_file(path)

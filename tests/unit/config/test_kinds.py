@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.config.kinds import Acks, Choice, ClientId, Flag, Integer, Kind, Number, SecurityProtocol
+from aioproducer.config.kinds import Acks, Choice, ClientId, Flag, Integer, Kind, Number
 
 LEVEL = Integer(1, 9, besides=-1)
 OPTIONAL_FLAG = Flag(optional=True)
@@ -29,7 +29,6 @@ CODEC = Choice(("none", "gzip"), absent="none")
         (Acks(), "-1", "all"),
         (Acks(), "1", 1),
         (Acks(), 0, 0),
-        (SecurityProtocol(), "plaintext", "PLAINTEXT"),
         (ClientId(), "", ""),
         (ClientId(), "é" * 16_383, "é" * 16_383),
     ],
@@ -50,7 +49,6 @@ def test_a_good_value_is_kept_in_its_one_form(kind: Kind, value: object, kept: o
         *((CODEC, value) for value in ("brotli", "", 1)),
         (Choice(("none", "rebootstrap")), None),
         *((Acks(), value) for value in (2, -2, True, 1.0, "2", "", "most", None)),
-        *((SecurityProtocol(), value) for value in ("", "TLS", 1, None)),
         *((ClientId(), value) for value in ("é" * 16_384, b"bytes", 5)),
     ],
 )
@@ -58,12 +56,6 @@ def test_a_bad_value_is_answered_with_what_was_expected(kind: Kind, value: objec
     with pytest.raises(ValueError) as raised:
         kind.check(value)
     assert str(raised.value) == f"expected {kind.expected}"
-
-
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "sasl_ssl"])
-def test_security_that_we_cannot_give_is_refused_as_not_supported(protocol: str) -> None:
-    with pytest.raises(ValueError, match="not supported yet by this version"):
-        SecurityProtocol().check(protocol)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,16 @@ import pytest
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.config.names import KAFKA_NAMES, REFUSED, WITHOUT_EFFECT
 from aioproducer.config.options import DEFAULTS, KINDS, Options
+from aioproducer.config.security_options import SecurityOptionsGiven
 
 OURS = {"key_serializer", "value_serializer", "partitioner", "interceptors"}
 
 
 def test_the_keyword_arguments_are_the_options_in_the_same_order() -> None:
-    names = [each.name for each in fields(ProducerConfig)]
-    assert names == ["bootstrap_servers", *ProducerOptions.__annotations__]
+    security = [*SecurityOptionsGiven.__annotations__]
+    others = [name for name in ProducerOptions.__annotations__ if name not in security]
+    assert [*KINDS] == ["bootstrap_servers", *others, *security]
+    assert {each.name for each in fields(ProducerConfig)} == KINDS.keys()
     assert not ProducerOptions.__required_keys__
 
 

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import pickle
+import ssl
 from typing import Any
 
 import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.config import ProducerConfig, producer_config as module
+from aioproducer.config.security_options import SecurityOptions
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.net.address import Address
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, RoundRobinPartitioner
 from aioproducer.records.compression import Codec
+from aioproducer.security.secret import Secret
 from aioproducer.serializers import string_serializer
 
 INT32_MAX = 2**31 - 1
@@ -32,7 +36,8 @@ def refusal(**options: Any) -> str:
 class TestConstruction:
     def test_the_defaults_are_kafkas(self) -> None:
         config = dataclasses.asdict(configure(client_id="me"))
-        assert config == {
+        security = {each.name for each in dataclasses.fields(SecurityOptions)}
+        assert {name: value for name, value in config.items() if name not in security} == {
             "bootstrap_servers": ("localhost:9092",),
             "client_id": "me",
             "acks": "all",
@@ -68,7 +73,6 @@ class TestConstruction:
             "metadata_max_idle_ms": 300_000,
             "metadata_recovery_strategy": "rebootstrap",
             "metadata_recovery_rebootstrap_trigger_ms": 300_000,
-            "security_protocol": "PLAINTEXT",
         }
 
     def test_the_defaults_log_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -88,8 +92,7 @@ class TestConstruction:
         assert configure(client_id="a", enable_metrics_push=False) == configure(client_id="a")
         assert caplog.messages == ["config.without_effect name=enable_metrics_push"]
 
-    def test_security_and_transactions_are_never_just_a_warning(self) -> None:
-        assert "not supported yet by this version" in refusal(security_protocol="SASL_SSL")
+    def test_transactions_are_never_just_a_warning(self) -> None:
         assert "not supported yet by this version" in refusal(transactional_id="tx")
 
     def test_a_refusal_is_a_value_error_and_a_producer_error(self) -> None:
@@ -354,3 +357,77 @@ class TestSettings:
 
     def test_waiting_for_metadata_and_memory(self) -> None:
         assert configure(max_block_ms=1_500).max_block_s == 1.5
+
+    @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+    def test_nothing_that_was_to_be_secured_is_sent_in_the_clear(self, protocol: str) -> None:
+        config = configure(
+            security_protocol=protocol, sasl_mechanism="PLAIN", sasl_username="u", sasl_password="hunter2"
+        )
+        with pytest.raises(ConfigError, match="TLS and SASL are not supported yet by this version"):
+            config.connection_settings()
+
+
+class TestSecrets:
+    def secret(self, **more: Any) -> ProducerConfig:
+        return configure(
+            client_id="me",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username="u",
+            sasl_password="hunter2",
+            **more,
+        )
+
+    def test_nothing_shows_them(self) -> None:
+        config = self.secret()
+        assert "hunter2" not in repr(config)
+        assert "hunter2" not in str(dataclasses.asdict(config))
+        assert "sasl_password=Secret('***')" in repr(config)
+
+    def test_they_count_when_configurations_are_compared(self) -> None:
+        assert self.secret() == self.secret(linger_ms=5)
+        assert hash(self.secret()) == hash(self.secret())
+        assert self.secret() != dataclasses.replace(self.secret(), sasl_password=Secret("hunter3"))
+        assert dataclasses.replace(self.secret(), linger_ms=7) == self.secret(linger_ms=7)
+        assert copy.copy(self.secret()) == copy.deepcopy(self.secret()) == self.secret()
+
+    def test_a_configuration_with_secrets_cannot_be_pickled_and_says_what_to_pass(self) -> None:
+        with pytest.raises(
+            TypeError, match=r"with sasl_password cannot be pickled: pass what it is made from"
+        ) as raised:
+            pickle.dumps(self.secret())
+        assert "hunter2" not in str(raised.value)
+
+    def test_nor_can_one_with_a_context(self) -> None:
+        context = ssl.create_default_context()
+        with pytest.raises(TypeError, match="with ssl_context cannot be pickled"):
+            pickle.dumps(configure(security_protocol="SSL", ssl_context=context))
+
+    def test_one_that_asks_for_them_can(self) -> None:
+        config = configure(
+            client_id="me",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_credentials=asked_for_a_pair,
+        )
+        assert pickle.loads(pickle.dumps(config)) == config
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            {"sasl_password": b"hunter2"},
+            {"sasl_jaas_config": 'Plain required username="u" password="hunter2"'},
+            {"sasl_credentials": ("u", "hunter2")},
+            {"sasl_oauth_token_provider": "hunter2"},
+            {"ssl_keystore_location": "-----BEGIN PRIVATE KEY-----hunter2"},
+            {"sasl_oauthbearer_token_endpoint_url": "https://u:hunter2@a"},
+        ],
+    )
+    def test_a_bad_value_that_may_be_one_is_not_shown(self, option: dict[str, object]) -> None:
+        message = refusal(**option)
+        assert message.startswith(f"{next(iter(option))} = ***: ")
+        assert "hunter2" not in message
+
+
+def asked_for_a_pair() -> tuple[str, str]:
+    return "u", "hunter2"

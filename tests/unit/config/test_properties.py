@@ -62,13 +62,16 @@ def test_the_last_of_two_values_counts() -> None:
 
 @pytest.mark.parametrize("escape", [r"\u12", r"\u", r"\uzzzz", r"\u00g0"])
 def test_an_escape_needs_four_hexadecimal_digits(escape: str) -> None:
-    with pytest.raises(ConfigError, match="needs four hexadecimal digits"):
-        read_properties(f"name={escape}")
+    with pytest.raises(ConfigError) as raised:
+        read_properties(f"sasl.password=hunter2{escape}")
+    assert str(raised.value) == r"\u needs four hexadecimal digits in the value of 'sasl.password'"
+    with pytest.raises(ConfigError, match=r"needs four hexadecimal digits in a name$"):
+        read_properties(f"{escape}=hunter2")
 
 
 def test_half_a_character_is_refused() -> None:
-    with pytest.raises(ConfigError, match="half of a surrogate pair"):
-        read_properties(r"name=\ud83d.")
+    with pytest.raises(ConfigError, match=r"^half of a surrogate pair in the value of 'name'$"):
+        read_properties(r"name=hunter2\ud83d.")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "iso-8859-1"])

@@ -1,0 +1,13 @@
+"""How an option is declared."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+from aioproducer.config.kinds import Kind
+
+
+def option(default: object, kind: Kind, meaning: str) -> Any:
+    """Declare an option; *meaning* is its line in docs/reference/configuration.md."""
+    return field(default=default, metadata={"kind": kind, "meaning": meaning})

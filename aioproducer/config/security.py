@@ -1,0 +1,341 @@
+"""What the options about security come to, together."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from importlib.util import find_spec
+from typing import Any, Final
+
+from aioproducer.backoff import Backoff
+from aioproducer.config.security_kinds import MECHANISMS
+from aioproducer.config.security_options import SecurityOptions
+from aioproducer.errors import ConfigError
+from aioproducer.security.credentials import CredentialsCallable, Login
+from aioproducer.security.gssapi import KerberosSettings
+from aioproducer.security.jaas import LoginModule, parse_jaas
+from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
+from aioproducer.security.secret import Secret
+from aioproducer.security.settings import SaslSettings, SecuritySettings
+from aioproducer.security.stores import Source, StoreError
+from aioproducer.security.tls_settings import TlsSettings
+from aioproducer.security.tokens import TokenProvider
+
+log: Final = logging.getLogger(__name__)
+
+_MODULES: Final = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+    "Krb5LoginModule": ("GSSAPI",),
+    "IAMLoginModule": ("AWS_MSK_IAM",),
+}
+"""Java's login modules that we have a counterpart for; of AWS's only the name."""
+_KERBEROS_IGNORED: Final = frozenset(
+    {
+        "useKeyTab",
+        "storeKey",
+        "useTicketCache",
+        "renewTGT",
+        "doNotPrompt",
+        "debug",
+        "refreshKrb5Config",
+        "isInitiator",
+    }
+)
+_PACKAGES: Final = {"GSSAPI": ("gssapi", "kerberos"), "AWS_MSK_IAM": ("botocore", "msk")}
+_RETRIEVERS: Final = (
+    "DefaultJwtRetriever",
+    "ClientCredentialsJwtRetriever",
+    "JwtBearerJwtRetriever",
+    "FileJwtRetriever",
+)
+
+
+def security_settings(options: SecurityOptions) -> SecuritySettings:
+    """Return what connections need to know.
+
+    Raises:
+        ConfigError: something is missing, contradicts something else, cannot be read, or needs a package that is not
+            installed.
+    """
+    tls, sasl = _parts(options)
+    return SecuritySettings(_tls(options) if tls else None, _sasl(options) if sasl else None)
+
+
+def warn_of_unused(options: SecurityOptions) -> None:
+    """Log a warning for each option that the security protocol has no use for; a JVM client would not mention them."""
+    tls, sasl = _parts(options)
+    for each in fields(SecurityOptions):
+        prefix = each.name.partition("_")[0]
+        unused = (prefix == "ssl" and not tls) or (prefix == "sasl" and not sasl)
+        if unused and getattr(options, each.name) != each.default:
+            log.warning("config.ignored name=%s by=security_protocol", each.name)
+
+
+def _parts(options: SecurityOptions) -> tuple[bool, bool]:
+    """Return whether there is TLS, and whether there is a login."""
+    return options.security_protocol.endswith("SSL"), options.security_protocol.startswith("SASL")
+
+
+def _tls(options: SecurityOptions) -> TlsSettings:
+    if options.ssl_context is not None:
+        _alone_among_ssl(options)
+        return TlsSettings(context=options.ssl_context)
+    _not_both(options, "ssl_truststore_location", "ssl_truststore_certificates")
+    for name in "ssl_keystore_certificate_chain", "ssl_keystore_key":
+        _not_both(options, "ssl_keystore_location", name)
+    if options.ssl_keystore_certificate_chain is not None and options.ssl_keystore_key is None:
+        raise ConfigError("ssl_keystore_certificate_chain is given without ssl_keystore_key; it needs both")
+    for kind in "truststore", "keystore":
+        if getattr(options, f"ssl_{kind}_type") == "PKCS12" and not getattr(options, f"ssl_{kind}_location"):
+            raise ConfigError(f"ssl_{kind}_type = 'PKCS12' needs ssl_{kind}_location")
+    settings = TlsSettings(
+        truststore=_source(options, "ssl_truststore_location")
+        or _source(options, "ssl_truststore_certificates"),
+        truststore_type=options.ssl_truststore_type,
+        truststore_password=options.ssl_truststore_password,
+        keystore=_source(options, "ssl_keystore_location"),
+        certificate_chain=_source(options, "ssl_keystore_certificate_chain"),
+        key=_source(options, "ssl_keystore_key"),
+        keystore_type=options.ssl_keystore_type,
+        keystore_password=options.ssl_keystore_password,
+        key_password=options.ssl_key_password,
+        check_hostname=options.ssl_endpoint_identification_algorithm == "https",
+        versions=options.ssl_enabled_protocols,
+        cipher_suites=options.ssl_cipher_suites,
+    )
+    from aioproducer.security.tls import build_context  # noqa: PLC0415 - few need it
+
+    try:
+        build_context(settings, system_trust=False)
+    except StoreError as error:
+        raise ConfigError(str(error)) from error.__cause__
+    return settings
+
+
+def _source(options: SecurityOptions, name: str) -> Source | None:
+    value: str | Secret | None = getattr(options, name)
+    return None if value is None else Source(name, value)
+
+
+def _sasl(options: SecurityOptions) -> SaslSettings:
+    mechanism = options.sasl_mechanism
+    backoff = Backoff(
+        options.sasl_login_retry_backoff_ms / 1000, options.sasl_login_retry_backoff_max_ms / 1000
+    )
+    if mechanism is None:
+        raise ConfigError(
+            f"security_protocol = {options.security_protocol!r} needs sasl_mechanism: {', '.join(MECHANISMS)}"
+        )
+    if not isinstance(mechanism, str):
+        return SaslSettings(mechanism=mechanism, backoff=backoff)
+    if mechanism in _PACKAGES:
+        _installed(f"sasl_mechanism = {mechanism!r}", *_PACKAGES[mechanism])
+    jaas = _jaas(options, mechanism)
+    if mechanism == "OAUTHBEARER":
+        extensions, jaas = _extensions(jaas)
+        return SaslSettings(mechanism, backoff, tokens=_tokens(options, jaas, backoff), extensions=extensions)
+    if mechanism == "GSSAPI":
+        return SaslSettings(mechanism, backoff, kerberos=_kerberos(options, jaas))
+    if mechanism == "AWS_MSK_IAM":
+        if jaas:
+            raise ConfigError(
+                f"sasl_jaas_config: {', '.join(jaas)} cannot be given here; botocore has it configured"
+            )
+        return SaslSettings(mechanism, backoff)
+    token_auth = jaas.pop("tokenauth", "false").lower() == "true" and mechanism != "PLAIN"
+    credentials = _credentials(options, mechanism, jaas)
+    return SaslSettings(mechanism, backoff, credentials=credentials, token_auth=token_auth)
+
+
+def _jaas(options: SecurityOptions, mechanism: str) -> dict[str, str]:
+    """Return the options of the login module, of which there may be none."""
+    if options.sasl_jaas_config is None:
+        return {}
+    module: LoginModule = parse_jaas(options.sasl_jaas_config.reveal())
+    if module.name not in _MODULES:
+        raise ConfigError(
+            f"sasl_jaas_config: of Java's login modules only {', '.join(_MODULES)} can be named here"
+        )
+    if mechanism not in _MODULES[module.name]:
+        raise ConfigError(f"sasl_jaas_config: {module.name} does not go with sasl_mechanism = {mechanism!r}")
+    return dict(module.options)
+
+
+def _credentials(
+    options: SecurityOptions, mechanism: str, jaas: dict[str, str]
+) -> Login | CredentialsCallable:
+    given = [
+        name
+        for name in ("sasl_username", "sasl_password", "sasl_credentials")
+        if getattr(options, name) is not None
+    ]
+    if options.sasl_jaas_config is not None:
+        if given:
+            raise ConfigError(f"sasl_jaas_config and {given[0]} are both given; leave one out")
+        username, password = jaas.get("username"), jaas.get("password")
+        if not username or not password:
+            raise ConfigError("sasl_jaas_config needs username and password")
+        return Login(username, Secret(password))
+    if options.sasl_credentials is not None:
+        if len(given) > 1:
+            raise ConfigError(f"sasl_credentials and {given[0]} are both given; leave one out")
+        return options.sasl_credentials
+    if options.sasl_username is None or options.sasl_password is None:
+        raise ConfigError(
+            f"sasl_mechanism = {mechanism!r} needs sasl_username and sasl_password, sasl_credentials,"
+            " or sasl_jaas_config"
+        )
+    return Login(options.sasl_username, options.sasl_password)
+
+
+def _kerberos(options: SecurityOptions, jaas: dict[str, str]) -> KerberosSettings:
+    service = options.sasl_kerberos_service_name or jaas.get("serviceName")
+    if not service:
+        raise ConfigError("sasl_mechanism = 'GSSAPI' needs sasl_kerberos_service_name: usually kafka")
+    use_keytab = jaas.get("useKeyTab", "false").lower() == "true"
+    if use_keytab and not jaas.get("keyTab"):
+        raise ConfigError("sasl_jaas_config: useKeyTab=true needs keyTab")
+    unknown = jaas.keys() - _KERBEROS_IGNORED - {"serviceName", "keyTab", "principal"}
+    for name in sorted(unknown):
+        log.warning("config.without_effect name=sasl_jaas_config:%s", name)
+    return KerberosSettings(service, jaas.get("principal"), jaas.get("keyTab") if use_keytab else None)
+
+
+def _extensions(jaas: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the SASL extensions among the options of the login module, and the others."""
+    prefix = "extension_"
+    extensions = {name.removeprefix(prefix): value for name, value in jaas.items() if name.startswith(prefix)}
+    return extensions, {name: value for name, value in jaas.items() if not name.startswith(prefix)}
+
+
+def _tokens(
+    options: SecurityOptions, jaas: dict[str, str], backoff: Backoff
+) -> TokenProvider | EndpointSettings | UnsecuredSettings | str:
+    provider, url = options.sasl_oauth_token_provider, options.sasl_oauthbearer_token_endpoint_url
+    if provider is not None:
+        if url is not None:
+            raise ConfigError(
+                "sasl_oauth_token_provider and sasl_oauthbearer_token_endpoint_url are both given; leave one out"
+            )
+        return provider
+    if url is None:
+        if any(name.startswith("unsecuredLogin") for name in jaas):
+            return _unsecured(jaas)
+        raise ConfigError(
+            "sasl_mechanism = 'OAUTHBEARER' needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"
+        )
+    if url.startswith("file:"):
+        return url
+    return _endpoint(options, url, jaas, backoff)
+
+
+def _endpoint(options: SecurityOptions, url: str, jaas: dict[str, str], backoff: Backoff) -> EndpointSettings:
+    """Return whom to ask; the options of the login module are those that JVM clients before 4.1 had to use."""
+    retriever = (options.sasl_oauthbearer_jwt_retriever_class or _RETRIEVERS[0]).rpartition(".")[2]
+    if retriever not in _RETRIEVERS:
+        raise ConfigError(
+            f"sasl_oauthbearer_jwt_retriever_class: of Java's classes only {', '.join(_RETRIEVERS)} can be named here;"
+            " for another way give sasl_oauth_token_provider"
+        )
+    secret = jaas.get("clientSecret")
+    client_id = options.sasl_oauthbearer_client_credentials_client_id or jaas.get("clientId")
+    client_secret = options.sasl_oauthbearer_client_credentials_client_secret or (
+        Secret(secret) if secret else None
+    )
+    proof = _assertion(options)
+    jwt_bearer = retriever == "JwtBearerJwtRetriever"
+    if proof is None and (jwt_bearer or client_id is None or client_secret is None):
+        needed = (
+            "" if jwt_bearer else "sasl_oauthbearer_client_credentials_client_id and …_client_secret, or "
+        )
+        raise ConfigError(
+            f"sasl_oauthbearer_token_endpoint_url needs {needed}sasl_oauthbearer_assertion_file,"
+            " or sasl_oauthbearer_assertion_private_key_file"
+        )
+    return EndpointSettings(
+        url=url,
+        backoff=backoff,
+        client_id=client_id,
+        client_secret=client_secret,
+        assertion=proof,
+        jwt_bearer=jwt_bearer,
+        scope=options.sasl_oauthbearer_scope or jaas.get("scope"),
+        urlencode=options.sasl_oauthbearer_header_urlencode,
+        connect_timeout_s=options.sasl_login_connect_timeout_ms / 1000,
+        read_timeout_s=options.sasl_login_read_timeout_ms / 1000,
+    )
+
+
+def _assertion(options: SecurityOptions) -> AssertionSettings | None:
+    given: dict[str, Any] = {
+        each.name.removeprefix("sasl_oauthbearer_assertion_"): getattr(options, each.name)
+        for each in fields(SecurityOptions)
+        if each.name.startswith("sasl_oauthbearer_assertion_")
+    }
+    if given["file"] is None and given["private_key_file"] is None:
+        return None
+    if given["file"] is None:
+        _installed("sasl_oauthbearer_assertion_private_key_file", "joserfc", "oauth")
+    return AssertionSettings(
+        file=given["file"],
+        private_key_file=given["private_key_file"],
+        private_key_passphrase=given["private_key_passphrase"],
+        template_file=given["template_file"],
+        algorithm=given["algorithm"],
+        audience=given["claim_aud"],
+        issuer=given["claim_iss"],
+        subject=given["claim_sub"],
+        with_jti=given["claim_jti_include"],
+        lives_s=given["claim_exp_seconds"],
+        valid_before_s=given["claim_nbf_seconds"],
+    )
+
+
+def _unsecured(jaas: dict[str, str]) -> UnsecuredSettings:
+    claims: dict[str, Any] = {}
+    lives_s = 3600.0
+    try:
+        for name, value in jaas.items():
+            kind, _, claim = name.removeprefix("unsecuredLogin").partition("_")
+            match kind:
+                case "StringClaim":
+                    claims[claim] = value
+                case "NumberClaim":
+                    claims[claim] = float(value)
+                case "ListClaim":  # its first character separates the others
+                    claims[claim] = value[1:].split(value[0]) if value else []
+                case "LifetimeSeconds":
+                    lives_s = float(value)
+                case _:
+                    raise ConfigError(f"sasl_jaas_config: {name} is not known here")
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError("sasl_jaas_config: a claim or lifetime is not a number") from None
+    return UnsecuredSettings(claims, lives_s)
+
+
+def _alone_among_ssl(options: SecurityOptions) -> None:
+    others = [
+        each.name
+        for each in fields(SecurityOptions)
+        if each.name.startswith("ssl_")
+        and each.name != "ssl_context"
+        and getattr(options, each.name) != each.default
+    ]
+    if others:
+        raise ConfigError(
+            f"ssl_context and {', '.join(others)} are both given; the context has all of that itself"
+        )
+
+
+def _not_both(options: SecurityOptions, one: str, other: str) -> None:
+    if getattr(options, one) is not None and getattr(options, other) is not None:
+        raise ConfigError(f"{one} and {other} are both given; leave one out")
+
+
+def _installed(what: str, package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise ConfigError(f'{what} needs the package {package}: pip install "aioproducer[{extra}]"')

@@ -1,0 +1,225 @@
+"""What the values of the options about security may be."""
+
+# ruff: noqa: D102 - the methods are documented once, by Kind
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Sequence
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from aioproducer.config.kinds import Kind
+from aioproducer.security.jaas import parse_jaas
+from aioproducer.security.secret import Secret
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+STORES = ("PEM", "PKCS12", "JKS")
+
+
+class Word(Kind):
+    """One of a few words, written as they are in Kafka and understood in any case."""
+
+    def __init__(self, words: tuple[str, ...], *, optional: bool = True) -> None:
+        self.words = words
+        self.optional = optional
+
+    @property
+    def expected(self) -> str:
+        return f"one of {', '.join(self.words)}{', or None' if self.optional else ''}"
+
+    def check(self, value: object) -> str | None:
+        if self.optional and (value is None or value == ""):
+            return None
+        found = {word.upper(): word for word in self.words}.get(
+            value.upper() if isinstance(value, str) else ""
+        )
+        if found is None:
+            raise self.unfit()
+        return found
+
+
+class Text(Kind):
+    """Any text; an empty one is none."""
+
+    expected = "a string, or None"
+
+    def check(self, value: object) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise self.unfit()
+        return value
+
+
+class PathKind(Kind):
+    """The name of a file. What should be in the file is hidden, should it stand here: it may be a key."""
+
+    expected = "the path of a file, or None"
+
+    def __init__(self, instead: str = "") -> None:
+        """*instead* is the option for the text of such a file."""
+        self.instead = instead
+
+    def check(self, value: object) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str | os.PathLike):
+            raise self.unfit()
+        path = os.fspath(value)
+        if self.hides(path):
+            raise self.unfit(f"is PEM, and no path; give it as {self.instead}" if self.instead else "")
+        if not isinstance(path, str):
+            raise self.unfit()
+        return path
+
+    def hides(self, value: object) -> bool:
+        return isinstance(value, str) and "-----BEGIN" in value
+
+
+class SecretKind(Kind):
+    """A text that nothing shows."""
+
+    expected = "a string, or None"
+
+    def check(self, value: object) -> Secret | None:
+        if value is None or value == "":
+            return None
+        if isinstance(value, str):
+            value = Secret(value)
+        if not isinstance(value, Secret):
+            raise self.unfit()
+        return value or None
+
+    def hides(self, value: object) -> bool:
+        return value is not None
+
+
+class Jaas(SecretKind):
+    """A login module of Java's."""
+
+    expected = "a login module as in .properties files, or None"
+
+    def check(self, value: object) -> Secret | None:
+        secret = super().check(value)
+        if secret is not None:
+            parse_jaas(secret.reveal())
+        return secret
+
+
+class Words(Kind):
+    """Several words, in a list or separated by commas."""
+
+    def __init__(self, known: tuple[str, ...] = ()) -> None:
+        """Without *known*, any word will do here, and no word means: no restriction."""
+        self.known = known
+
+    @property
+    def expected(self) -> str:
+        which = f"some of {', '.join(self.known)}" if self.known else "names"
+        return f"{which}, as a list or separated by commas"
+
+    def check(self, value: object) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = value.split(",")
+        if value is None and not self.known:
+            return ()
+        if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray | memoryview):
+            raise self.unfit()
+        words = tuple(dict.fromkeys(word.strip() for word in map(self._text, value) if word.strip()))
+        if self.known and not (words and set(words) <= set(self.known)):
+            raise self.unfit()
+        return words
+
+    def _text(self, word: object) -> str:
+        if not isinstance(word, str):
+            raise self.unfit()
+        return word
+
+
+class HostnameCheck(Kind):
+    """Whether a certificate has to be for the host that was dialled."""
+
+    expected = "'https', or '' for no check of host names"
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str) or value.lower() not in {"https", ""}:
+            raise self.unfit()
+        return value.lower()
+
+
+class SslContext(Kind):
+    """A context of the user's own, or what returns one."""
+
+    expected = "an ssl.SSLContext, a callable that returns one, or None"
+
+    def check(self, value: object) -> object:
+        if isinstance(value, ssl.SSLContext):
+            if value.protocol is ssl.PROTOCOL_TLS_SERVER:
+                raise self.unfit("is made for servers; expected one of ssl.create_default_context()")
+            return value
+        if value is not None and not callable(value):
+            raise self.unfit()
+        return value
+
+
+class MechanismKind(Kind):
+    """A mechanism's name, or what makes one."""
+
+    expected = f"one of {', '.join(MECHANISMS)}, a factory of mechanisms, or None"
+
+    def check(self, value: object) -> object:
+        if isinstance(value, str):
+            if value and value.upper() not in MECHANISMS:
+                raise self.unfit(f"is not known; expected {self.expected}")
+            return value.upper() or None
+        if value is not None and not callable(value):
+            hint = "give a factory: each authentication needs a new one" if hasattr(value, "respond") else ""
+            raise self.unfit(hint)
+        return value
+
+
+class CallableKind(Kind):
+    """The user's code, sync or async."""
+
+    def __init__(self, returns: str) -> None:
+        self.returns = returns
+
+    @property
+    def expected(self) -> str:
+        return f"a callable (sync or async) that returns {self.returns}, or None"
+
+    def check(self, value: object) -> object:
+        if value is not None and not callable(value):
+            raise self.unfit()
+        return value
+
+    def hides(self, value: object) -> bool:
+        return True  # a pair or a token may stand where its callable belongs
+
+
+class Url(Kind):
+    """Where a token endpoint is."""
+
+    expected = "an http, https or file URL, or None"
+    schemes: ClassVar = ("http", "https", "file")
+
+    def check(self, value: object) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise self.unfit()
+        try:
+            parts = urlsplit(value)
+            _ = parts.port
+        except ValueError:
+            raise self.unfit() from None
+        if parts.username or parts.password:
+            raise self.unfit("has a user or password in it; give those as options of their own")
+        if parts.scheme not in self.schemes or not (parts.path if parts.scheme == "file" else parts.hostname):
+            raise self.unfit()
+        return value
+
+    def hides(self, value: object) -> bool:
+        return isinstance(value, str) and "@" in value

@@ -1,0 +1,221 @@
+"""The options about security: how each may be given, how it is kept, its default, and what it means."""
+
+# ruff: noqa: RUF009 - option() is dataclasses.field(), and the defaults are immutable
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypedDict
+
+from aioproducer.config.kinds import Flag, Integer, int_ms, long_ms
+from aioproducer.config.option import option
+from aioproducer.config.security_kinds import (
+    PROTOCOLS,
+    STORES,
+    CallableKind,
+    HostnameCheck,
+    Jaas,
+    MechanismKind,
+    PathKind,
+    SecretKind,
+    SslContext,
+    Text,
+    Url,
+    Word,
+    Words,
+)
+from aioproducer.security.credentials import CredentialsCallable
+from aioproducer.security.mechanism import MechanismFactory
+from aioproducer.security.secret import Secret
+from aioproducer.security.tls_settings import VERSIONS, SslContextSource
+from aioproducer.security.tokens import TokenProvider
+
+SecurityProtocolName: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+MechanismName: TypeAlias = Literal[
+    "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"
+]
+Path: TypeAlias = "str | os.PathLike[str]"
+
+
+class SecurityOptionsGiven(TypedDict, total=False):
+    """What can be given about security; `SecurityOptions` says what each means."""
+
+    security_protocol: SecurityProtocolName
+    ssl_context: SslContextSource | None
+    ssl_truststore_location: Path | None
+    ssl_truststore_certificates: str | None
+    ssl_truststore_type: str | None
+    ssl_truststore_password: str | Secret | None
+    ssl_keystore_location: Path | None
+    ssl_keystore_certificate_chain: str | Secret | None
+    ssl_keystore_key: str | Secret | None
+    ssl_keystore_type: str | None
+    ssl_keystore_password: str | Secret | None
+    ssl_key_password: str | Secret | None
+    ssl_endpoint_identification_algorithm: Literal["https", ""]
+    ssl_enabled_protocols: str | Sequence[str]
+    ssl_cipher_suites: str | Sequence[str] | None
+    sasl_mechanism: MechanismName | MechanismFactory | None
+    sasl_username: str | None
+    sasl_password: str | Secret | None
+    sasl_credentials: CredentialsCallable | None
+    sasl_jaas_config: str | Secret | None
+    sasl_kerberos_service_name: str | None
+    sasl_oauth_token_provider: TokenProvider | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | Secret | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_jwt_retriever_class: str | None
+    sasl_oauthbearer_assertion_file: Path | None
+    sasl_oauthbearer_assertion_private_key_file: Path | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | Secret | None
+    sasl_oauthbearer_assertion_template_file: Path | None
+    sasl_oauthbearer_assertion_algorithm: str
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_claim_jti_include: bool
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_login_connect_timeout_ms: int
+    sasl_login_read_timeout_ms: int
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+class SecurityOptions:
+    """Kafka's names with `_` for `.`, and a few of our own where Kafka has Java classes."""
+
+    security_protocol: SecurityProtocolName = option(
+        "PLAINTEXT",
+        Word(PROTOCOLS, optional=False),
+        "How to talk to brokers: with TLS, with a login, both, neither.",
+    )
+    ssl_context: SslContextSource | None = option(
+        None,
+        SslContext(),
+        "A context of your own instead of the options below; a callable is asked for each connection.",
+    )
+    ssl_truststore_location: str | None = option(
+        None,
+        PathKind("ssl_truststore_certificates"),
+        "Whom to trust: a file, PEM or PKCS12. Without it: whom the system trusts.",
+    )
+    ssl_truststore_certificates: str | None = option(None, Text(), "The same as PEM text, or a PEM file.")
+    ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"] | None = option(
+        None, Word(STORES), "What the file is. None: its content tells."
+    )
+    ssl_truststore_password: Secret | None = option(None, SecretKind(), "Opens a PKCS12 truststore.")
+    ssl_keystore_location: str | None = option(
+        None,
+        PathKind("ssl_keystore_certificate_chain and ssl_keystore_key"),
+        "Our certificate and key: a file, PEM (in any order) or PKCS12.",
+    )
+    ssl_keystore_certificate_chain: Secret | None = option(
+        None, SecretKind(), "Our certificate as PEM text, or a PEM file; needs `ssl_keystore_key`."
+    )
+    ssl_keystore_key: Secret | None = option(None, SecretKind(), "Our key as PEM text, or a PEM file.")
+    ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"] | None = option(
+        None, Word(STORES), "What the file is. None: its content tells."
+    )
+    ssl_keystore_password: Secret | None = option(None, SecretKind(), "Opens a PKCS12 keystore.")
+    ssl_key_password: Secret | None = option(None, SecretKind(), "Decrypts our key.")
+    ssl_endpoint_identification_algorithm: Literal["https", ""] = option(
+        "https",
+        HostnameCheck(),
+        "Whether a broker's certificate has to be for its host name. '': any will do.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = option(
+        tuple(VERSIONS), Words(tuple(VERSIONS)), "Which versions of TLS may be spoken."
+    )
+    ssl_cipher_suites: tuple[str, ...] = option(
+        (),
+        Words(),
+        "Which cipher suites may be used, in Kafka's or OpenSSL's names. None given: OpenSSL's choice.",
+    )
+    sasl_mechanism: MechanismName | MechanismFactory | None = option(
+        None,
+        MechanismKind(),
+        "How to log in. Needed, and without a default, where `security_protocol` has SASL.",
+    )
+    sasl_username: str | None = option(None, Text(), "Who logs in, by PLAIN or SCRAM.")
+    sasl_password: Secret | None = option(None, SecretKind(), "The password that goes with it.")
+    sasl_credentials: CredentialsCallable | None = option(
+        None,
+        CallableKind("a user name and a password"),
+        "Instead of the two: asked for the pair at each authentication.",
+    )
+    sasl_jaas_config: Secret | None = option(
+        None, Jaas(), "A JVM client's login, for PLAIN, SCRAM, OAUTHBEARER or GSSAPI."
+    )
+    sasl_kerberos_service_name: str | None = option(
+        None, Text(), "The brokers' service name, for GSSAPI: usually kafka."
+    )
+    sasl_oauth_token_provider: TokenProvider | None = option(
+        None,
+        CallableKind("a token as str, or an object with value, expires_at and extensions"),
+        "Asked for tokens, for OAUTHBEARER; they are shared by all connections.",
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = option(
+        None, Url(), "Where OAUTHBEARER gets its tokens; a file: URL names a file that has one."
+    )
+    sasl_oauthbearer_client_credentials_client_id: str | None = option(
+        None, Text(), "Whom the token endpoint knows us as."
+    )
+    sasl_oauthbearer_client_credentials_client_secret: Secret | None = option(
+        None, SecretKind(), "The secret that goes with it."
+    )
+    sasl_oauthbearer_scope: str | None = option(None, Text(), "The scope to ask the token endpoint for.")
+    sasl_oauthbearer_header_urlencode: bool = option(
+        False, Flag(), "Whether id and secret are form-encoded in the request's Basic header."
+    )
+    sasl_oauthbearer_jwt_retriever_class: str | None = option(
+        None,
+        Text(),
+        "Kafka's name of how tokens are had: ClientCredentials-, JwtBearer-, File- or DefaultJwtRetriever.",
+    )
+    sasl_oauthbearer_assertion_file: str | None = option(
+        None,
+        PathKind(),
+        "A JWT that stands for the client's secret, or is exchanged for the token (jwt-bearer).",
+    )
+    sasl_oauthbearer_assertion_private_key_file: str | None = option(
+        None, PathKind(), "Instead of the file: the key, in PEM, that signs such a JWT."
+    )
+    sasl_oauthbearer_assertion_private_key_passphrase: Secret | None = option(
+        None, SecretKind(), "Decrypts that key."
+    )
+    sasl_oauthbearer_assertion_template_file: str | None = option(
+        None, PathKind(), "JSON with `header` and `payload` that the JWT starts from."
+    )
+    sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"] = option(
+        "RS256", Word(("RS256", "ES256"), optional=False), "How the JWT is signed."
+    )
+    sasl_oauthbearer_assertion_claim_aud: str | None = option(None, Text(), "The JWT's audience.")
+    sasl_oauthbearer_assertion_claim_iss: str | None = option(None, Text(), "The JWT's issuer.")
+    sasl_oauthbearer_assertion_claim_sub: str | None = option(None, Text(), "The JWT's subject.")
+    sasl_oauthbearer_assertion_claim_jti_include: bool = option(
+        False, Flag(), "Whether the JWT has an id of its own."
+    )
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = option(
+        300, Integer(0, 86_400, unit="s"), "How long the JWT is valid."
+    )
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = option(
+        60, Integer(0, 3_600, unit="s"), "How long before now it is valid already, for clocks that differ."
+    )
+    sasl_login_connect_timeout_ms: int = option(
+        10_000, int_ms(1), "How long connecting to the token endpoint may take."
+    )
+    sasl_login_read_timeout_ms: int = option(
+        10_000, int_ms(1), "How long the token endpoint may take to answer."
+    )
+    sasl_login_retry_backoff_ms: int = option(
+        100, long_ms(), "Wait before the token endpoint is asked again; doubles with each failure in a row …"
+    )
+    sasl_login_retry_backoff_max_ms: int = option(
+        10_000, long_ms(), "… up to this, and a login that has waited for so long fails."
+    )

@@ -1,0 +1,88 @@
+"""Who logs in: a mechanism for each authentication of a producer, and what its connections share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aioproducer.errors import AuthenticationFailed
+from aioproducer.security.aws_msk_iam import AwsMskIam, BotocoreCredentials
+from aioproducer.security.credentials import Credentials
+from aioproducer.security.exchange import Exchange
+from aioproducer.security.gssapi import Gssapi
+from aioproducer.security.mechanism import Broker, Mechanism, MechanismFactory
+from aioproducer.security.oauth_settings import EndpointSettings, UnsecuredSettings
+from aioproducer.security.oauthbearer import OAuthBearer
+from aioproducer.security.plain import Plain
+from aioproducer.security.scram import HASHES, Scram
+from aioproducer.security.settings import SaslSettings
+from aioproducer.security.token_endpoint import TokenEndpoint, from_file
+from aioproducer.security.tokens import SharedTokens, Token, TokenSource, from_provider
+from aioproducer.security.unsecured import unsecured
+
+
+class Logins:
+    """Makes an `Exchange` for each authentication; close it with the producer."""
+
+    def __init__(self, settings: SaslSettings) -> None:
+        self._tokens: TokenSource | None = None
+        self._make: MechanismFactory = self._factory(settings)
+
+    def exchange(self, broker: Broker) -> Exchange:
+        """Return what logs in at *broker*, once.
+
+        Raises: AuthenticationFailed if the user's factory does.
+        """
+        try:
+            mechanism = self._make()
+        except Exception as error:
+            raise AuthenticationFailed(
+                f"no login at {broker}: sasl_mechanism raised {type(error).__name__}, which is the cause",
+                broker=str(broker),
+            ) from error
+        if not isinstance(mechanism, Mechanism):
+            raise AuthenticationFailed(
+                f"no login at {broker}: sasl_mechanism has to return an object with name, start and respond,"
+                f" and returned {type(mechanism).__name__}",
+                broker=str(broker),
+            )
+        return Exchange(mechanism, broker)
+
+    def close(self) -> None:
+        """Renew no token any more."""
+        if self._tokens is not None:
+            self._tokens.close()
+
+    def _factory(self, settings: SaslSettings) -> MechanismFactory:
+        name = settings.mechanism
+        if not isinstance(name, str):
+            return name
+        if name == "OAUTHBEARER":
+            tokens = self._tokens = SharedTokens(_fetcher(settings), backoff=settings.backoff)
+            return lambda: OAuthBearer(tokens)
+        if name == "GSSAPI":
+            kerberos = settings.kerberos
+            assert kerberos is not None, "checked by the configuration"
+            return lambda: Gssapi(kerberos)
+        if name == "AWS_MSK_IAM":
+            aws = BotocoreCredentials()
+            return lambda: AwsMskIam(aws)
+        assert settings.credentials is not None, "checked by the configuration"
+        credentials = Credentials(settings.credentials)
+        if name in HASHES:
+            return lambda: Scram(name, credentials, token_auth=settings.token_auth)
+        assert name == "PLAIN", "checked by the configuration"
+        return lambda: Plain(credentials)
+
+
+def _fetcher(settings: SaslSettings) -> Callable[[], Awaitable[Token]]:
+    match settings.tokens:
+        case EndpointSettings() as endpoint:
+            return TokenEndpoint(endpoint, settings.extensions).fetch
+        case UnsecuredSettings() as claims:
+            return unsecured(claims, settings.extensions)
+        case str() as url:
+            return from_file(url, settings.extensions)
+        case None:
+            raise AssertionError("checked by the configuration")
+        case provider:
+            return from_provider(provider)

@@ -1,0 +1,428 @@
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioproducer.backoff import Backoff
+from aioproducer.config import ProducerConfig, security as module
+from aioproducer.errors import ConfigError
+from aioproducer.security.credentials import Credentials, Login
+from aioproducer.security.gssapi import KerberosSettings
+from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
+from aioproducer.security.plain import Plain
+from aioproducer.security.secret import Secret
+from aioproducer.security.settings import SaslSettings, SecuritySettings
+from aioproducer.security.stores import Source
+from aioproducer.security.tls_settings import TlsSettings
+from tests.unit.security.certificates import Authority
+
+AUTHORITY = Authority()
+ALICE = AUTHORITY.issue(common_name="alice")
+BACKOFF = Backoff(0.1, 10.0)
+LOGIN = Login("u", Secret("hunter2"))
+JAAS = "org.apache.kafka.common.security"
+ENDPOINT = "https://idp.example/token"
+
+
+@pytest.fixture(autouse=True)
+def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda _: "found")
+
+
+def settings(**options: Any) -> SecuritySettings:
+    return ProducerConfig(bootstrap_servers="a:1", **options).security_settings()
+
+
+def sasl(mechanism: object, **options: Any) -> SaslSettings:
+    found = settings(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **options).sasl
+    assert found is not None
+    return found
+
+
+def refusal(**options: Any) -> str:
+    with pytest.raises(ConfigError) as raised:
+        settings(**options)
+    assert "hunter2" not in str(raised.value)
+    return str(raised.value)
+
+
+def sasl_refusal(mechanism: str, **options: Any) -> str:
+    return refusal(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **options)
+
+
+class TestProtocol:
+    def test_plaintext_has_neither(self) -> None:
+        assert settings() == SecuritySettings()
+
+    @pytest.mark.parametrize(
+        ("protocol", "tls", "login"),
+        [("SSL", True, False), ("SASL_PLAINTEXT", False, True), ("SASL_SSL", True, True)],
+    )
+    def test_each_has_its_parts(self, protocol: str, tls: bool, login: bool) -> None:
+        found = settings(
+            security_protocol=protocol, sasl_mechanism="PLAIN", sasl_username="u", sasl_password="hunter2"
+        )
+        assert (found.tls is not None, found.sasl is not None) == (tls, login)
+
+    def test_what_has_no_use_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+        options: dict[str, Any] = {"sasl_password": "hunter2", "ssl_truststore_location": "missing"}
+        assert settings(**options) == SecuritySettings()
+        assert caplog.messages == [
+            "config.ignored name=ssl_truststore_location by=security_protocol",
+            "config.ignored name=sasl_password by=security_protocol",
+        ]
+
+    def test_defaults_are_no_reason_to_warn(self, caplog: pytest.LogCaptureFixture) -> None:
+        settings(ssl_endpoint_identification_algorithm="https", sasl_mechanism=None)
+        assert not caplog.messages
+
+
+class TestTls:
+    def test_without_options_it_is_the_systems(self) -> None:
+        assert settings(security_protocol="SSL").tls == TlsSettings()
+
+    def test_options_become_settings(self, tmp_path: Path) -> None:
+        path = tmp_path / "ca.pem"
+        path.write_text(AUTHORITY.pem)
+        key = ALICE.encrypted_key("hunter2")
+        assert settings(
+            security_protocol="SSL",
+            ssl_truststore_location=path,
+            ssl_truststore_type="pem",
+            ssl_keystore_certificate_chain=ALICE.chain,
+            ssl_keystore_key=key,
+            ssl_key_password="hunter2",
+            ssl_endpoint_identification_algorithm="",
+            ssl_enabled_protocols="TLSv1.3",
+        ).tls == TlsSettings(
+            truststore=Source("ssl_truststore_location", str(path)),
+            truststore_type="PEM",
+            certificate_chain=Source("ssl_keystore_certificate_chain", Secret(ALICE.chain)),
+            key=Source("ssl_keystore_key", Secret(key)),
+            key_password=Secret("hunter2"),
+            check_hostname=False,
+            versions=("TLSv1.3",),
+        )
+
+    def test_a_context_of_ones_own_is_alone(self) -> None:
+        context = ssl.create_default_context()
+        assert settings(security_protocol="SSL", ssl_context=context).tls == TlsSettings(context=context)
+        assert refusal(security_protocol="SSL", ssl_context=context, ssl_key_password="hunter2") == (
+            "ssl_context and ssl_key_password are both given; the context has all of that itself"
+        )
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            (
+                {"ssl_truststore_location": "a", "ssl_truststore_certificates": "b"},
+                "ssl_truststore_location and ssl_truststore_certificates are both given",
+            ),
+            (
+                {"ssl_keystore_location": "a", "ssl_keystore_key": "hunter2"},
+                "ssl_keystore_location and ssl_keystore_key are both given",
+            ),
+            ({"ssl_keystore_certificate_chain": ALICE.chain}, "without ssl_keystore_key"),
+            ({"ssl_keystore_type": "PKCS12"}, "ssl_keystore_type = 'PKCS12' needs ssl_keystore_location"),
+            ({"ssl_truststore_location": "missing"}, "ssl_truststore_location = 'missing': No such file"),
+            (
+                {"ssl_keystore_key": "hunter2"},
+                "ssl_keystore_key: No such file or directory, and it is no PEM",
+            ),
+            ({"ssl_cipher_suites": "NONSENSE"}, "knows no cipher suite NONSENSE"),
+            (
+                {
+                    "ssl_keystore_certificate_chain": ALICE.chain,
+                    "ssl_keystore_key": ALICE.encrypted_key("hunter2"),
+                },
+                "the key in ssl_keystore_key is encrypted: give ssl_key_password",
+            ),
+        ],
+    )
+    def test_what_does_not_go_is_told_at_construction(self, options: dict[str, Any], why: str) -> None:
+        assert why in refusal(security_protocol="SSL", **options)
+
+    def test_jks_is_answered_with_how_to_convert_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "trust.jks"
+        path.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
+        assert "keytool -importkeystore" in refusal(
+            security_protocol="SSL", ssl_truststore_location=str(path)
+        )
+
+
+class TestLogins:
+    @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+    def test_a_pair(self, mechanism: str) -> None:
+        expected = SaslSettings(mechanism, BACKOFF, credentials=LOGIN)
+        assert sasl(mechanism, sasl_username="u", sasl_password="hunter2") == expected
+        name = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+        jaas = f'{JAAS}.{name}LoginModule required username="u" password="hunter2";'
+        assert sasl(mechanism, sasl_jaas_config=jaas) == expected
+
+    def test_a_callable(self) -> None:
+        def pair() -> tuple[str, str]:
+            return "u", "hunter2"
+
+        assert sasl("PLAIN", sasl_credentials=pair) == SaslSettings("PLAIN", BACKOFF, credentials=pair)
+
+    def test_a_delegation_token(self) -> None:
+        jaas = f'{JAAS}.scram.ScramLoginModule required username="u" password="hunter2" tokenauth="true";'
+        assert sasl("SCRAM-SHA-256", sasl_jaas_config=jaas).token_auth
+
+    def test_a_mechanism_of_ones_own(self) -> None:
+        def make() -> Plain:
+            return Plain(Credentials(LOGIN))
+
+        assert sasl(make) == SaslSettings(make, BACKOFF)
+
+    def test_from_a_file_of_the_jvm(self) -> None:
+        text = (
+            "bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={JAAS}.plain.PlainLoginModule required \\\n  username="u" \\\n  password="hunter2";\n'
+        )
+        found = ProducerConfig.from_properties(text).security_settings()
+        assert found.sasl == SaslSettings("PLAIN", BACKOFF, credentials=LOGIN)
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            ({}, "needs sasl_username and sasl_password, sasl_credentials, or sasl_jaas_config"),
+            ({"sasl_username": "u"}, "needs sasl_username and sasl_password"),
+            (
+                {"sasl_username": "u", "sasl_credentials": print},
+                "sasl_credentials and sasl_username are both given",
+            ),
+            (
+                {"sasl_password": "hunter2", "sasl_jaas_config": "PlainLoginModule required;"},
+                "sasl_jaas_config and sasl_password are both given",
+            ),
+            (
+                {"sasl_jaas_config": 'PlainLoginModule required password="hunter2";'},
+                "needs username and password",
+            ),
+            ({"sasl_jaas_config": "ScramLoginModule required;"}, "does not go with sasl_mechanism = 'PLAIN'"),
+            (
+                {"sasl_jaas_config": 'MyModule required password="hunter2";'},
+                "of Java's login modules only PlainLogin",
+            ),
+        ],
+    )
+    def test_what_is_missing_or_too_much(self, options: dict[str, Any], why: str) -> None:
+        assert why in sasl_refusal("PLAIN", **options)
+
+    def test_a_mechanism_is_needed_and_has_to_be_known(self) -> None:
+        known = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI, AWS_MSK_IAM"
+        assert refusal(security_protocol="SASL_SSL").endswith(f"needs sasl_mechanism: {known}")
+        assert known in sasl_refusal("NTLM")
+
+    @pytest.mark.parametrize(
+        ("mechanism", "options", "package", "extra"),
+        [
+            ("GSSAPI", {"sasl_kerberos_service_name": "kafka"}, "gssapi", "kerberos"),
+            ("AWS_MSK_IAM", {}, "botocore", "msk"),
+            (
+                "OAUTHBEARER",
+                {
+                    "sasl_oauthbearer_token_endpoint_url": ENDPOINT,
+                    "sasl_oauthbearer_assertion_private_key_file": "key.pem",
+                },
+                "joserfc",
+                "oauth",
+            ),
+        ],
+    )
+    def test_a_missing_package_is_named_with_its_extra(
+        self,
+        mechanism: str,
+        options: dict[str, Any],
+        package: str,
+        extra: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else "found")
+        message = sasl_refusal(mechanism, **options)
+        assert message.endswith(f'needs the package {package}: pip install "aioproducer[{extra}]"')
+
+
+class TestKerberos:
+    @pytest.mark.parametrize(
+        ("options", "kerberos"),
+        [
+            ({"sasl_kerberos_service_name": "kafka"}, KerberosSettings("kafka")),
+            (
+                {
+                    "sasl_jaas_config": "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true"
+                    ' storeKey=true keyTab="/a.keytab" principal="alice@LAB" serviceName="kafka";'
+                },
+                KerberosSettings("kafka", "alice@LAB", "/a.keytab"),
+            ),
+            (
+                {
+                    "sasl_kerberos_service_name": "kafka",
+                    "sasl_jaas_config": "Krb5LoginModule required useTicketCache=true;",
+                },
+                KerberosSettings("kafka"),
+            ),
+        ],
+    )
+    def test_it_comes_from_options_or_from_java(
+        self, options: dict[str, Any], kerberos: KerberosSettings
+    ) -> None:
+        assert sasl("GSSAPI", **options).kerberos == kerberos
+
+    def test_what_java_alone_knows_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+        ProducerConfig(
+            bootstrap_servers="a:1",
+            security_protocol="SASL_SSL",
+            sasl_mechanism="GSSAPI",
+            sasl_jaas_config="Krb5LoginModule required serviceName=kafka ticketCache=x;",
+        )
+        assert caplog.messages == ["config.without_effect name=sasl_jaas_config:ticketCache"]
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            ({}, "needs sasl_kerberos_service_name"),
+            (
+                {"sasl_jaas_config": "Krb5LoginModule required useKeyTab=true serviceName=kafka;"},
+                "useKeyTab=true needs keyTab",
+            ),
+        ],
+    )
+    def test_what_is_missing(self, options: dict[str, Any], why: str) -> None:
+        assert why in sasl_refusal("GSSAPI", **options)
+
+
+class TestMsk:
+    def test_botocore_has_everything(self) -> None:
+        expected = SaslSettings("AWS_MSK_IAM", BACKOFF)
+        assert sasl("AWS_MSK_IAM") == expected
+        jaas = "software.amazon.msk.auth.iam.IAMLoginModule required;"
+        assert sasl("aws_msk_iam", sasl_jaas_config=jaas) == expected
+        assert "awsProfileName cannot be given here" in sasl_refusal(
+            "AWS_MSK_IAM", sasl_jaas_config='IAMLoginModule required awsProfileName="x";'
+        )
+
+
+class TestOAuth:
+    def test_a_provider(self) -> None:
+        assert sasl("OAUTHBEARER", sasl_oauth_token_provider=print).tokens is print
+
+    def test_a_file(self) -> None:
+        assert sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="file:///t").tokens == "file:///t"
+
+    def test_client_credentials(self) -> None:
+        found = sasl(
+            "OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=ENDPOINT,
+            sasl_oauthbearer_client_credentials_client_id="me",
+            sasl_oauthbearer_client_credentials_client_secret="hunter2",
+            sasl_oauthbearer_scope="all",
+            sasl_oauthbearer_header_urlencode=True,
+            sasl_login_connect_timeout_ms=1_500,
+            sasl_login_read_timeout_ms=2_500,
+            sasl_login_retry_backoff_ms=200,
+            sasl_login_retry_backoff_max_ms=3_000,
+        )
+        assert found.tokens == EndpointSettings(
+            url=ENDPOINT,
+            backoff=Backoff(0.2, 3.0),
+            client_id="me",
+            client_secret=Secret("hunter2"),
+            scope="all",
+            urlencode=True,
+            connect_timeout_s=1.5,
+            read_timeout_s=2.5,
+        )
+
+    def test_client_credentials_as_older_clients_have_them(self) -> None:
+        jaas = (
+            f'{JAAS}.oauthbearer.OAuthBearerLoginModule required clientId="me" clientSecret="hunter2"'
+            ' scope="all" extension_logicalCluster="lkc-1";'
+        )
+        found = sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=ENDPOINT, sasl_jaas_config=jaas)
+        assert found.tokens == EndpointSettings(ENDPOINT, BACKOFF, "me", Secret("hunter2"), scope="all")
+        assert found.extensions == {"logicalCluster": "lkc-1"}
+
+    @pytest.mark.parametrize("jwt_bearer", [False, True])
+    def test_an_assertion(self, jwt_bearer: bool) -> None:
+        retriever = (
+            "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever" if jwt_bearer else None
+        )
+        found = sasl(
+            "OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=ENDPOINT,
+            sasl_oauthbearer_jwt_retriever_class=retriever,
+            sasl_oauthbearer_assertion_private_key_file="key.pem",
+            sasl_oauthbearer_assertion_private_key_passphrase="hunter2",
+            sasl_oauthbearer_assertion_algorithm="es256",
+            sasl_oauthbearer_assertion_claim_aud="idp",
+            sasl_oauthbearer_assertion_claim_iss="me",
+            sasl_oauthbearer_assertion_claim_sub="you",
+            sasl_oauthbearer_assertion_claim_jti_include=True,
+            sasl_oauthbearer_assertion_claim_exp_seconds=10,
+            sasl_oauthbearer_assertion_claim_nbf_seconds=20,
+        ).tokens
+        assertion = AssertionSettings(
+            private_key_file="key.pem",
+            private_key_passphrase=Secret("hunter2"),
+            algorithm="ES256",
+            audience="idp",
+            issuer="me",
+            subject="you",
+            with_jti=True,
+            lives_s=10,
+            valid_before_s=20,
+        )
+        assert found == EndpointSettings(ENDPOINT, BACKOFF, assertion=assertion, jwt_bearer=jwt_bearer)
+
+    def test_unsecured_tokens(self) -> None:
+        jaas = (
+            'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice" unsecuredLoginNumberClaim_n="1.5"'
+            ' unsecuredLoginListClaim_scope="|a|b" unsecuredLoginLifetimeSeconds="60";'
+        )
+        assert sasl("OAUTHBEARER", sasl_jaas_config=jaas).tokens == UnsecuredSettings(
+            {"sub": "alice", "n": 1.5, "scope": ["a", "b"]}, 60.0
+        )
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            ({}, "needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"),
+            (
+                {"sasl_oauth_token_provider": print, "sasl_oauthbearer_token_endpoint_url": ENDPOINT},
+                "are both given; leave one out",
+            ),
+            (
+                {"sasl_oauthbearer_token_endpoint_url": ENDPOINT},
+                "needs sasl_oauthbearer_client_credentials_client_id and …_client_secret, or sasl_oauthbearer_assertion",
+            ),
+            (
+                {
+                    "sasl_oauthbearer_token_endpoint_url": ENDPOINT,
+                    "sasl_oauthbearer_jwt_retriever_class": "JwtBearerJwtRetriever",
+                },
+                "needs sasl_oauthbearer_assertion_file",
+            ),
+            (
+                {
+                    "sasl_oauthbearer_token_endpoint_url": ENDPOINT,
+                    "sasl_oauthbearer_jwt_retriever_class": "com.example.Mine",
+                },
+                "of Java's classes only",
+            ),
+            (
+                {"sasl_jaas_config": "OAuthBearerLoginModule required unsecuredLoginNumberClaim_n=x;"},
+                "is not a number",
+            ),
+            (
+                {"sasl_jaas_config": "OAuthBearerLoginModule required unsecuredLoginFoo=x;"},
+                "is not known here",
+            ),
+        ],
+    )
+    def test_what_is_missing_or_too_much(self, options: dict[str, Any], why: str) -> None:
+        assert why in sasl_refusal("OAUTHBEARER", **options)
