@@ -39,7 +39,7 @@ def test_of_many_names_some_are_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    "der", [b"", b"0", b"0\x80", b"0\x85\x01\x01\x01\x01\x01", b"0\x03abc", b"hello", DER[:-1]]
+    "der", [b"", b"0", b"0\x80", b"0\x85\x01\x01\x01\x01\x01", b"0\x03abc", b"hello", DER[:-1]], ids=range(7)
 )
 def test_what_is_no_certificate_is_a_value_error(der: bytes) -> None:
     with pytest.raises(ValueError):

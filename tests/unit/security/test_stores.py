@@ -55,6 +55,7 @@ def test_an_encrypted_key_is_known_as_one(legacy: bool) -> None:
         (ISSUED.chain.replace("M", "!"), "is no base64"),
         ("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----", "is empty"),
     ],
+    ids=range(6),
 )
 def test_what_is_no_pem_is_refused_without_being_shown(text: str, why: str) -> None:
     with pytest.raises(StoreError, match=why) as raised:

@@ -102,6 +102,7 @@ class TestTrust:
             (ALICE.key_pem, "has no certificate to trust"),
             ("-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----", "makes no sense"),
         ],
+        ids=range(2),
     )
     def test_a_truststore_that_will_not_do(self, certificates: str, why: str) -> None:
         with pytest.raises(StoreError, match=f"^ssl_truststore_certificates .*{why}"):
