@@ -23,7 +23,7 @@ from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.security.secret import Secret
-from aioproducer.security.settings import SecuritySettings
+from aioproducer.security.security_settings import SecuritySettings
 from aioproducer.sender.sender_settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.jaas import LoginModule, parse_jaas
 from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from aioproducer.security.secret import Secret
-from aioproducer.security.settings import SaslSettings, SecuritySettings
+from aioproducer.security.security_settings import SaslSettings, SecuritySettings
 from aioproducer.security.stores import Source, StoreError
 from aioproducer.security.tls_settings import TlsSettings
 from aioproducer.security.tokens import TokenProvider

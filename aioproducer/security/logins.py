@@ -14,7 +14,7 @@ from aioproducer.security.oauth_settings import EndpointSettings, UnsecuredSetti
 from aioproducer.security.oauthbearer import OAuthBearer
 from aioproducer.security.plain import Plain
 from aioproducer.security.scram import HASHES, Scram
-from aioproducer.security.settings import SaslSettings
+from aioproducer.security.security_settings import SaslSettings
 from aioproducer.security.token_endpoint import TokenEndpoint, from_file
 from aioproducer.security.tokens import SharedTokens, Token, TokenSource, from_provider
 from aioproducer.security.unsecured import unsecured

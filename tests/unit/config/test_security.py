@@ -14,7 +14,7 @@ from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from aioproducer.security.plain import Plain
 from aioproducer.security.secret import Secret
-from aioproducer.security.settings import SaslSettings, SecuritySettings
+from aioproducer.security.security_settings import SaslSettings, SecuritySettings
 from aioproducer.security.stores import Source
 from aioproducer.security.tls_settings import TlsSettings
 from tests.unit.security.certificates import Authority

@@ -3,7 +3,7 @@ from __future__ import annotations
 from aioproducer.backoff import Backoff
 from aioproducer.security.credentials import Login
 from aioproducer.security.secret import Secret
-from aioproducer.security.settings import SaslSettings, SecuritySettings
+from aioproducer.security.security_settings import SaslSettings, SecuritySettings
 
 
 def test_nothing_is_secured_unasked() -> None:
