@@ -86,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         connection = cls(address, settings, node_id, loop)
         connection.tally = tally or connection.tally
         await connection._reach(dial, deadline)
+        connection._begin_handshake()
         try:
             async with asyncio.timeout_at(deadline):
                 await connection._shaken_hands
@@ -248,14 +249,11 @@ class Connection(asyncio.BufferedProtocol):
         await asyncio.wait([self.gone])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake on *transport*."""
+        """Keep *transport*; `open` goes on when the dial is over."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        now = self._loop.time()
-        self.tally.at(now).opened += 1
+        self.tally.at(self._loop.time()).opened += 1
         configure_socket(transport, self._settings)
-        self._core.connection_made(now)
-        self._write(now)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to put what comes."""
@@ -318,6 +316,12 @@ class Connection(asyncio.BufferedProtocol):
         except (OSError, ValueError) as error:
             why = "nothing answered in time" if waiting.expired() else error
             raise ConnectionFailed(f"{self}: cannot connect: {why}", written=False) from error
+
+    def _begin_handshake(self) -> None:
+        if not self._core.is_closed:  # lost before the dial was over
+            now = self._loop.time()
+            self._core.connection_made(now)
+            self._write(now)
 
     def _write(self, now: float) -> None:
         """Write what there is to write, and see to it that the timer goes off in time for the answer."""

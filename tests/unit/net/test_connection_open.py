@@ -7,7 +7,7 @@ import pytest
 from aioproducer.errors import ClusterAuthorizationFailed, ConnectionFailed, ProtocolError
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import MakeProtocol
+from aioproducer.net.dial import MakeProtocol, dial
 from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from tests.unit.net.connection_bench import SHORT_S, connected
@@ -57,6 +57,20 @@ async def test_dialling_ends_with_the_setup_timeout() -> None:
 async def test_an_address_from_a_broker_can_be_anything() -> None:
     with pytest.raises(ConnectionFailed, match="there is no port 70000"):
         await Connection.open(Address("127.0.0.1", 70_000), settings())
+
+
+async def test_a_connection_lost_before_the_dial_is_over_is_told_as_lost(broker: ScriptedBroker) -> None:
+    async def dial_and_lose(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
+        transport = await dial(host, port, make_protocol)
+        transport.abort()
+        connection = transport.get_protocol()
+        assert isinstance(connection, Connection)
+        await connection.wait_closed()
+        return transport
+
+    with pytest.raises(ConnectionFailed, match=r"lost after .* before the handshake was over"):
+        await Connection.open(broker.address, settings(), dial=dial_and_lose)
+    assert broker.greeted == []
 
 
 async def test_a_broker_frozen_in_the_handshake_is_given_up_at_the_deadline() -> None:
