@@ -24,17 +24,31 @@ from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
+from aioproducer.net.opening import open_connection
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
 from aioproducer.sender.loop import Sender, Wakeup
 
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake
+    from aioproducer.net.connection_security import ConnectionSecurity
 
 log: Final = logging.getLogger(__name__)
 
 BOOTSTRAP: Final = -1
 """What the connections to bootstrap addresses are counted as: they are to no node that is known yet."""
+
+
+def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
+    """Return what secures the connections of a producer with *config*; None: nothing does."""
+    if config.security_protocol == "PLAINTEXT":
+        return None
+    # Few of those who have no use for it would like to wait for its import.
+    from aioproducer.net.connection_security import ConnectionSecurity  # noqa: PLC0415
+
+    return ConnectionSecurity(
+        config.security_settings(), backoff=config.connection_settings().reconnect_backoff
+    )
 
 
 class Engine:
@@ -50,6 +64,7 @@ class Engine:
         self._on_crash = on_crash
         self._loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
+        self._security = connection_security(config)
         self._unreachable: set[int] = set()
         self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -61,6 +76,7 @@ class Engine:
             on_connected=self._connected,
             on_disconnected=self._disconnected,
             metrics=self.metrics,
+            security=self._security,
         )
         self.updater: Final = MetadataUpdater(
             config.metadata_settings(),
@@ -203,6 +219,8 @@ class Engine:
             self._starting.cancel()
             await asyncio.wait([self._starting])
         await self.updater.close()
+        if self._security is not None:
+            self._security.close()
         await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
         if self._sending is not None:
             await asyncio.wait([self._sending])
@@ -236,7 +254,9 @@ class Engine:
 
     async def _open(self, deadline: float, endpoint: Address) -> Connection:
         tally = self.metrics.node(BOOTSTRAP)
-        return await Connection.open(endpoint, self._connections, tally=tally, deadline=deadline)
+        return await open_connection(
+            endpoint, self._connections, security=self._security, tally=tally, deadline=deadline
+        )
 
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)

@@ -23,6 +23,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
+from aioproducer.net.opening import open_connection
 from aioproducer.protocol.create_topics import CreatableTopic, CreateTopicsRequest
 from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from aioproducer.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -126,7 +127,7 @@ class Client:
     async def _connection(self, address: Address) -> Connection:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
-            connection = self._connections[address] = await Connection.open(address, self._settings)
+            connection = self._connections[address] = await open_connection(address, self._settings)
         return connection
 
     async def _any_broker(self) -> Connection:

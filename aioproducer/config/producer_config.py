@@ -145,16 +145,7 @@ class ProducerConfig(Options):
         return security_settings(self)
 
     def connection_settings(self) -> ConnectionSettings:
-        """Return what the network floor needs.
-
-        Raises:
-            ConfigError: TLS or SASL is asked for, which connections cannot do yet.
-        """
-        if self.security_protocol != "PLAINTEXT":
-            raise ConfigError(
-                f"security_protocol = {self.security_protocol!r}: TLS and SASL are not supported yet by this version,"
-                " only PLAINTEXT is"
-            )
+        """Return what the network floor needs, but for `security_settings`."""
         return ConnectionSettings(
             client_id=self.client_id,
             request_timeout_s=self.request_timeout_ms / 1000,

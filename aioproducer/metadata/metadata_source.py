@@ -13,7 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from aioproducer.errors import ConnectionFailed, ProducerError, RebootstrapRequired, broker_error
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ProducerError,
+    RebootstrapRequired,
+    broker_error,
+)
 from aioproducer.log_limits import Outage
 from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
@@ -89,7 +95,10 @@ class MetadataSource:
         attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
         try:
             address, winner, answer = await first_success(
-                attempts, deadline=deadline, failure="no bootstrap server could be asked for metadata"
+                attempts,
+                deadline=deadline,
+                failure="no bootstrap server could be asked for metadata",
+                final=AuthenticationFailed,
             )
             opened.remove(winner)
             if self._spare is not None:
@@ -229,7 +238,10 @@ async def open_to_any(address: Address, open_connection: OpenConnection, *, dead
     attempts = (Attempt(str(each), partial(open_one, each), CONNECT_STAGGER_S) for each in found)
     try:
         winner = await first_success(
-            attempts, deadline=deadline, failure=f"{address} is {len(found)} addresses"
+            attempts,
+            deadline=deadline,
+            failure=f"{address} is {len(found)} addresses",
+            final=AuthenticationFailed,
         )
         opened.remove(winner)
     finally:

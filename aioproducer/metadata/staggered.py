@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from aioproducer.errors import ConnectionFailed, ProducerError
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 
 T = TypeVar("T")
 
@@ -21,13 +21,20 @@ class Attempt(NamedTuple, Generic[T]):
     """How long it has for itself, before the next one starts beside it."""
 
 
-async def first_success(attempts: Iterable[Attempt[T]], *, deadline: float, failure: str) -> T:
+async def first_success(
+    attempts: Iterable[Attempt[T]],
+    *,
+    deadline: float,
+    failure: str,
+    final: type[ProducerError] | tuple[type[ProducerError], ...] = (),
+) -> T:
     """Return the first result; an attempt starts when the one before it fails, or its patience is over.
 
     The others are cancelled, and have ended when this returns, raises or is cancelled.
 
     Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* in
-        loop time. What is no ProducerError ends it at once.
+        loop time; AuthenticationFailed instead if that was among the causes. What is *final*, or no ProducerError,
+        ends it at once.
     """
     loop = asyncio.get_running_loop()
     source = iter(attempts)
@@ -49,7 +56,8 @@ async def first_success(attempts: Iterable[Attempt[T]], *, deadline: float, fail
                 running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
-                if not isinstance(task.exception(), ProducerError):
+                error = task.exception()
+                if not isinstance(error, ProducerError) or isinstance(error, final):
                     return task.result()
         raise _failed(failure, started)
     finally:
@@ -58,8 +66,13 @@ async def first_success(attempts: Iterable[Attempt[T]], *, deadline: float, fail
         await asyncio.gather(*started, return_exceptions=True)
 
 
-def _failed(failure: str, attempts: dict[asyncio.Task[Any], str]) -> ConnectionFailed:
+def _failed(failure: str, attempts: dict[asyncio.Task[Any], str]) -> ProducerError:
     causes = [(whom, task.exception() if task.done() else None) for task, whom in attempts.items()]
+    for _, cause in causes:
+        if isinstance(
+            cause, AuthenticationFailed
+        ):  # what has to be mended; the others may come back by themselves
+            return cause
     told = "; ".join(_told(whom, cause) for whom, cause in causes) or "nobody was asked"
     error = ConnectionFailed(f"{failure}: {told}")
     error.__cause__ = next((cause for _, cause in causes if cause is not None), None)

@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from contextlib import suppress
+from functools import partial
 from math import inf, isinf
 from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import (
+    AuthenticationFailed,
     BrokerError,
     ClusterAuthorizationFailed,
     InvalidTopicException,
@@ -197,6 +199,8 @@ class MetadataUpdater:
             log.log(level, "metadata.failed topics=%d error=%s", len(refresh.topics), error)
             self._last_error = error
             self._schedule.failed(refresh, _now())
+            if isinstance(error, AuthenticationFailed):  # nobody is to wait for what does not pass by itself
+                self._waiters.fail_all(partial(_again, error))
         except Exception:
             # A bug of ours. To go on without metadata would be worse than to go on with the bug.
             log.exception("metadata.bug topics=%d", len(refresh.topics))
@@ -245,6 +249,13 @@ class MetadataUpdater:
         error = MetadataTimeout(text)
         error.__cause__ = cause
         self._waiters.wake(topic, waiter, error)
+
+
+def _again(error: AuthenticationFailed) -> AuthenticationFailed:
+    """Return an instance of its own for one who waits."""
+    again = type(error)(*error.args, broker=error.broker, mechanism=error.mechanism)
+    again.__cause__ = error.__cause__
+    return again
 
 
 def _now() -> float:

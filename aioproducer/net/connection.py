@@ -11,18 +11,22 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState, caused
 from aioproducer.net.connection_settings import ConnectionSettings
-from aioproducer.net.dial import Dial, configure_socket, dial as dial_any
+from aioproducer.net.dial import Dial, configure_socket
 from aioproducer.net.in_flight import Call, Decode
+from aioproducer.net.login import Session
 from aioproducer.protocol.frames import decode_response
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.versions import ApiVersionTable
+
+if TYPE_CHECKING:  # it brings TLS with it, which not everybody needs
+    from aioproducer.net.connection_security import ConnectionSecurity
 
 log: Final = logging.getLogger(__name__)
 
@@ -38,16 +42,24 @@ R = TypeVar("R", bound=Message)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection past its handshake; made by `open`. Its transport calls the methods of asyncio.BufferedProtocol."""
+    """A connection past its handshake; made by `open_connection`. Its transport calls the methods of asyncio.BufferedProtocol."""
 
     on_closed: Callable[[Connection, ProducerError | None], None] | None = None
     """Called once, after every call was settled; None if the connection was closed on purpose."""
 
     def __init__(
-        self, address: Address, settings: ConnectionSettings, node_id: int, loop: asyncio.AbstractEventLoop
+        self,
+        address: Address,
+        settings: ConnectionSettings,
+        node_id: int,
+        loop: asyncio.AbstractEventLoop,
+        security: ConnectionSecurity | None,
     ) -> None:
         now = loop.time()
-        self._core = ConnectionProtocol(address, settings, node_id, now)
+        self._security = security
+        self._session = Session(self, security) if security is not None and security.logs_in else None
+        logs_in = self._session is not None
+        self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in)
         self._settings = settings
         self._loop = loop
         self._received = memoryview(bytearray(READ_BYTES))
@@ -60,49 +72,6 @@ class Connection(asyncio.BufferedProtocol):
         """Done once the socket is closed, some time after `close`."""
         self.address: Final = address
         self.tally: NodeTally = NodeTally(now)  # other connections may count there, too
-
-    @classmethod
-    async def open(
-        cls,
-        address: Address,
-        settings: ConnectionSettings,
-        *,
-        dial: Dial = dial_any,
-        node_id: int = -1,
-        tally: NodeTally | None = None,
-        deadline: float | None = None,
-    ) -> Connection:
-        """Dial *address* and shake hands, until *deadline* in loop time (by default, the setup timeout from now).
-
-        A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *tally*.
-
-        Raises: ConnectionFailed; ProtocolError if something else than a broker answers; BrokerError if it refuses
-            the handshake. Then, as when this is cancelled, nothing is left open.
-        """
-        loop = asyncio.get_running_loop()
-        began_at = loop.time()
-        if deadline is None:
-            deadline = began_at + settings.setup_timeout_s
-        connection = cls(address, settings, node_id, loop)
-        connection.tally = tally or connection.tally
-        await connection._reach(dial, deadline)
-        connection._begin_handshake()
-        try:
-            async with asyncio.timeout_at(deadline):
-                await connection._shaken_hands
-        except BaseException as error:
-            connection.close()
-            await connection.wait_closed()
-            if isinstance(error, TimeoutError):
-                waited_s = loop.time() - began_at
-                raise ConnectionFailed(
-                    f"{connection}: connected, but the handshake did not finish within {waited_s:.3g} s"
-                ) from error
-            raise
-        if connection.error is not None:
-            await connection.wait_closed()
-            raise connection.error
-        return connection
 
     def __str__(self) -> str:
         return str(self._core)
@@ -156,6 +125,23 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the broker wants no requests now."""
         return self._core.throttled_until > self._loop.time()
 
+    async def reach(self, dial: Dial) -> None:
+        """Get a transport. Raises: what *dial* raises, and TLS."""
+        if self._security is None:
+            await dial(*self.address, lambda: self)
+        else:
+            await self._security.dial(dial, self.address, lambda: self)
+
+    async def shake_hands(self) -> None:
+        """Ask for versions, and log in; if it is lost meanwhile, `error` says so. Raises: what the login raises."""
+        if not self._core.is_closed:  # not lost before the dial was over
+            now = self._loop.time()
+            self._core.connection_made(now)
+            self._write(now)
+        await self._shaken_hands
+        if self._session is not None and not self._core.is_closed:
+            await self._session.log_in()
+
     def call(
         self,
         request: Request[R],
@@ -199,6 +185,29 @@ class Connection(asyncio.BufferedProtocol):
         self.call(request, partial(_resolve, answered), version=version, decode=decode)
         return await answered
 
+    def ask(self, request: Request[R]) -> asyncio.Future[R]:
+        """Write *request*, one of a login; the future has its answer. Raises: as `call`."""
+        answered: asyncio.Future[R] = self._loop.create_future()
+        now = self._loop.time()
+        self._core.ask(request, now, partial(_resolve, answered))
+        self._write(now)
+        return answered
+
+    def logged_in(self) -> None:
+        """Take requests from now on."""
+        self._core.logged_in()
+
+    def hold(self) -> None:
+        """Hold back requests that are sent from now on, until `release`."""
+        self._core.hold()
+
+    def release(self) -> None:
+        """Write what was held back."""
+        now = self._loop.time()
+        self._core.release(now)
+        if not self._core.is_closed:
+            self._write(now)
+
     async def drain(self) -> None:
         """Wait until the socket has taken most of what was written: nothing else bounds `write_only`.
 
@@ -217,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
             raise caused(ConnectionFailed(f"{self}: closed before all was written"), self.error)
 
     def retire(self) -> None:
-        """Take no more calls, and close when those in flight are answered."""
+        """Take no more calls, and close when those in flight are answered. It logs in no more."""
         self._core.retire()
         if self._core.is_done:
             self.close()
@@ -232,6 +241,8 @@ class Connection(asyncio.BufferedProtocol):
         if core.is_closed:
             return
         self._stop_timer()
+        if self._session is not None:
+            self._session.end()
         failed = core.connection_lost(cause, self._unwritten())
         if cause is None and not failed:
             self._transport.close()
@@ -249,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         await asyncio.wait([self.gone])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep *transport*; `open` goes on when the dial is over."""
+        """Keep *transport*; `shake_hands` goes on when the dial is over."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.tally.at(self._loop.time()).opened += 1
@@ -292,7 +303,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody, unless this side has closed it."""
         now = self._loop.time()
-        self.close(caused(ConnectionFailed(f"{self}: lost {self._core.story(now)}: {exc}"), exc))
+        refused = None if self._security is None else self._security.lost(exc, self.address)
+        lost = refused or ConnectionFailed(f"{self}: lost {self._core.story(now)}: {exc}")
+        self.close(caused(lost, exc))
         self._stop_timer()
         self.resume_writing()
         self.tally.at(now).closed += 1
@@ -307,21 +320,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._room_to_write is not None:
             self._room_to_write.set_result(None)
             self._room_to_write = None
-
-    async def _reach(self, dial: Dial, deadline: float) -> None:
-        waiting = asyncio.timeout_at(deadline)
-        try:
-            async with waiting:
-                await dial(*self.address, lambda: self)
-        except (OSError, ValueError) as error:
-            why = "nothing answered in time" if waiting.expired() else error
-            raise ConnectionFailed(f"{self}: cannot connect: {why}", written=False) from error
-
-    def _begin_handshake(self) -> None:
-        if not self._core.is_closed:  # lost before the dial was over
-            now = self._loop.time()
-            self._core.connection_made(now)
-            self._write(now)
 
     def _write(self, now: float) -> None:
         """Write what there is to write, and see to it that the timer goes off in time for the answer."""

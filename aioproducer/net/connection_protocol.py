@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import IntEnum, auto
 from math import inf
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net.address import Address
@@ -34,11 +34,17 @@ Answered: TypeAlias = tuple[Call, Any, int]
 Failed: TypeAlias = tuple[Call, ProducerError]
 
 
+NEVER_SENT: Final = 2**63
+"""Behind every byte that a connection will ever send."""
+
+
 class ConnectionState(IntEnum):
     """Where a connection is in its life."""
 
     HANDSHAKE = auto()
     """An exchange of its own comes first."""
+    LOGIN = auto()
+    """Takes the requests of a login only."""
     READY = auto()
     """Takes requests."""
     RETIRED = auto()
@@ -52,8 +58,21 @@ class ConnectionProtocol:
     What is called here may leave something in `data_to_send`, and an earlier `next_timeout`.
     """
 
-    def __init__(self, address: Address, settings: ConnectionSettings, node_id: int, now: float) -> None:
-        """A *node_id* below 0 means that it is not known yet: a bootstrap address."""
+    def __init__(
+        self,
+        address: Address,
+        settings: ConnectionSettings,
+        node_id: int,
+        now: float,
+        *,
+        logs_in: bool = False,
+    ) -> None:
+        """A *node_id* below 0 means that it is not known yet: a bootstrap address.
+
+        *logs_in*: after the handshake somebody logs in, by `ask`, and says so by `logged_in`.
+        """
+        self._logs_in = logs_in
+        self._held: list[_Held] | None = None
         self._settings = settings
         self._frames = FrameReader(settings.max_response_bytes)
         self._in_flight = InFlight()
@@ -87,7 +106,7 @@ class ConnectionProtocol:
     @property
     def in_flight(self) -> int:
         """How many calls wait for their answer."""
-        return len(self._in_flight)
+        return len(self._in_flight) + len(self._held or ())
 
     @property
     def is_closed(self) -> bool:
@@ -97,7 +116,7 @@ class ConnectionProtocol:
     @property
     def is_done(self) -> bool:
         """Whether it is retired, and all calls are answered: nothing keeps it open."""
-        return self.state is ConnectionState.RETIRED and not self._in_flight
+        return self.state is ConnectionState.RETIRED and not self.in_flight
 
     def connection_made(self, now: float) -> None:
         """Begin the handshake."""
@@ -122,15 +141,42 @@ class ConnectionProtocol:
             raise self.refusal()
         if version is None:
             version = self.versions.pick(type(request))
+        if self._held is not None:
+            self._held.append(_Held(request, version, decode, on_answer))
+            return
         self._enqueue(request, version, decode, on_answer, now)
+
+    def ask(self, request: Request[R], now: float, on_answer: Callable[[R | ProducerError], None]) -> None:
+        """Put *request*, one of a login, behind all others, but before those that are held back.
+
+        Raises: as `send`.
+        """
+        if self.state in {ConnectionState.HANDSHAKE, ConnectionState.CLOSED}:
+            raise self.refusal()
+        self._enqueue(request, self.versions.pick(type(request)), decode_response, on_answer, now)
+
+    def logged_in(self) -> None:
+        """Take requests from now on."""
+        if self.state is ConnectionState.LOGIN:
+            self.state = ConnectionState.READY
+
+    def hold(self) -> None:
+        """Hold back what is sent from now on: a broker in the middle of a login has no use for it (KIP-368)."""
+        self._held = []
+
+    def release(self, now: float) -> None:
+        """Send what was held back, and hold back no more."""
+        held, self._held = self._held, None
+        if not self.is_closed:
+            for each in held or ():
+                self._enqueue(*each, now)
 
     def refusal(self) -> ConnectionFailed:
         """Return what to raise for a request that is not taken."""
-        why = (
-            "the handshake is not over"
-            if self.state is ConnectionState.HANDSHAKE
-            else "the connection is closed"
-        )
+        why = {
+            ConnectionState.HANDSHAKE: "the handshake is not over",
+            ConnectionState.LOGIN: "the login is not over",
+        }.get(self.state, "the connection is closed")
         return caused(ConnectionFailed(f"{self}: {why}", written=False), self.error)
 
     def data_to_send(self) -> list[bytearray]:
@@ -196,11 +242,16 @@ class ConnectionProtocol:
         left_us = self._accepted - unsent
         self.state, self.error = ConnectionState.CLOSED, cause
         reason = ConnectionFailed(f"{self}: closed by this side") if cause is None else cause
+        calls = [
+            *self._in_flight.take_all(),
+            *(each.never_sent for each in self._held or () if each.on_answer),
+        ]
+        self._held = None
         return [
             (call, reason)
             if call.starts_at < left_us
             else (call, caused(ConnectionFailed(str(reason), written=False), reason))
-            for call in self._in_flight.take_all()
+            for call in calls
         ]
 
     def story(self, now: float) -> str:
@@ -254,9 +305,24 @@ class ConnectionProtocol:
         except StopIteration as over:
             self.versions, self.is_exchanging = over.value, False
             if self.state is ConnectionState.HANDSHAKE:
-                self.state = ConnectionState.READY
+                self.state = ConnectionState.LOGIN if self._logs_in else ConnectionState.READY
         else:
             self._ask(ask, now)
+
+
+class _Held(NamedTuple):
+    """A request that is held back during a login."""
+
+    request: Request[Any]
+    version: int
+    decode: Decode
+    on_answer: Callable[[Any], None] | None
+
+    @property
+    def never_sent(self) -> Call:
+        """The call, of which no byte has left."""
+        assert self.on_answer is not None, "what is not to be answered is no call"
+        return Call(-1, self.request.RESPONSE, self.version, self.decode, self.on_answer, inf, NEVER_SENT)
 
 
 def _of_the_exchange(outcome: Any) -> None:

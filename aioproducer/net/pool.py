@@ -8,21 +8,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import ProducerError
+from aioproducer.errors import AuthenticationFailed, ProducerError
 from aioproducer.log_limits import Outage
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.net.dial import Dial, dial as dial_any
+from aioproducer.net.opening import open_connection
+
+if TYPE_CHECKING:
+    from aioproducer.net.connection_security import ConnectionSecurity
 
 log: Final = logging.getLogger(__name__)
 
 STEADY_S: Final = 1.0
 """A connection that lasted so long was well: to lose it is news."""
+
+
+class Refusal(NamedTuple):
+    """A node that lets nobody in."""
+
+    error: AuthenticationFailed
+    since: float
+    """In loop time."""
 
 
 class _Node:
@@ -33,6 +45,7 @@ class _Node:
         self.failures = 0  # attempts in a row
         self.next_attempt_at: float | None = None
         self.last_error: ProducerError | None = None
+        self.refused_since: float | None = None
         self.trouble = Outage()
 
     @property
@@ -50,6 +63,7 @@ class Pool:
         on_connected: Callable[[int], None],
         on_disconnected: Callable[[int, ProducerError | None], None],
         metrics: Metrics,
+        security: ConnectionSecurity | None = None,
         dial: Dial = dial_any,
     ) -> None:
         """Neither callable may wait, or raise.
@@ -58,6 +72,7 @@ class Pool:
         node that it no longer does so for, or that an attempt failed for, and why: None if we wanted it so.
         """
         self._settings = settings
+        self._security = security
         self._dial = dial
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
@@ -118,6 +133,17 @@ class Pool:
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
 
+    def refusal(self, node_id: int) -> Refusal | None:
+        """Return why, and since when, all logins at the node have been refused; None if the last was not."""
+        node = self._nodes.get(node_id)
+        if (
+            node is None
+            or node.refused_since is None
+            or not isinstance(node.last_error, AuthenticationFailed)
+        ):
+            return None
+        return Refusal(node.last_error, node.refused_since)
+
     @property
     def in_flight(self) -> int:
         """How many calls wait for their answer, on all connections together."""
@@ -161,10 +187,11 @@ class Pool:
     async def _connect(self, node_id: int, node: _Node) -> None:
         deadline = asyncio.get_running_loop().time() + self._setup_timeout.delay_s(node.failures)
         try:
-            connection = await Connection.open(
+            connection = await open_connection(
                 node.address,
                 self._settings,
                 dial=self._dial,
+                security=self._security,
                 node_id=node_id,
                 tally=self._metrics.node(node_id),
                 deadline=deadline,
@@ -184,7 +211,7 @@ class Pool:
     def _keep(self, connection: Connection, node: _Node) -> None:
         connection.on_closed = self._lost
         self._open.add(connection)
-        node.connection, node.failures, node.last_error = connection, 0, None
+        node.connection, node.failures, node.last_error, node.refused_since = connection, 0, None, None
         log.info("connection.opened node_id=%d address=%s", connection.node_id, node.address)
         self._watch_idle()
         self._on_connected(connection.node_id)
@@ -211,8 +238,13 @@ class Pool:
 
     def _back_off(self, node: _Node, error: ProducerError, *, attempt: int) -> float:
         delay_s = self._settings.reconnect_backoff.delay_s(attempt)
-        node.next_attempt_at = asyncio.get_running_loop().time() + delay_s
+        now = asyncio.get_running_loop().time()
+        node.next_attempt_at = now + delay_s
         node.last_error = error
+        if not isinstance(error, AuthenticationFailed):
+            node.refused_since = None
+        elif node.refused_since is None:
+            node.refused_since = now
         return delay_s
 
     def _watch_idle(self) -> None:

@@ -13,6 +13,7 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
+    AuthenticationFailed,
     ConnectionFailed,
     DeliveryTimeout,
     ProducerError,
@@ -231,6 +232,11 @@ def failure_without_producer_id(batch: Batch, error: ProducerError) -> Failure:
     """Return the failure of *batch*, which could not be sent for want of a producer id."""
     text = f"{batch.queue}: no producer id, which an idempotent producer needs: {error}"
     return Failure(type(error), text, batch.possibly_persisted, error)
+
+
+def failure_of_login(batch: Batch, error: AuthenticationFailed) -> Failure:
+    """Return the failure of *batch*, whose leader lets us in no more."""
+    return Failure(type(error), f"{batch.queue}: {error}", batch.possibly_persisted, error)
 
 
 def failure_of_encoding(batch: Batch, error: Exception) -> Failure:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
@@ -25,11 +26,16 @@ from aioproducer.sender.answers import (
     failure_at,
     failure_at_deadline,
     failure_of_encoding,
+    failure_of_login,
     failure_without_producer_id,
 )
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import Encoder, Unencodable, produce_request
 from aioproducer.sender.sender_settings import SenderSettings
+
+REFUSAL_PATIENCE_S: Final = 2.0
+"""How long a node may let us in no more before records for it fail."""
+UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
 
 
 class Wakeup:
@@ -205,7 +211,7 @@ class Sender:
         """Send what is ready for *node_id*, as far as it goes; return when to look again."""
         connection = self._pool.get(node_id)
         if connection is None:
-            return self._connect(node_id)
+            return self._fail_refused(node_id, now) or self._connect(node_id)
         if connection.throttled_until > now:
             return connection.throttled_until
         while self._schedule.is_ready(node_id) and self._may_send(node_id, connection):
@@ -219,6 +225,23 @@ class Sender:
             else:
                 self._fail_unencodable(self._encoder.encode_all(batches))
                 self._write(connection, batches)
+        return None
+
+    def _fail_refused(self, node_id: int, now: float) -> float | None:
+        """Fail what is to be sent to a node that has let us in no more for a while; return when, if it is not that yet.
+
+        Whoever rotates credentials may be a moment late on one side, so the first refusal is not the end.
+        """
+        refusal = self._pool.refusal(node_id)
+        if refusal is None:
+            return None
+        if now < refusal.since + REFUSAL_PATIENCE_S:
+            retry_at = self._connect(node_id)
+            patient_until = refusal.since + REFUSAL_PATIENCE_S
+            return patient_until if retry_at is None else min(retry_at, patient_until)
+        for batch in tuple(self._accumulator.unresolved):
+            if batch.queue.leader == node_id and batch.due and batch.state in UNSENT:
+                self._completion.fail(batch, failure_of_login(batch, refusal.error))
         return None
 
     def _request_bytes(self, connection: Connection) -> int:

@@ -13,6 +13,7 @@ import pytest
 from aioproducer.errors import ProducerError
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
+from aioproducer.net.opening import open_connection
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.unit.net.scripted import Peer, ScriptedBroker, settings
@@ -95,7 +96,7 @@ class Clock:
 async def connected(
     broker: ScriptedBroker, *, tally: NodeTally | None = None, **changes: Any
 ) -> AsyncIterator[tuple[Connection, Peer]]:
-    connection = await Connection.open(broker.address, settings(**changes), node_id=3, tally=tally)
+    connection = await open_connection(broker.address, settings(**changes), node_id=3, tally=tally)
     peer = await broker.accepted.get()
     try:
         yield connection, peer

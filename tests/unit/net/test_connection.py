@@ -9,6 +9,7 @@ from aioproducer.metrics.counters import NodeTally
 from aioproducer.net import connection as connection_module
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import MakeProtocol, dial
+from aioproducer.net.opening import open_connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.protocol.produce import ProduceRequest
@@ -343,7 +344,7 @@ async def test_a_dead_transport_counts_as_closed_before_it_is_reported(broker: S
         return transports[0]
 
     transports: list[asyncio.Transport] = []
-    connection = await Connection.open(broker.address, settings(), dial=dial_and_keep)
+    connection = await open_connection(broker.address, settings(), dial=dial_and_keep)
     transports[0].abort()
     assert connection.closed
     with pytest.raises(ConnectionFailed, match="is closed"):

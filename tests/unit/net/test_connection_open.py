@@ -8,6 +8,7 @@ from aioproducer.errors import ClusterAuthorizationFailed, ConnectionFailed, Pro
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import MakeProtocol, dial
+from aioproducer.net.opening import open_connection
 from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from tests.unit.net.connection_bench import SHORT_S, connected
@@ -41,7 +42,7 @@ async def test_a_refused_connection_says_where_and_why() -> None:
     with pytest.raises(
         ConnectionFailed, match=r"b:1 \(bootstrap\): cannot connect: .* nobody there"
     ) as failed:
-        await Connection.open(Address("b", 1), settings(), dial=refuse)
+        await open_connection(Address("b", 1), settings(), dial=refuse)
     assert not failed.value.written
     assert isinstance(failed.value.__cause__, ConnectionRefusedError)
 
@@ -51,12 +52,12 @@ async def test_dialling_ends_with_the_setup_timeout() -> None:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     with pytest.raises(ConnectionFailed, match="nothing answered in time"):
-        await Connection.open(Address("b", 1), settings(setup_timeout_s=SHORT_S), dial=hang)
+        await open_connection(Address("b", 1), settings(setup_timeout_s=SHORT_S), dial=hang)
 
 
 async def test_an_address_from_a_broker_can_be_anything() -> None:
     with pytest.raises(ConnectionFailed, match="there is no port 70000"):
-        await Connection.open(Address("127.0.0.1", 70_000), settings())
+        await open_connection(Address("127.0.0.1", 70_000), settings())
 
 
 async def test_a_connection_lost_before_the_dial_is_over_is_told_as_lost(broker: ScriptedBroker) -> None:
@@ -69,7 +70,7 @@ async def test_a_connection_lost_before_the_dial_is_over_is_told_as_lost(broker:
         return transport
 
     with pytest.raises(ConnectionFailed, match=r"lost after .* before the handshake was over"):
-        await Connection.open(broker.address, settings(), dial=dial_and_lose)
+        await open_connection(broker.address, settings(), dial=dial_and_lose)
     assert broker.greeted == []
 
 
@@ -79,20 +80,20 @@ async def test_a_broker_frozen_in_the_handshake_is_given_up_at_the_deadline() ->
         with pytest.raises(
             ConnectionFailed, match=r"connected, but the handshake did not finish within 0\.0"
         ):
-            await Connection.open(broker.address, settings(), deadline=deadline)
+            await open_connection(broker.address, settings(), deadline=deadline)
         await (await broker.accepted.get()).gone.wait()
 
 
 async def test_the_request_timeout_holds_in_the_handshake_too() -> None:
     async with ScriptedBroker(stay_silent) as broker:
         with pytest.raises(ConnectionFailed, match=r"no answer in 0\.02 s to ApiVersions v4"):
-            await Connection.open(broker.address, settings(request_timeout_s=SHORT_S))
+            await open_connection(broker.address, settings(request_timeout_s=SHORT_S))
 
 
 async def test_a_listener_that_hangs_up_on_the_greeting_may_want_tls() -> None:
     async with ScriptedBroker(hang_up) as broker:
         with pytest.raises(ConnectionFailed, match=r"closed by the broker .* want TLS or SASL"):
-            await Connection.open(broker.address, settings())
+            await open_connection(broker.address, settings())
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ async def test_a_listener_that_hangs_up_on_the_greeting_may_want_tls() -> None:
 async def test_something_else_than_a_broker_is_recognised(greeting: bytes, complaint: str) -> None:
     async with ScriptedBroker(lambda _: greeting) as broker:
         with pytest.raises(ProtocolError, match=complaint) as failed:
-            await Connection.open(broker.address, settings())
+            await open_connection(broker.address, settings())
         assert str(failed.value).startswith(f"{broker.address} (bootstrap): ")
         await (await broker.accepted.get()).gone.wait()
 
@@ -117,7 +118,7 @@ async def test_a_broker_that_refuses_the_handshake_is_hung_up_on() -> None:
 
     async with ScriptedBroker(refuse) as broker:
         with pytest.raises(ClusterAuthorizationFailed):
-            await Connection.open(broker.address, settings())
+            await open_connection(broker.address, settings())
         await (await broker.accepted.get()).gone.wait()
 
 
@@ -127,13 +128,13 @@ async def test_a_greeting_with_garbage_behind_it_fails_the_opening() -> None:
 
     async with ScriptedBroker(greeting) as broker:
         with pytest.raises(ProtocolError, match="b'junk'"):
-            await Connection.open(broker.address, settings())
+            await open_connection(broker.address, settings())
 
 
 async def test_cancelling_open_leaves_nothing_however_far_it_got() -> None:
     async with ScriptedBroker() as broker:
         for steps in range(25):
-            opening = asyncio.create_task(Connection.open(broker.address, settings()))
+            opening = asyncio.create_task(open_connection(broker.address, settings()))
             for _ in range(steps):
                 await asyncio.sleep(0)
             if opening.cancel():

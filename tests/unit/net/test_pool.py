@@ -10,6 +10,7 @@ from aioproducer.errors import ConnectionFailed
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
+from aioproducer.net.opening import open_connection
 from aioproducer.net.pool import Pool
 from tests.unit.net.pool_bench import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable
 from tests.unit.net.scripted import ASK, ScriptedBroker, settings
@@ -289,7 +290,7 @@ async def test_close_ends_connections_that_were_only_kept_for_their_last_answers
 async def test_a_connection_that_others_have_opened_is_used_and_watched_like_its_own(
     pool: Pool, reports: Reports, broker: ScriptedBroker
 ) -> None:
-    opened = await Connection.open(broker.address, settings())
+    opened = await open_connection(broker.address, settings())
     assert pool.adopt(opened, NODE, broker.address)
     await reports.expect_connected()
     assert usable(pool) is opened
@@ -301,7 +302,7 @@ async def test_a_connection_that_others_have_opened_is_used_and_watched_like_its
 
 
 async def test_what_is_of_no_use_is_not_adopted(pool: Pool, reports: Reports, broker: ScriptedBroker) -> None:
-    spare, dead = [await Connection.open(broker.address, settings()) for _ in range(2)]
+    spare, dead = [await open_connection(broker.address, settings()) for _ in range(2)]
     dead.close()
     await dead.wait_closed()
     assert not pool.adopt(dead, NODE, broker.address)

@@ -1,0 +1,102 @@
+"""What secures the connections of one producer: TLS below them, and who logs in on them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from aioproducer.backoff import Backoff
+from aioproducer.errors import AuthenticationFailed
+from aioproducer.net.address import Address
+from aioproducer.net.dial import Dial, MakeProtocol, routes
+from aioproducer.security.exchange import Exchange
+from aioproducer.security.logins import Logins
+from aioproducer.security.mechanism import Broker
+from aioproducer.security.probe import shown_certificate
+from aioproducer.security.security_settings import SecuritySettings
+from aioproducer.security.tls import TlsContexts, server_name
+from aioproducer.security.tls_errors import is_about_us, tls_failure
+
+
+class ConnectionSecurity:
+    """Shared by all connections; close it with the producer."""
+
+    def __init__(self, settings: SecuritySettings, *, backoff: Backoff) -> None:
+        """*backoff* paces how often files or a callable that fail are tried again."""
+        self._tls = None if settings.tls is None else TlsContexts(settings.tls, backoff=backoff)
+        self._logins = None if settings.sasl is None else Logins(settings.sasl)
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether there is SASL."""
+        return self._logins is not None
+
+    def exchange(self, address: Address) -> Exchange:
+        """Return what logs in at *address*, once. Raises: AuthenticationFailed if the user's factory does."""
+        assert self._logins is not None, "asked for only if it logs in"
+        return self._logins.exchange(_broker(address))
+
+    async def dial(self, dial: Dial, address: Address, make_protocol: MakeProtocol) -> None:
+        """Dial *address*, and have what *make_protocol* returns talk over TLS if there is TLS.
+
+        Raises: as *dial*; AuthenticationFailed, ConnectionFailed if TLS does not come about. Cancelling leaves no
+            connection behind.
+        """
+        if self._tls is None:
+            await dial(*address, make_protocol)
+            return
+        try:
+            name = server_name(address.name)
+        except ValueError as error:
+            raise AuthenticationFailed(f"{address}: {error}", broker=str(_broker(address))) from error
+        context = await self._tls.context()
+        early = _Early()
+        transport = await dial(*address, lambda: early)
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                transport, early, context, server_hostname=name
+            )
+        except OSError as error:
+            raise await self._failure(error, address) from error
+        if secured is None or early.is_lost:
+            raise await self._failure(early.error or ConnectionResetError(), address) from early.error
+        protocol = make_protocol()
+        secured.set_protocol(protocol)
+        protocol.connection_made(secured)
+
+    def lost(self, error: Exception | None, address: Address) -> AuthenticationFailed | None:
+        """Return what to close a connection for that is lost by *error*, if the broker did not accept who we are.
+
+        Under TLS 1.3 it says so when our side of the handshake is over.
+        """
+        if self._tls is None or error is None or not is_about_us(error):
+            return None
+        failure = tls_failure(error, _broker(address), self._tls.settings)
+        return failure if isinstance(failure, AuthenticationFailed) else None
+
+    def close(self) -> None:
+        """Renew no token any more."""
+        if self._logins is not None:
+            self._logins.close()
+
+    async def _failure(self, error: Exception, address: Address) -> Exception:
+        assert self._tls is not None, "there is no TLS to fail"
+        broker, certificate = _broker(address), None
+        if isinstance(error, ssl.SSLCertVerificationError) and address not in routes:
+            certificate = await shown_certificate(broker, (address.host, address.port))
+        return tls_failure(error, broker, self._tls.settings, certificate)
+
+
+class _Early(asyncio.Protocol):
+    """Stands in until TLS is there, and notes what is lost in the moment in which it is."""
+
+    is_lost: bool = False
+    error: Exception | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note it."""
+        self.is_lost, self.error = True, exc
+
+
+def _broker(address: Address) -> Broker:
+    return Broker(address.name, address.port)

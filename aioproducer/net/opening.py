@@ -1,0 +1,65 @@
+"""From an address to a connection that takes requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioproducer.errors import ConnectionFailed
+from aioproducer.metrics.counters import NodeTally
+from aioproducer.net.address import Address
+from aioproducer.net.connection import Connection
+from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.dial import Dial, dial as dial_any
+
+if TYPE_CHECKING:
+    from aioproducer.net.connection_security import ConnectionSecurity
+
+
+async def open_connection(
+    address: Address,
+    settings: ConnectionSettings,
+    *,
+    dial: Dial = dial_any,
+    security: ConnectionSecurity | None = None,
+    node_id: int = -1,
+    tally: NodeTally | None = None,
+    deadline: float | None = None,
+) -> Connection:
+    """Dial *address*, shake hands and log in, until *deadline* in loop time (by default, the setup timeout from now).
+
+    A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *tally*.
+
+    Raises: ConnectionFailed; AuthenticationFailed if one side does not accept who the other is; ProtocolError if
+        something else than a broker answers; BrokerError if it refuses the handshake. Then, as when this is
+        cancelled, nothing is left open.
+    """
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    if deadline is None:
+        deadline = began_at + settings.setup_timeout_s
+    connection = Connection(address, settings, node_id, loop, security)
+    connection.tally = tally or connection.tally
+    waiting = asyncio.timeout_at(deadline)
+    try:
+        async with waiting:
+            await connection.reach(dial)
+    except (OSError, ValueError) as error:
+        why = "nothing answered in time" if waiting.expired() else error
+        raise ConnectionFailed(f"{connection}: cannot connect: {why}", written=False) from error
+    try:
+        async with asyncio.timeout_at(deadline):
+            await connection.shake_hands()
+    except BaseException as error:
+        connection.close()
+        await connection.wait_closed()
+        if isinstance(error, TimeoutError):
+            waited_s = loop.time() - began_at
+            raise ConnectionFailed(
+                f"{connection}: connected, but the handshake did not finish within {waited_s:.3g} s"
+            ) from error
+        raise
+    if connection.error is not None:
+        await connection.wait_closed()
+        raise connection.error
+    return connection
