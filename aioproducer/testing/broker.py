@@ -9,18 +9,21 @@ import struct
 from contextlib import suppress
 from typing import Any, Final
 
-from aioproducer.errors import ProtocolError
+from aioproducer.errors import IllegalSaslState, ProtocolError
 from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
 from aioproducer.protocol.schema import decode_start
-from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Script, Strike
+from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.connect import unknown_api_versions
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, Listener
+from aioproducer.testing.sasl.session import Session
+from aioproducer.testing.security import Security
 from aioproducer.testing.state import ClusterState
+from aioproducer.testing.tls import Reader, TlsStream, Writer
 
 log: Final = logging.getLogger(__name__)
 
@@ -37,8 +40,11 @@ class Broker:
     As in Kafka, a connection's requests are served one after the other, so its answers come in order.
     """
 
-    def __init__(self, node_id: int, listener: Listener, state: ClusterState, script: Script) -> None:
+    def __init__(
+        self, node_id: int, listener: Listener, security: Security, state: ClusterState, script: Script
+    ) -> None:
         self.listener = listener
+        self._security = security
         self._node_id = node_id
         self._state = state
         self._script = script
@@ -90,8 +96,15 @@ class Broker:
         task.add_done_callback(self._connections.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        context, tls = self._security.context, None
         try:
-            await self._answer_all(reader, writer)
+            if context is None:
+                await self._answer_all(reader, writer)
+            else:
+                await self._thawed.wait()
+                tls = TlsStream(reader, writer, context)
+                await tls.handshake()
+                await self._answer_all(tls, tls)
         except (HangUp, ProtocolError) as error:
             log.warning("broker.hang_up node_id=%d error=%r", self._node_id, error)
         except OSError as error:
@@ -100,22 +113,25 @@ class Broker:
             log.exception("broker.bug node_id=%d", self._node_id)
             self._bugs.append(bug)
         finally:
+            if tls is not None:
+                tls.say_goodbye()
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_all(self, reader: Reader, writer: Writer) -> None:
+        session = Session(self._security.sasl)
         frames = FrameReader(MAX_REQUEST_BYTES)
         while data := await reader.read(READ_BYTES):
             for payload in frames.feed(data):
                 try:
-                    await self._answer(payload, writer)
+                    await self._answer(payload, writer, session)
                 except NeverAnswer:
                     while await reader.read(READ_BYTES):
                         pass
                     return
 
-    async def _answer(self, payload: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, payload: bytes, writer: Writer, session: Session) -> None:
         """Answer one request. Raises: HangUp, NeverAnswer, and ProtocolError if it is none."""
         await self._thawed.wait()
         header, body_at = decode_request(payload, REQUESTS)
@@ -134,17 +150,20 @@ class Broker:
         api = APIS[header.api_key]
         targets = list(api.targets(request, self._state))
         self._state.note(api.name, self._node_id, targets)
-        strike = self._script.strike(api.name, self._node_id, targets)
+        admitted = session.admit(header.api_key)
+        strike = (
+            self._script.strike(api.name, self._node_id, targets) if admitted else Refusal(IllegalSaslState)
+        )
         await strike.before()
-        call = Call(self._state, self._node_id, header.api_version, strike)
+        call = Call(self._state, self._node_id, header.api_version, strike, session)
         response = await api.handle(call, request)
         await strike.after()
         if response is not None:
             await self._send(writer, header, response, strike)
+        if session.is_over:
+            raise HangUp(f"{api.name} was refused before the login was complete")
 
-    async def _send(
-        self, writer: asyncio.StreamWriter, header: RequestHeader, response: Any, strike: Strike
-    ) -> None:
+    async def _send(self, writer: Writer, header: RequestHeader, response: Any, strike: Strike) -> None:
         """Write the answer, and pause for as long as it tells the client to; before it in old versions (KIP-219)."""
         answers_first = header.api_version >= response.CLIENT_PAUSES_FROM
         if strike.throttle_ms:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from aioproducer.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker
@@ -14,6 +14,8 @@ from aioproducer.testing.faults import Rule, Script, Target, check_number
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import Listener, TcpListener
 from aioproducer.testing.memory import MemoryListener
+from aioproducer.testing.sasl.login import Tokens
+from aioproducer.testing.security import KnownTokens, Security, SecurityProtocol
 from aioproducer.testing.state import ClusterState, Node, TopicConfig
 
 LOOPBACK = "127.0.0.1"
@@ -36,6 +38,12 @@ class Cluster:
     With *port*, node n listens on port + n - 1; otherwise on any free port. With `transport="memory"` there are no
     sockets: only clients of this package in the same event loop reach it, and `virtual_time` works with it. There
     bytes can take time: *latency_s* each way.
+
+    With a *security_protocol* other than PLAINTEXT it speaks TLS, asks for a login, or both, and `client_options` are
+    what a producer needs for it. Certificates are made on the fly; with *client_auth* clients have to show one, too.
+    *users* are passwords by name, *tokens* are names by token, or a callable that returns whose a token is, or None.
+    *sasl_mechanisms* are by default all that these make possible. With *session_lifetime_s* clients have to log in
+    again before it is over.
     """
 
     def __init__(
@@ -49,6 +57,12 @@ class Cluster:
         auto_create_topics: bool = True,
         default_partitions: int = 1,
         message_max_bytes: int = MESSAGE_MAX_BYTES,
+        security_protocol: SecurityProtocol = "PLAINTEXT",
+        client_auth: bool = False,
+        sasl_mechanisms: Iterable[str] | None = None,
+        users: Mapping[str, str] | None = None,
+        tokens: KnownTokens | None = None,
+        session_lifetime_s: float | None = None,
     ) -> None:
         check_number("brokers", brokers)
         if brokers < 1:
@@ -57,6 +71,16 @@ class Cluster:
         if latency_s and transport != "memory":
             raise ValueError(f"latency_s={latency_s}: only the memory transport can be slowed down")
         self._topics = dict(topics or {})
+        hosts = [LOOPBACK, "::1", "localhost", *(_memory_host(node_id) for node_id in range(1, brokers + 1))]
+        self._security = Security(
+            security_protocol,
+            hosts=hosts,
+            sasl_mechanisms=sasl_mechanisms,
+            users=users,
+            tokens=tokens,
+            session_lifetime_s=session_lifetime_s,
+            client_auth=client_auth,
+        )
         self._script = Script()
         self._state = ClusterState(
             auto_create_topics=auto_create_topics,
@@ -65,7 +89,11 @@ class Cluster:
         )
         self._brokers = {
             node_id: Broker(
-                node_id, _listener(node_id, transport, port, latency_s), self._state, self._script
+                node_id,
+                _listener(node_id, transport, port, latency_s),
+                self._security,
+                self._state,
+                self._script,
             )
             for node_id in range(1, brokers + 1)
         }
@@ -127,6 +155,44 @@ class Cluster:
             for (name, node_id), count in self._state.requests.items()
             if name == kind and node in {None, node_id}
         )
+
+    # --- who may connect ------------------------------------------------------------------------------------------
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """The options of a producer for this cluster: `Producer(cluster.bootstrap_servers, **cluster.client_options)`.
+
+        It logs in by the first mechanism, as the first of *users*, or with the first of *tokens*; callables that know
+        tokens, and AWS, have to be asked for theirs. Empty, if the protocol is PLAINTEXT.
+        """
+        return self._security.client_options
+
+    @property
+    def ca_pem(self) -> str:
+        """The certificate of the authority that signed the brokers', as PEM. Raises: RuntimeError without TLS."""
+        return self._security.ca_pem
+
+    @property
+    def users(self) -> dict[str, str]:
+        """Passwords by name; for AWS_MSK_IAM, secret keys by access key. What is changed holds for the next login."""
+        return self._security.accounts.users
+
+    @property
+    def tokens(self) -> Tokens:
+        """Names by token, or the callable that knows. What is changed holds for the next login."""
+        return self._security.accounts.tokens
+
+    def renew_certificates(
+        self, *, hosts: Iterable[str] | None = None, expired: bool = False, new_authority: bool = False
+    ) -> None:
+        """Show another certificate to whoever connects from now on: a good one, unless it is said otherwise.
+
+        It can be for *hosts* that are not ours, or have *expired*; or be signed by a *new_authority*, with another
+        `ca_pem` and, in `client_options`, another certificate for clients.
+
+        Raises: RuntimeError without TLS.
+        """
+        self._security.renew(hosts=hosts, expired=expired, new_authority=new_authority)
 
     # --- topics and leaders ---------------------------------------------------------------------------------------
 
@@ -205,7 +271,7 @@ class Cluster:
         """Return a rule for the next requests of a kind; say what happens to them by its methods.
 
         *request* is one of "produce", "metadata", "fetch", "list_offsets", "create_topics", "api_versions",
-        "init_producer_id", "find_coordinator"; None is any. The first *after* matching requests pass, then
+        "init_producer_id", "find_coordinator", "sasl_handshake", "sasl_authenticate"; None is any. The first *after* matching requests pass, then
         the next *times* are struck (None: all). See `aioproducer.testing.faults`.
 
         Raises: TypeError, ValueError for what no request could match.
@@ -277,8 +343,12 @@ def _check_topics(topics: object) -> None:
 
 def _listener(node_id: int, transport: Transport, port: int | None, latency_s: float) -> Listener:
     if transport == "memory":
-        return MemoryListener(f"broker-{node_id}.memory", latency_s=latency_s)
+        return MemoryListener(_memory_host(node_id), latency_s=latency_s)
     return TcpListener(LOOPBACK, 0 if port is None else port + node_id - 1)
+
+
+def _memory_host(node_id: int) -> str:
+    return f"broker-{node_id}.memory"
 
 
 def _known(request: str) -> str:

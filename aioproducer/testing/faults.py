@@ -268,6 +268,23 @@ async def _happen(moments: Sequence[_Moment]) -> None:
 NO_FAULT = Strike({})
 
 
+class Refusal(Strike):
+    """Answers a request with one error for all that it is about, whatever the script says."""
+
+    def __init__(self, error: type[BrokerError]) -> None:
+        super().__init__({})
+        self._error = error
+
+    @contextmanager
+    def around(self, topic: str | None = None, partition: int | None = None) -> Iterator[None]:
+        """Raise Refused."""
+        self._refuse()
+        yield
+
+    def _refuse(self) -> None:
+        raise Refused(self._error)
+
+
 class Script:
     """The rules of a cluster, in the order they were given."""
 

@@ -76,6 +76,8 @@ def open_pair(
 class MemoryTransport(asyncio.Transport):
     """One end of a connection. What is written waits here until the other end reads, *latency_s* at least."""
 
+    _start_tls_compatible = True  # what `loop.start_tls` looks for
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -148,6 +150,11 @@ class MemoryTransport(asyncio.Transport):
         self._lose(None)
         self._peer._lose(ConnectionResetError("connection reset by peer"))
 
+    def _force_close(self, exc: Exception | None) -> None:
+        """Abort, as `asyncio.sslproto` does when a handshake fails: the protocol hears why."""
+        self._lose(exc)
+        self._peer._lose(ConnectionResetError("connection reset by peer"))
+
     def is_closing(self) -> bool:
         return self._closing
 
@@ -160,6 +167,10 @@ class MemoryTransport(asyncio.Transport):
 
     def is_reading(self) -> bool:
         return self._reading and not self._closing
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol)
+        self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol

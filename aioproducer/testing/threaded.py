@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -14,6 +14,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from aioproducer.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.cluster import Cluster
 from aioproducer.testing.faults import Rule
+from aioproducer.testing.sasl.login import Tokens
 
 
 class ThreadedCluster:
@@ -50,6 +51,36 @@ class ThreadedCluster:
     def bootstrap_servers(self) -> str:
         """See `Cluster`."""
         return self._cluster.bootstrap_servers
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """See `Cluster`."""
+        return self._cluster.client_options
+
+    @property
+    def ca_pem(self) -> str:
+        """See `Cluster`."""
+        return self._cluster.ca_pem
+
+    @property
+    def users(self) -> dict[str, str]:
+        """See `Cluster`."""
+        return self._cluster.users
+
+    @property
+    def tokens(self) -> Tokens:
+        """See `Cluster`."""
+        return self._cluster.tokens
+
+    def renew_certificates(
+        self, *, hosts: Iterable[str] | None = None, expired: bool = False, new_authority: bool = False
+    ) -> None:
+        """See `Cluster`."""
+        self._portal.call(
+            partial(
+                self._cluster.renew_certificates, hosts=hosts, expired=expired, new_authority=new_authority
+            )
+        )
 
     def records(self, topic: str, partition: int) -> list[DecodedRecord]:
         """See `Cluster`."""

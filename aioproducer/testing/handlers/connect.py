@@ -31,6 +31,7 @@ async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
         with call.strike.around():
             if call.version >= SOFTWARE_NAMES_SINCE:
                 _check_software(request.client_software_name, request.client_software_version)
+            call.session.tell_versions()
     except Refused as refused:
         return ApiVersionsResponse(error_code=refused.code, api_keys=[])
     return ApiVersionsResponse(error_code=0, api_keys=[_range(each) for each in sorted(REQUESTS)])

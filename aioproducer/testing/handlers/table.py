@@ -13,6 +13,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.list_offsets import ListOffsetsRequest
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.call import Call
@@ -29,6 +30,7 @@ from aioproducer.testing.handlers.describe import (
     metadata,
     metadata_targets,
 )
+from aioproducer.testing.handlers.log_in import sasl_authenticate, sasl_handshake
 from aioproducer.testing.handlers.produce import produce, produce_targets
 from aioproducer.testing.state import ClusterState
 
@@ -57,4 +59,6 @@ APIS: dict[int, Api] = {
     ListOffsetsRequest.API_KEY: Api("list_offsets", list_offsets, list_offsets_targets),
     MetadataRequest.API_KEY: Api("metadata", metadata, metadata_targets),
     ProduceRequest.API_KEY: Api("produce", produce, produce_targets),
+    SaslAuthenticateRequest.API_KEY: Api("sasl_authenticate", sasl_authenticate),
+    SaslHandshakeRequest.API_KEY: Api("sasl_handshake", sasl_handshake),
 }

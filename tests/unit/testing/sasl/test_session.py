@@ -1,0 +1,318 @@
+"""The order of things, by raw messages; what is expected here is what an Apache Kafka was seen to do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer.errors import (
+    IllegalSaslState,
+    InvalidRequest,
+    NotEnoughReplicas,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+)
+from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from aioproducer.protocol.schema import Request
+from aioproducer.testing import Cluster, in_virtual_time
+from tests.unit.testing.batches import batch
+from tests.unit.testing.client import Client, metadata_request, produce_request
+
+VERSIONS = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
+ASK_ID = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+ALICE = b"\0alice\0secret"
+USERS = {"alice": "secret", "bob": "secret"}
+
+
+def secured(**options: Any) -> Cluster:
+    given: dict[str, Any] = {"users": USERS} | options
+    return Cluster(
+        topics={"orders": 1},
+        transport="memory",
+        security_protocol="SASL_PLAINTEXT",
+        auto_create_topics=False,
+        **given,
+    )
+
+
+async def handshake(client: Client, mechanism: str = "PLAIN") -> SaslHandshakeResponse:
+    return await client.ask(SaslHandshakeRequest(mechanism=mechanism))
+
+
+async def authenticate(client: Client, message: bytes = ALICE) -> SaslAuthenticateResponse:
+    return await client.ask(SaslAuthenticateRequest(auth_bytes=message))
+
+
+async def log_in(client: Client, message: bytes = ALICE) -> SaslAuthenticateResponse:
+    assert (await handshake(client)).error_code == 0
+    return await authenticate(client, message)
+
+
+async def test_a_login_opens_the_connection() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        assert (await client.ask(VERSIONS)).error_code == 0
+        chosen = await handshake(client)
+        assert (chosen.error_code, chosen.mechanisms) == (0, ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
+        answer = await authenticate(client)
+        assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
+        assert (await client.produce()).error_code == 0
+        assert (await client.ask(VERSIONS)).error_code == 0  # now as often as one likes
+        assert (await client.ask(VERSIONS)).error_code == 0
+        assert cluster.request_count("sasl_authenticate") == 1
+
+
+@pytest.mark.parametrize("version", range(SaslAuthenticateRequest.VERSIONS[1] + 1))
+async def test_every_version_of_authenticate_is_served(version: int) -> None:
+    async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
+        await handshake(client)
+        answer = await client.ask(SaslAuthenticateRequest(auth_bytes=ALICE), version)
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000 if version else 0)
+
+
+async def test_all_may_come_in_one_write() -> None:
+    requests: list[Request[Any]] = [
+        VERSIONS,
+        SaslHandshakeRequest(mechanism="PLAIN"),
+        SaslAuthenticateRequest(auth_bytes=ALICE),
+        metadata_request("orders"),
+    ]
+    async with secured() as cluster, await Client.to(cluster) as client:
+        for request in requests:
+            client.send(request)
+        answers = [await client.answer_to(request) for request in requests]
+        assert len(answers[-1].topics) == 1
+
+
+async def test_a_version_too_new_may_be_asked_once_more() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        client.writer.write(bytes.fromhex("0000000b 0012 0063 00000001 0001 78"))  # version 99, client "x"
+        assert (await client.frame())[4:6] == bytes.fromhex("0023")
+        misnamed = ApiVersionsRequest(client_software_name="?", client_software_version="1")
+        client.writer.write(bytes.fromhex("0000000b 0012 0063 00000001 0001 78"))
+        await client.frame()
+        assert (await client.ask(misnamed)).error_code == InvalidRequest.code
+        assert (await client.ask(VERSIONS)).error_code == 0
+
+
+@pytest.mark.parametrize("request_", [ASK_ID, metadata_request(), SaslAuthenticateRequest(auth_bytes=ALICE)])
+async def test_what_comes_before_the_handshake_ends_the_connection(request_: Request[Any]) -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        client.send(request_)
+        assert await client.is_closed()
+
+
+async def test_nobody_asks_twice_for_versions() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        await client.ask(VERSIONS)
+        client.send(VERSIONS)
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "plain", ""])
+async def test_an_unknown_mechanism_is_answered_with_those_that_there_are(mechanism: str) -> None:
+    async with secured(sasl_mechanisms=["PLAIN"]) as cluster, await Client.to(cluster) as client:
+        answer = await handshake(client, mechanism)
+        assert (answer.error_code, answer.mechanisms) == (UnsupportedSaslMechanism.code, ["PLAIN"])
+        assert await client.is_closed()
+
+
+async def test_the_login_without_headers_is_not_served() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        client.send(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        assert await client.is_closed()
+
+
+async def test_a_wrong_password_is_told_and_ends_the_connection() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        answer = await log_in(client, b"\0alice\0wrong")
+        assert answer.error_code == SaslAuthenticationFailed.code
+        assert answer.error_message == "Authentication failed: Invalid username or password"
+        assert await client.is_closed()
+
+
+async def test_scram_does_not_tell_who_exists() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        await handshake(client, "SCRAM-SHA-256")
+        answer = await authenticate(client, b"n,,n=nobody,r=abc")
+        assert answer.error_message == (
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+        )
+        assert await client.is_closed()
+
+
+async def test_a_refused_token_waits_for_the_client_to_understand() -> None:
+    async with secured(users=None, tokens={"good": "alice"}) as cluster, await Client.to(cluster) as client:
+        await handshake(client, "OAUTHBEARER")
+        answer = await authenticate(client, b"n,,\x01auth=Bearer bad\x01\x01")
+        assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+        assert answer.session_lifetime_ms == 0
+        answer = await authenticate(client, b"\x01")
+        assert answer.error_code == SaslAuthenticationFailed.code
+        assert answer.error_message == '{"status":"invalid_token"}'
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("request_", [ASK_ID, VERSIONS, SaslHandshakeRequest(mechanism="PLAIN")])
+async def test_what_comes_during_the_exchange_is_refused_and_ends_the_connection(
+    request_: Request[Any],
+) -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        await handshake(client)
+        assert (await client.ask(request_)).error_code == IllegalSaslState.code
+        assert await client.is_closed()
+
+
+async def test_a_batch_during_the_exchange_is_refused_and_not_appended() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        await handshake(client, "SCRAM-SHA-256")
+        assert (await client.produce()).error_code == IllegalSaslState.code
+        assert await client.is_closed()
+        assert cluster.records("orders", 0) == []
+
+
+async def test_a_batch_that_nobody_waits_for_ends_the_exchange_without_a_word() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        await handshake(client)
+        client.send(produce_request({0: batch()}, acks=0))
+        assert await client.is_closed()
+        assert cluster.records("orders", 0) == []
+
+
+async def test_a_listener_without_sasl_says_so_and_goes_on() -> None:
+    async with Cluster(transport="memory") as cluster, await Client.to(cluster) as client:
+        for _ in range(2):
+            answer = await handshake(client)
+            assert (answer.error_code, answer.mechanisms) == (IllegalSaslState.code, [])
+            assert (await authenticate(client)).error_code == IllegalSaslState.code
+        assert (await client.ask(VERSIONS)).error_code == 0
+
+
+async def test_a_session_without_end_is_not_renewed() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        await log_in(client)
+        assert (await handshake(client)).error_code == IllegalSaslState.code
+        assert (await authenticate(client)).error_code == IllegalSaslState.code
+        assert (await client.produce()).error_code == 0
+
+
+@in_virtual_time
+async def test_a_session_that_is_over_ends_with_the_next_request() -> None:
+    async with secured(session_lifetime_s=3) as cluster, await Client.to(cluster) as client:
+        assert (await log_in(client)).session_lifetime_ms == 3000
+        await asyncio.sleep(3)
+        assert (await client.produce()).error_code == 0
+        await asyncio.sleep(0.1)
+        client.send(produce_request({0: batch()}))
+        assert await client.is_closed()
+        assert len(cluster.records("orders", 0)) == 1
+
+
+@in_virtual_time
+async def test_a_late_login_saves_it() -> None:
+    async with secured(session_lifetime_s=3) as cluster, await Client.to(cluster) as client:
+        await log_in(client)
+        await asyncio.sleep(60)
+        assert (await log_in(client)).session_lifetime_ms == 3000
+        await asyncio.sleep(2.9)
+        assert (await client.produce()).error_code == 0
+
+
+async def test_plain_is_renewed_between_pipelined_requests() -> None:
+    async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
+        await log_in(client)
+        sent: list[Request[Any]] = [
+            produce_request({0: batch()}),
+            SaslHandshakeRequest(mechanism="PLAIN"),
+            SaslAuthenticateRequest(auth_bytes=ALICE),
+            produce_request({0: batch()}),
+        ]
+        for request in sent:
+            client.send(request)
+        for request in sent:
+            await client.answer_to(request)
+        assert len(cluster.records("orders", 0)) == 2
+
+
+@in_virtual_time
+async def test_a_session_is_renewed_once_a_second() -> None:
+    async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
+        await log_in(client)
+        assert (await log_in(client)).error_code == 0  # the first is free
+        await asyncio.sleep(0.9)
+        assert (await handshake(client)).error_code == IllegalSaslState.code
+        assert (await client.produce()).error_code == 0
+        await asyncio.sleep(0.1)
+        assert (await log_in(client)).error_code == 0
+
+
+async def test_a_session_stays_that_of_its_user() -> None:
+    async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
+        await log_in(client)
+        answer = await log_in(client, b"\0bob\0secret")
+        assert answer.error_code == SaslAuthenticationFailed.code
+        assert "Cannot change principals" in str(answer.error_message)
+        assert await client.is_closed()
+
+
+async def test_a_session_keeps_its_mechanism() -> None:
+    async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
+        await log_in(client)
+        assert (await handshake(client, "SCRAM-SHA-256")).error_code == 0
+        client.send(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=abc"))
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"), [("PLAIN", b"\0alice\0old"), ("PLAIN", b""), ("GSSAPI", None)]
+)
+async def test_a_renewal_that_fails_ends_the_connection(mechanism: str, message: bytes | None) -> None:
+    async with secured(session_lifetime_s=60) as cluster, await Client.to(cluster) as client:
+        await log_in(client)
+        answer = await handshake(client, mechanism)
+        assert (answer.error_code == 0) == (message is not None)
+        if message is not None:
+            failed = await authenticate(client, message)
+            assert failed.error_code == SaslAuthenticationFailed.code
+            assert message or "re-authentication" in str(failed.error_message)
+        assert await client.is_closed()
+
+
+async def test_passwords_change_for_the_next_login() -> None:
+    async with secured() as cluster:
+        async with await Client.to(cluster) as client:
+            await log_in(client)
+            cluster.users["alice"] = "new"
+            assert (await client.produce()).error_code == 0
+        async with await Client.to(cluster) as client:
+            assert (await log_in(client)).error_code == SaslAuthenticationFailed.code
+        async with await Client.to(cluster) as client:
+            assert (await log_in(client, b"\0alice\0new")).error_code == 0
+
+
+async def test_the_script_strikes_logins() -> None:
+    async with secured() as cluster:
+        cluster.on("sasl_handshake").answer(UnsupportedSaslMechanism)
+        refusing = cluster.on("sasl_authenticate").answer(NotEnoughReplicas)
+        closing = cluster.on("sasl_authenticate").close()
+        async with await Client.to(cluster) as client:
+            assert (await handshake(client)).error_code == UnsupportedSaslMechanism.code
+            assert await client.is_closed()
+        async with await Client.to(cluster) as client:
+            assert (await log_in(client)).error_code == NotEnoughReplicas.code
+            assert await client.is_closed()
+        async with await Client.to(cluster) as client:
+            await handshake(client)
+            client.send(SaslAuthenticateRequest(auth_bytes=ALICE))
+            assert await client.is_closed()
+        async with await Client.to(cluster) as client:
+            assert (await log_in(client)).error_code == 0
+        assert (refusing.hits, closing.hits) == (1, 1)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import pytest
+
+from aioproducer.security.stores import Source
+from aioproducer.security.tls import build_context
+from aioproducer.security.tls_settings import TlsSettings
+from aioproducer.testing import Cluster, ThreadedCluster
+from tests.unit.security.certificates import handshake
+
+USERS = {"alice": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        (
+            {"security_protocol": "TLS"},
+            ValueError,
+            "'TLS': expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
+        ({"users": USERS}, ValueError, "users: only for SASL, .* is 'PLAINTEXT'"),
+        (
+            {"security_protocol": "SSL", "tokens": {"t": "u"}},
+            ValueError,
+            "tokens: only for SASL, .* is 'SSL'",
+        ),
+        ({"session_lifetime_s": 3}, ValueError, "session_lifetime_s: only for SASL"),
+        ({"sasl_mechanisms": ["PLAIN"]}, ValueError, "sasl_mechanisms: only for SASL"),
+        ({"client_auth": True}, ValueError, "client_auth: only with TLS, .* is 'PLAINTEXT'"),
+        (
+            {"security_protocol": "SASL_PLAINTEXT", "users": USERS, "client_auth": True},
+            ValueError,
+            "make it 'SSL' or 'SASL_SSL'",
+        ),
+        ({"security_protocol": "SASL_SSL"}, ValueError, 'give users={"alice": "password"} or tokens='),
+        ({"security_protocol": "SASL_SSL", "users": {}}, ValueError, "somebody who may log in"),
+        (
+            {"security_protocol": "SASL_SSL", "users": ["alice"]},
+            TypeError,
+            "users is a mapping of texts to texts",
+        ),
+        ({"security_protocol": "SASL_SSL", "users": {"alice": ""}}, TypeError, "none of them empty"),
+        (
+            {"security_protocol": "SASL_SSL", "tokens": {"t": 5}},
+            TypeError,
+            "tokens is a mapping of texts to texts",
+        ),
+    ],
+)
+def test_contradictions_are_refused_at_once(options: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        Cluster(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"sasl_mechanisms": "PLAIN"}, TypeError, r"such as \['PLAIN'\], not 'PLAIN'"),
+        ({"sasl_mechanisms": []}, ValueError, "leave it out"),
+        (
+            {"sasl_mechanisms": ["GSSAPI"]},
+            ValueError,
+            "'GSSAPI' is no mechanism of this broker; it has SCRAM-SHA-512,",
+        ),
+        ({"sasl_mechanisms": ["OAUTHBEARER"]}, ValueError, "OAUTHBEARER is for owners of tokens"),
+        (
+            {"sasl_mechanisms": ["AWS_MSK_IAM"], "users": None, "tokens": {"t": "u"}},
+            ValueError,
+            "AWS_MSK_IAM is for known users",
+        ),
+        ({"session_lifetime_s": "3"}, TypeError, "must be a number of seconds, not '3'"),
+        ({"session_lifetime_s": 0}, ValueError, "more than 0 s"),
+        ({"session_lifetime_s": float("nan")}, ValueError, "more than 0 s"),
+    ],
+)
+def test_what_sasl_cannot_do_is_refused_at_once(options: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        Cluster(**({"security_protocol": "SASL_PLAINTEXT", "users": USERS} | options))
+
+
+def test_without_security_a_producer_needs_to_know_nothing() -> None:
+    cluster = Cluster()
+    assert cluster.client_options == {}
+    for ask in (lambda: cluster.ca_pem, cluster.renew_certificates):
+        with pytest.raises(RuntimeError, match="speaks PLAINTEXT has no certificates"):
+            ask()
+
+
+def test_the_options_are_those_of_the_moment() -> None:
+    cluster = Cluster(security_protocol="SASL_PLAINTEXT", users=USERS)
+    assert cluster.client_options == {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": "alice",
+        "sasl_password": "secret",
+    }
+    cluster.users["alice"] = "new"
+    assert cluster.client_options["sasl_password"] == "new"
+    assert USERS == {"alice": "secret"}
+
+
+def test_the_first_mechanism_is_the_one_to_log_in_by() -> None:
+    mechanisms = ["OAUTHBEARER", "PLAIN"]
+    cluster = Cluster(
+        security_protocol="SASL_PLAINTEXT", sasl_mechanisms=mechanisms, users=USERS, tokens={"t": "alice"}
+    )
+    options = cluster.client_options
+    assert options["sasl_mechanism"] == "OAUTHBEARER"
+    assert "sasl_password" not in options
+    assert options["sasl_oauth_token_provider"]() == "t"
+    tokens = cluster.tokens
+    assert isinstance(tokens, dict)
+    del tokens["t"]
+    tokens["u"] = "alice"
+    assert options["sasl_oauth_token_provider"]() == "u"
+
+
+@pytest.mark.parametrize(
+    "options", [{"tokens": lambda _: "alice"}, {"users": USERS, "sasl_mechanisms": ["AWS_MSK_IAM"]}]
+)
+def test_what_only_the_test_knows_is_left_to_it(options: Any) -> None:
+    found = Cluster(security_protocol="SASL_PLAINTEXT", **options).client_options
+    assert set(found) == {"security_protocol", "sasl_mechanism"}
+
+
+def test_a_producer_gets_along_with_what_it_is_told_of_certificates() -> None:
+    cluster = Cluster(security_protocol="SSL", client_auth=True)
+    for _ in range(2):
+        options = cluster.client_options
+        assert options["ssl_truststore_certificates"] == cluster.ca_pem
+        names = ("ssl_truststore_certificates", "ssl_keystore_certificate_chain", "ssl_keystore_key")
+        trust, chain, key = (Source(name, options[name]) for name in names)
+        context = build_context(TlsSettings(truststore=trust, certificate_chain=chain, key=key))
+        server = cluster._security.context
+        assert server is not None
+        for host in ("127.0.0.1", "localhost", "broker-1.memory"):
+            handshake(context, server, host)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            handshake(context, server, "broker-2.memory")
+        cluster.renew_certificates(new_authority=True)
+
+
+def test_a_cluster_on_a_thread_has_all_that_too() -> None:
+    with ThreadedCluster(security_protocol="SASL_SSL", users=USERS, tokens={"t": "alice"}) as cluster:
+        before = cluster.ca_pem
+        assert cluster.client_options["ssl_truststore_certificates"] == before
+        assert (cluster.users, cluster.tokens) == (USERS, {"t": "alice"})
+        cluster.renew_certificates(new_authority=True)
+        assert cluster.ca_pem != before
