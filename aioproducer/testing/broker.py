@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import struct
 from contextlib import suppress
 from typing import Any, Final
@@ -105,7 +106,7 @@ class Broker:
                 tls = TlsStream(reader, writer, context)
                 await tls.handshake()
                 await self._answer_all(tls, tls)
-        except (HangUp, ProtocolError) as error:
+        except (HangUp, ProtocolError, ssl.SSLError) as error:
             log.warning("broker.hang_up node_id=%d error=%r", self._node_id, error)
         except OSError as error:
             log.debug("broker.connection_lost node_id=%d error=%r", self._node_id, error)

@@ -53,7 +53,7 @@ import aioproducer.contrib
 
 contrib = [module.name for module in walk_packages(aioproducer.contrib.__path__, "aioproducer.contrib.")]
 assert contrib
-for name in (*contrib, "aioproducer.arrow", "aioproducer.spark"):
+for name in (*contrib, "aioproducer.arrow", "aioproducer.spark", "aioproducer.testing.certificates"):
     try:
         import_module(name)
     except ImportError as error:
@@ -67,7 +67,6 @@ except aioproducer.ConfigError as error:
 SILENT = {
     "json": "Python's own json does it, slower",
     "murmurhash2": "the same partitions without it, slower",
-    "testing": "its package is what loads the plugin",
     "uvloop": "the user's own program runs on it",
 }
 """Why nothing tells the other extras."""

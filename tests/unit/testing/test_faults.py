@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer.errors import (
     BrokerError,
+    IllegalSaslState,
     InvalidRecord,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -15,8 +16,8 @@ from aioproducer.errors import (
     RequestTimedOut,
 )
 from aioproducer.protocol.metadata import MetadataRequest
-from aioproducer.testing import Cluster, in_virtual_time
-from aioproducer.testing.faults import NO_FAULT, Rule, Script, Target
+from aioproducer.testing import Cluster, Refused, in_virtual_time
+from aioproducer.testing.faults import NO_FAULT, Refusal, Rule, Script, Target
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, fetch_request, metadata_request, produce_request
 
@@ -292,3 +293,11 @@ def test_a_script_without_rules_strikes_nothing() -> None:
     script = Script()
     strike = script.strike("produce", 1, [Target("orders", 0)])
     assert strike is script.strike("metadata", 1, []) is NO_FAULT
+
+
+def test_a_refusal_answers_whatever_is_asked() -> None:
+    refusal = Refusal(IllegalSaslState)
+    for target in (Target(), Target("orders"), Target("orders", 1)):
+        with pytest.raises(Refused) as refused, refusal.around(*target):
+            pytest.fail("done all the same")
+        assert refused.value.code == IllegalSaslState.code

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import NamedTuple
+import ssl
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, NamedTuple
 
 import pytest
 
 from aioproducer.net.address import Address
 from aioproducer.net.dial import routes
-from aioproducer.testing import in_virtual_time
+from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.memory import HIGH_WATER_BYTES, MemoryListener, open_pair
 from tests.unit.net.streams import Connect, Streams, dial_streams, streams_over
 
@@ -277,3 +278,42 @@ async def test_what_is_on_its_way_is_lost_in_a_reset() -> None:
     with pytest.raises(ConnectionResetError):
         await peer_reader.read()
     await asyncio.gather(writer.wait_closed(), peer_writer.wait_closed(), return_exceptions=True)
+
+
+def tls_of(ends: Ends) -> Coroutine[Any, Any, None]:
+    cluster = Cluster(security_protocol="SSL")
+    server = cluster._security.context
+    assert server is not None
+    client = ssl.create_default_context(cadata=cluster.ca_pem)
+
+    async def shake() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ends.peer_writer.start_tls(server))
+            group.create_task(ends.writer.start_tls(client, server_hostname=ADDRESS.host))
+
+    return shake()
+
+
+async def test_the_event_loop_speaks_tls_over_it(ends: Ends) -> None:
+    await tls_of(ends)
+    data = b"x" * (3 * HIGH_WATER_BYTES)
+    ends.writer.write(data)
+    assert await ends.peer_reader.readexactly(len(data)) == data
+    ends.peer_writer.write(data)
+    assert await ends.reader.readexactly(len(data)) == data
+
+
+async def test_an_abort_under_tls_is_a_reset_at_the_other_end(ends: Ends) -> None:
+    await tls_of(ends)
+    ends.writer.transport.abort()
+    await ends.writer.wait_closed()
+    with pytest.raises(ConnectionResetError):
+        await ends.peer_reader.read()
+
+
+async def test_a_handshake_that_fails_says_why_at_this_end(ends: Ends) -> None:
+    ends.peer_writer.write(b"no TLS at all")
+    with pytest.raises(ssl.SSLError, match="WRONG_VERSION_NUMBER"):
+        await ends.writer.start_tls(ssl.create_default_context(), server_hostname=ADDRESS.host)
+    with pytest.raises(ConnectionResetError):
+        await ends.peer_writer.wait_closed()
