@@ -168,7 +168,8 @@ class Broker:
         """Write the answer, and pause for as long as it tells the client to; before it in old versions (KIP-219)."""
         answers_first = header.api_version >= response.CLIENT_PAUSES_FROM
         if strike.throttle_ms:
-            response.throttle_time_ms = strike.throttle_ms
+            if hasattr(response, "throttle_time_ms"):  # the answers of a login have no word for it
+                response.throttle_time_ms = strike.throttle_ms
             if not answers_first:
                 await asyncio.sleep(strike.throttle_ms / 1000)
         frame = encode_response(response, header.api_version, header.correlation_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ from aioproducer.protocol.sasl import (
     SaslHandshakeResponse,
 )
 from aioproducer.protocol.schema import Request
+from aioproducer.security.credentials import Credentials, Login
+from aioproducer.security.mechanism import Broker
+from aioproducer.security.scram import Scram
+from aioproducer.security.secret import Secret
 from aioproducer.testing import Cluster, in_virtual_time
 from tests.unit.testing.batches import batch
 from tests.unit.testing.client import Client, metadata_request, produce_request
@@ -316,3 +321,33 @@ async def test_the_script_strikes_logins() -> None:
         async with await Client.to(cluster) as client:
             assert (await log_in(client)).error_code == 0
         assert (refusing.hits, closing.hits) == (1, 1)
+
+
+@in_virtual_time
+async def test_a_login_that_is_throttled_is_late() -> None:
+    async with secured() as cluster, await Client.to(cluster) as client:
+        cluster.on(times=None).throttle(100)
+        await client.ask(VERSIONS)
+        assert (await log_in(client)).error_code == 0
+        assert asyncio.get_running_loop().time() == pytest.approx(0.3)
+
+
+@in_virtual_time
+async def test_a_login_under_tls_takes_no_real_time() -> None:
+    async with Cluster(
+        topics={"orders": 1}, transport="memory", latency_s=0.05, security_protocol="SASL_SSL", users=USERS
+    ) as cluster:
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            async with await Client.to(cluster) as client:
+                began_at = asyncio.get_running_loop().time()
+                trust = ssl.create_default_context(cadata=cluster.ca_pem)
+                await client.writer.start_tls(trust, server_hostname="broker-1.memory")
+                await handshake(client, mechanism)
+                scram = Scram(mechanism, Credentials(Login("bob", Secret("secret"))))
+                message = await scram.start(Broker("broker-1.memory", 9092))
+                for _ in range(2):
+                    message = await scram.respond((await authenticate(client, message)).auth_bytes)
+                assert scram.complete
+                assert (await client.produce()).error_code == 0
+                # TLS, the handshake, two messages of SCRAM, a batch
+                assert asyncio.get_running_loop().time() - began_at == pytest.approx(5 * 0.1)
