@@ -16,15 +16,15 @@ from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
 from aioproducer.protocol.schema import decode_start
+from aioproducer.testing.cluster_security import Security
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.connect import unknown_api_versions
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, Listener
 from aioproducer.testing.sasl.session import Session
-from aioproducer.testing.security import Security
 from aioproducer.testing.state import ClusterState
-from aioproducer.testing.tls import Reader, TlsStream, Writer
+from aioproducer.testing.tls_stream import Reader, TlsStream, Writer
 
 log: Final = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from typing import Any, Literal, Self
 
 from aioproducer.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker
+from aioproducer.testing.cluster_security import KnownTokens, Security, SecurityProtocol
 from aioproducer.testing.faults import Rule, Script, Target, check_number
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import Listener, TcpListener
 from aioproducer.testing.memory import MemoryListener
 from aioproducer.testing.sasl.login import Tokens
-from aioproducer.testing.security import KnownTokens, Security, SecurityProtocol
 from aioproducer.testing.state import ClusterState, Node, TopicConfig
 
 LOOPBACK = "127.0.0.1"

@@ -19,11 +19,11 @@ from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.testing.faults import HangUp
 from aioproducer.testing.refusal import Refused
-from aioproducer.testing.sasl.aws_msk_iam import AwsMskIamLogin
+from aioproducer.testing.sasl.aws_msk_iam_login import AwsMskIamLogin
 from aioproducer.testing.sasl.login import Accounts, InvalidCredentials, Login
-from aioproducer.testing.sasl.oauthbearer import OAuthBearerLogin
-from aioproducer.testing.sasl.plain import PlainLogin
-from aioproducer.testing.sasl.scram import ScramLogin
+from aioproducer.testing.sasl.oauthbearer_login import OAuthBearerLogin
+from aioproducer.testing.sasl.plain_login import PlainLogin
+from aioproducer.testing.sasl.scram_login import ScramLogin
 
 MECHANISMS: Final[Mapping[str, Callable[[Accounts], Login]]] = MappingProxyType(
     {

@@ -10,7 +10,7 @@ from aioproducer.security.scram import Scram
 from aioproducer.security.secret import Secret
 from aioproducer.testing import Refused
 from aioproducer.testing.sasl.login import Accounts, InvalidCredentials
-from aioproducer.testing.sasl.scram import ScramLogin
+from aioproducer.testing.sasl.scram_login import ScramLogin
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"

@@ -5,7 +5,7 @@ import pytest
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing import Refused
 from aioproducer.testing.sasl.login import Accounts, InvalidCredentials
-from aioproducer.testing.sasl.oauthbearer import OAuthBearerLogin
+from aioproducer.testing.sasl.oauthbearer_login import OAuthBearerLogin
 
 ACCOUNTS = Accounts(tokens={"good": "alice"})
 REFUSED = b'{"status":"invalid_token"}'

@@ -5,7 +5,7 @@ import pytest
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing import Refused
 from aioproducer.testing.sasl.login import Accounts, InvalidCredentials
-from aioproducer.testing.sasl.plain import PlainLogin
+from aioproducer.testing.sasl.plain_login import PlainLogin
 
 ACCOUNTS = Accounts({"alice": "pässword"})
 
