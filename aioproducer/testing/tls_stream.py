@@ -84,7 +84,9 @@ class TlsStream:
         await self._writer.drain()
 
     def say_goodbye(self) -> None:
-        """Tell the client that nothing more will come."""
+        """Tell the client that nothing more will come, if it can still hear it."""
+        if self._writer.is_closing():
+            return  # which uvloop takes for an error
         with suppress(ssl.SSLError):  # which wants to read the client's goodbye
             self._tls.unwrap()
         self._flush()

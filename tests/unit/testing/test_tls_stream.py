@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ def encrypted(**options: Any) -> Cluster:
 
 
 def trusting(cluster: Cluster) -> ssl.SSLContext:
-    return ssl.create_default_context(cadata=cluster.ca_pem)
+    context = ssl.create_default_context(cadata=cluster.ca_pem)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default since Python 3.13
+    return context
 
 
 async def secure(client: Client, context: ssl.SSLContext, host: str = HOST) -> None:
@@ -112,6 +115,17 @@ async def test_a_client_without_a_certificate_hears_of_it_after_the_handshake() 
         await secure(client, trusting(cluster))
         with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
             await client.reader.read()
+
+
+async def test_a_client_with_a_certificate_is_let_in(tmp_path: Path) -> None:
+    async with encrypted(client_auth=True) as cluster, await Client.to(cluster) as client:
+        options = cluster.client_options
+        file = tmp_path / "client.pem"
+        file.write_text(options["ssl_keystore_certificate_chain"] + options["ssl_keystore_key"])
+        context = trusting(cluster)
+        context.load_cert_chain(file)
+        await secure(client, context)
+        assert (await client.produce()).error_code == 0
 
 
 async def test_a_client_that_leaves_during_the_handshake_is_nobody() -> None:
