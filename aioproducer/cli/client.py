@@ -11,6 +11,7 @@ from typing import Final, Self, TypeVar
 
 from aioproducer.backoff import Backoff
 from aioproducer.config import ProducerConfig
+from aioproducer.engine import connection_security
 from aioproducer.errors import (
     ConnectionFailed,
     LeaderNotAvailable,
@@ -61,6 +62,7 @@ class Client:
 
     def __init__(self, config: ProducerConfig) -> None:
         self._settings = config.connection_settings()
+        self._security = connection_security(config)
         self._bootstrap = config.metadata_settings().bootstrap
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[str, dict[int, Address]] = {}
@@ -72,6 +74,8 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._security is not None:
+            self._security.close()
         for connection in self._connections.values():
             connection.close()
             await connection.wait_closed()
@@ -127,7 +131,9 @@ class Client:
     async def _connection(self, address: Address) -> Connection:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
-            connection = self._connections[address] = await open_connection(address, self._settings)
+            connection = self._connections[address] = await open_connection(
+                address, self._settings, security=self._security
+            )
         return connection
 
     async def _any_broker(self) -> Connection:

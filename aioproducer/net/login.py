@@ -20,6 +20,8 @@ log: Final = logging.getLogger(__name__)
 
 LOG_IN_AGAIN: Final = (0.85, 0.95)
 """When to log in again, in shares of a session's life: not on all connections at once."""
+LOG_IN_AT_MOST_EVERY_S: Final = 1.1
+"""Brokers refuse more than one in a second."""
 LOG_IN_LATE_S: Final = 5.0
 """How long that may go on past the end of the session, which brokers look at with the next request only."""
 ONE_MESSAGE: Final = frozenset({"PLAIN", "OAUTHBEARER"})
@@ -84,8 +86,8 @@ class Session:
     def _wait(self, lifetime_s: float) -> None:
         """Log in again before the session ends; a *lifetime_s* of 0 has no end."""
         if lifetime_s and not self._connection.closed:
-            after_s = random.uniform(*LOG_IN_AGAIN) * lifetime_s
-            left_s = lifetime_s - after_s + LOG_IN_LATE_S
+            after_s = max(random.uniform(*LOG_IN_AGAIN) * lifetime_s, LOG_IN_AT_MOST_EVERY_S)
+            left_s = max(lifetime_s - after_s, 0.0) + LOG_IN_LATE_S
             self._timer = asyncio.get_running_loop().call_later(after_s, self._begin, left_s)
 
     def _begin(self, left_s: float) -> None:
