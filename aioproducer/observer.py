@@ -1,4 +1,4 @@
-"""Who hears of every outcome besides the one who waits for it: the counters, and the user's interceptors."""
+"""An observer of outcomes: feeds the counters and the user's interceptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where records wait to be sent: open batches per partition, a byte budget, a schedule, deadlines.
+"""The record accumulator: open batches per partition, a byte budget, a schedule, deadlines.
 
 Appending never awaits. On one event loop that makes it atomic, so the common path takes no lock; who
 has to wait for memory or metadata does so above, in order, and appends afterwards.

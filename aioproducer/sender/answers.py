@@ -1,4 +1,4 @@
-"""From a broker's answer, or the lack of one, to what becomes of each batch."""
+"""Answers to produce requests, or the lack of one, matched to batches; and what failures say."""
 
 from __future__ import annotations
 
