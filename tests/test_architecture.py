@@ -147,7 +147,7 @@ def test_nobody_but_a_batch_writes_its_fields() -> None:
         ("self.in_flight[0].deadline: float = 1.0", "deadline"),
         ("a, (self.retrying[0].sequence, b) = c", "sequence"),
         ("for batch.order in orders: pass", "order"),
-        ("del rest.queue", "queue"),
+        ("del rest.topic_partition", "topic_partition"),
         ("whatever.encoded_sequence = None", "encoded_sequence"),
         ("one.persistence = other.persistence = None", "persistence"),
     ],
