@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: exponential, capped, with jitter (KIP-580)."""
+"""Waits between attempts: exponential, capped, with jitter (KIP-580)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who hears of every outcome besides the one who waits for it: the counters, and the user's interceptors."""
+"""An observer of outcomes: feeds the counters and the user's interceptors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aioproducer.batching.waiters import Failure
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics.counters import Metrics
 from aioproducer.records.record_columns import RecordColumns
-from aioproducer.types import RecordMetadata, TopicPartition
+from aioproducer.types import RecordMetadata
 
 
 class OutcomeObserver:
@@ -21,7 +21,7 @@ class OutcomeObserver:
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """Count the batch; tell the interceptors of each record."""
-        tally = self._metrics.topic(batch.queue.topic)
+        tally = self._metrics.topic(batch.topic_partition.topic)
         tally.delivered_records += len(batch.columns.values)  # len(batch) is two calls more
         tally.delivered_batches += 1
         tally.delivered_uncompressed += batch.size
@@ -29,7 +29,7 @@ class OutcomeObserver:
         if not self._interceptors:
             return
         log_append = log_append_time_ms >= 0
-        topic, partition = where = TopicPartition(batch.queue.topic, batch.queue.partition)
+        topic, partition = where = batch.topic_partition
         columns = batch.columns
         each_with_headers = zip(columns.timestamps, columns.headers or repeat(()), strict=False)
         for index, (timestamp_ms, headers) in enumerate(each_with_headers):
@@ -44,16 +44,16 @@ class OutcomeObserver:
 
     def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
         """Count the records; tell the interceptors of each, with an error of its own."""
-        self._metrics.event(batch.queue.topic).failed_records += len(records)
+        self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
         if self._interceptors:
-            where = TopicPartition(batch.queue.topic, batch.queue.partition)
+            where = batch.topic_partition
             for _, headers in zip(records.values, records.headers or repeat(()), strict=False):
                 self._interceptors.on_acknowledgement(None, failure.error(), where, headers)
 
     def retried(self, batch: Batch) -> None:
         """Count the records, which are to be sent again."""
-        self._metrics.event(batch.queue.topic).retried_records += len(batch)
+        self._metrics.event(batch.topic_partition.topic).retried_records += len(batch)
 
     def split(self, batch: Batch) -> None:
         """Count the batch, which was too large."""
-        self._metrics.event(batch.queue.topic).splits += 1
+        self._metrics.event(batch.topic_partition.topic).splits += 1

@@ -1,4 +1,4 @@
-"""What turns a user's keys and values into bytes.
+"""Serializers: they make bytes of a user's keys and values.
 
 The functions here write what Java's serializers of the same names write. All take None, and return it: a null
 stays a null in the log.

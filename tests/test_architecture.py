@@ -37,6 +37,12 @@ APPEND_PATH = {
     ("aioproducer/batching/accumulator.py", each, "size") for each in ("append", "append_to_open", "extend")
 }
 """These add records to an open batch without a call for each: what every record passes is spared one."""
+NAMED_FIRST = [
+    path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.read_text(encoding="utf-8").strip()
+    and path.relative_to(PACKAGE).parts[0] not in {"net", "protocol", "testing"}
+]
 ACCUMULATOR = PACKAGE / "batching/accumulator.py"
 COUNTERS = {"arriving", "callers", "closed_for", "finishing", "flushing", "unfinished", "unresolved"}
 MUTATORS = {"clear", "pop", "popitem", "setdefault", "update"}
@@ -61,6 +67,13 @@ def test_the_package_holds_its_source_and_nothing_else() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_IN_ONE_SITTING
+
+
+@pytest.mark.parametrize("path", NAMED_FIRST, ids=name)
+def test_a_module_says_first_what_it_is(path: Path) -> None:
+    """A thing has a name; "What happens when …" sends the reader to the end of the sentence to find it."""
+    first = ast.get_docstring(parsed(path)) or ""
+    assert first.split()[0] not in {"What", "Who", "Whether", "How", "Where", "When", "Which", "From"}
 
 
 @pytest.mark.parametrize("path", INNER_DOORS, ids=name)
@@ -134,7 +147,7 @@ def test_nobody_but_a_batch_writes_its_fields() -> None:
         ("self.in_flight[0].deadline: float = 1.0", "deadline"),
         ("a, (self.retrying[0].sequence, b) = c", "sequence"),
         ("for batch.order in orders: pass", "order"),
-        ("del rest.queue", "queue"),
+        ("del rest.topic_partition", "topic_partition"),
         ("whatever.encoded_sequence = None", "encoded_sequence"),
         ("one.persistence = other.persistence = None", "persistence"),
     ],

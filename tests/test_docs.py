@@ -31,6 +31,7 @@ from aioproducer.testing.handlers.table import APIS
 from benchmarks.faults.clients import CLIENTS
 from benchmarks.faults.report import HEADINGS
 from benchmarks.faults.scenarios import SCENARIOS
+from benchmarks.trace_send import traced_send
 
 ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs/design.md").read_text()
@@ -57,6 +58,40 @@ def test_the_file_map_names_what_is_there() -> None:
         if path.name not in {"__init__.py", "py.typed", "__pycache__"}
     }
     assert rooms <= {name for pair in named for name in pair}
+
+
+FILES_OF_A_SEND = 40
+"""So many files a lone send goes through, at most: who adds one makes every reader of a send open one more."""
+
+
+async def test_the_diagram_of_a_send_names_the_files_that_it_goes_through() -> None:
+    diagram = DESIGN.split("<!-- send: begin -->")[1].split("<!-- send: end -->")[0]
+    traced = await traced_send()
+    assert set(re.findall(r"[\w/]+\.py", diagram)) == set(traced)
+    assert len(traced) <= FILES_OF_A_SEND
+
+
+def test_every_module_that_the_design_page_names_is_there() -> None:
+    everything = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[abpt]*/**/*.py")}
+    for named in re.findall(r"`([\w/]+\.py)`", DESIGN):
+        assert any(path.endswith(f"/{named}") or path == named for path in everything), named
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "said"),
+    [
+        ("why a batch may not be sent now", "batching/partition_queue.py", "def next_batch"),
+        ("judged possibly persisted", "batching/persistence.py", "def possibly_persisted"),
+        ("add a metric", "metrics/counters.py", "class TopicTally"),
+        ("add an error code", "sender/outcomes.py", "def judge"),
+    ],
+)
+def test_the_routes_of_the_design_page_lead_to_what_they_promise(
+    question: str, answer: str, said: str
+) -> None:
+    [route] = [line for line in DESIGN.splitlines() if line.startswith("|") and question in line]
+    assert f"`{answer}`" in route
+    assert said in (ROOT / "aioproducer" / answer).read_text()
 
 
 EVERY_PAGE = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))

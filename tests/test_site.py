@@ -143,6 +143,15 @@ def test_the_states_of_a_batch_are_a_table_with_all_of_the_diagram(site: Files) 
     assert "| `ABANDONED` | `DELIVERED`, `FAILED` |" in markdown
 
 
+def test_a_send_is_a_table_with_all_of_the_diagram(site: Files) -> None:
+    page = (ROOT / "docs/design.md").read_text()
+    markdown = hooks.on_page_markdown(page, page=of(file(site, "design.md")))
+    diagram = page.split("sequenceDiagram")[1].split("```")[0]
+    table = markdown.split("| where | what happens |")[1].split("<!--")[0]
+    assert table.count("\n| `") == len(re.findall(r">>|Note over", diagram))
+    assert "| `producer.py` → `intake/` | intake/intake.py: try_append |" in table
+
+
 @pytest.mark.parametrize(
     "loads",
     [

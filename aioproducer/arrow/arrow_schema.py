@@ -1,4 +1,4 @@
-"""Which columns hold the parts of a record, and whether they can."""
+"""The columns that hold the parts of a record, found and checked."""
 
 from __future__ import annotations
 

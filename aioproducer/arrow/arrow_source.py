@@ -1,4 +1,4 @@
-"""Where the RecordBatches come from."""
+"""The source of RecordBatches: a table, a reader, or an iterable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has become of the rows."""
+"""The result of `send_table`: rows that were delivered, and rows that failed."""
 
 from __future__ import annotations
 

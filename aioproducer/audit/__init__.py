@@ -1,4 +1,4 @@
-"""What became of a run of records: which were lost, duplicated or out of order, judged by what is in the topic.
+"""An audit of a run of records: which were lost, duplicated or out of order, judged by what is in the topic.
 
     await producer.send("orders", value, headers=stamp("nightly-7", number))  # number: 0, 1, 2, …
 

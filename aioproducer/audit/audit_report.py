@@ -1,4 +1,4 @@
-"""What an audit has found."""
+"""The findings of an audit."""
 
 from __future__ import annotations
 

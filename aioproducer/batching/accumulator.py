@@ -1,4 +1,4 @@
-"""Where records wait to be sent: open batches per partition, a byte budget, a schedule, deadlines.
+"""The record accumulator: open batches per partition, a byte budget, a schedule, deadlines.
 
 Appending never awaits. On one event loop that makes it atomic, so the common path takes no lock; who
 has to wait for memory or metadata does so above, in order, and appends afterwards.
@@ -23,6 +23,7 @@ from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.clock import LoopClock
 from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID
 from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
@@ -87,6 +88,16 @@ class Accumulator:
         if queues is None:
             queues = self.topics[name] = TopicQueues(name, self.settings, self.identities)
         return queues
+
+    def queue(self, batch: Batch) -> PartitionQueue:
+        """Return the queue of *batch*, which has its end still before it: its topic is not forgotten before."""
+        topic, partition = batch.topic_partition
+        return self.topics[topic][partition]
+
+    def leader(self, batch: Batch) -> int:
+        """Return the node that *batch* would be sent to, or NO_LEADER; *batch* may be one of long ago."""
+        topic = self.topics.get(batch.topic_partition.topic)
+        return NO_LEADER if topic is None else topic[batch.topic_partition.partition].leader
 
     def update_topic(self, name: str, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> None:
         """Take over who leads the partitions of topic *name* now; nobody, if the topic is unknown or gone."""
@@ -253,7 +264,7 @@ class Accumulator:
             part = rows.slice(start, stop)
             batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
             batch.add_waiters(call.waiters(part.positions))
-            call.partitions.add(batch.queue.partition)
+            call.partitions.add(batch.topic_partition.partition)
             start = stop
         memory.give_back(0)
         return start
@@ -281,20 +292,21 @@ class Accumulator:
         if now >= topic.capped_until:
             topic.uncap()
         deadline = now + self.settings.delivery_timeout_s
-        batch = Batch(queue, queue.next_order(), created_at=now, deadline=deadline)
+        batch = Batch(queue.topic_partition, queue.next_order(), created_at=now, deadline=deadline)
         queue.open = batch
         queue.batches.append(batch)
         self.hold(batch)
         self._touch(topic.name)
         self.clock.forget()
-        if self.schedule.linger(batch, now + self.settings.linger_s) or self.hurry:
+        if self.schedule.linger(queue, batch, now + self.settings.linger_s) or self.hurry:
             self.wake()
         return batch
 
     def seal(self, batch: Batch, now: float) -> None:
         """Let *batch* wait for no more records."""
-        batch.queue.seal(batch)
-        self.schedule.offer(batch.queue, now)
+        queue = self.queue(batch)
+        queue.seal(batch)
+        self.schedule.offer(queue, now)
         self.wake()
 
     def expire_earlier(self, batch: Batch, waiter: RecordFuture, deadline: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.persistence import Persistence
@@ -21,10 +21,7 @@ from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
-from aioproducer.types import RecordMetadata
-
-if TYPE_CHECKING:
-    from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.types import RecordMetadata, TopicPartition
 
 Order = tuple[int, ...]
 """Where a batch stands among its partition's: `(5,) < (5, 0) < (5, 1) < (6,)`, so that the children of
@@ -54,20 +51,20 @@ class Batch:
         "numbered_before",
         "order",
         "persistence",
-        "queue",
         "retries",
         "retry_at",
         "sequence",
         "size",
         "state",
         "successors",
+        "topic_partition",
         "waiters",
         "waits",
     )
 
     def __init__(
         self,
-        queue: PartitionQueue,
+        topic_partition: TopicPartition,
         order: Order,
         *,
         created_at: float,
@@ -76,7 +73,7 @@ class Batch:
         waiters: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
     ) -> None:
-        self.queue: PartitionQueue = queue
+        self.topic_partition: TopicPartition = topic_partition
         self.order: Order = order
         self.columns: RecordColumns = RecordColumns() if columns is None else columns
         self.waiters: list[Waiters] = [] if waiters is None else waiters
@@ -115,7 +112,7 @@ class Batch:
         return len(self.columns)
 
     def __repr__(self) -> str:
-        return f"<Batch {self.queue} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
+        return f"<Batch {self.topic_partition} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
 
     @property
     def possibly_persisted(self) -> bool:
@@ -236,7 +233,7 @@ class Batch:
         """
         columns = self.columns.take(indices)
         part = Batch(
-            self.queue,
+            self.topic_partition,
             (*self.order, number),
             created_at=self.created_at,
             deadline=self.deadline,
@@ -286,7 +283,7 @@ class Batch:
         """Tell every waiter where its record is; *log_append_time_ms* is -1 for create time."""
         log_append = log_append_time_ms >= 0
         timestamps = [log_append_time_ms] * len(self) if log_append else self.columns.timestamps
-        topic, partition = self.queue.topic, self.queue.partition
+        topic, partition = self.topic_partition
         delivered = Delivered(topic, partition, base_offset, timestamps, log_append)
         if len(self.waiters) == 1:
             self.waiters[0].resolve(delivered)

@@ -1,4 +1,4 @@
-"""What the batching floor needs to know."""
+"""Settings of the batching floor, in seconds and bytes."""
 
 from __future__ import annotations
 

@@ -47,31 +47,37 @@ class BatchCompletion:
         self._loop = asyncio.get_running_loop()
         self._burst = Burst()
 
+    def queue(self, batch: Batch) -> PartitionQueue:
+        """Return the queue of *batch*, which has its end still before it."""
+        return self._accumulator.queue(batch)
+
     def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
         """The broker has *batch*: resolve its records and go on with its partition."""
+        queue = self.queue(batch)
         abandoned = batch.state is BatchState.ABANDONED
-        batch.queue.remove(batch)
+        queue.remove(batch)
         batch.acknowledge()
         if batch.sequence is not None:
-            batch.queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset)
+            queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
         self._end(batch)
         if not abandoned:
             batch.resolve(base_offset, log_append_time_ms)
-        self._schedule.offer(batch.queue, self._loop.time())
+        self._schedule.offer(queue, self._loop.time())
 
     def fail(self, batch: Batch, failure: Failure) -> None:
         """*batch* has failed for good: tell its waiters, and let its sequence, if any, be left behind."""
+        queue = self.queue(batch)
         abandoned = batch.state is BatchState.ABANDONED
-        batch.queue.remove(batch)
+        queue.remove(batch)
         batch.fail()
         self._end(batch)
         if batch.sequence is not None:
-            batch.queue.request_epoch_bump(batch)
+            queue.request_epoch_bump(batch)
         if not abandoned:
             self._reject(batch, failure)
-        self._offer_again(batch.queue)
+        self._offer_again(queue)
 
     def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
@@ -81,7 +87,7 @@ class BatchCompletion:
 
     def reenqueue(self, batch: Batch, at: float) -> None:
         """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
-        queue = batch.queue
+        queue = self.queue(batch)
         queue.remove(batch)
         batch.retry(at)
         self._observer.retried(batch)
@@ -97,7 +103,7 @@ class BatchCompletion:
         Only for a batch that is surely not in the log, and after every other batch of the
         partition that may be has its answer (PartitionSequences).
         """
-        queue = batch.queue
+        queue = self.queue(batch)
         queue.remove(batch)
         batch.renumber()
         batch.pause(at)
@@ -114,7 +120,7 @@ class BatchCompletion:
         then the second one gets its sequence when the first has its answer, as any batch would. Unless the
         batch may be in the log: only under the same sequences does a leader that has it refuse the halves.
         """
-        queue, sequence, half = batch.queue, batch.sequence, self._halfway(batch)
+        queue, sequence, half = self.queue(batch), batch.sequence, self._halfway(batch)
         surely_absent = not batch.persistence.in_doubt
         if (
             sequence is not None
@@ -147,6 +153,7 @@ class BatchCompletion:
         The others get new sequences, after the drain that `renumber` tells of. Where there are none, they go
         before what is to be sent again behind them.
         """
+        queue = self.queue(batch)
         kept = [index for index in range(len(batch)) if index not in failures]
         for index, failure in sorted(failures.items()):
             self._observer.failed(batch, batch.columns.take([index]), failure)
@@ -156,11 +163,11 @@ class BatchCompletion:
         self._replace(batch, (rest,))
         self._observer.retried(rest)
         if batch.sequence is None:
-            batch.queue.retry(rest)
+            queue.retry(rest)
         else:
-            batch.queue.put_back(rest)
-            batch.queue.request_epoch_bump(batch)
-        self._offer_again(batch.queue)
+            queue.put_back(rest)
+            queue.request_epoch_bump(batch)
+        self._offer_again(queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:
         """Fail what is past its deadline, wherever it is."""
@@ -214,7 +221,7 @@ class BatchCompletion:
 
     def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
         """Let *parts* take over from *batch*. They may need a few bytes more than it had: headers of their own."""
-        batch.queue.remove(batch)
+        self.queue(batch).remove(batch)
         batch.split(parts)
         for part in parts:
             self._accumulator.hold(part)
@@ -230,7 +237,7 @@ class BatchCompletion:
         log.log(
             self._burst.level(self._loop.time()),
             "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
-            batch.queue,
+            batch.topic_partition,
             len(batch),
             batch.attempts,
             failure.possibly_persisted,

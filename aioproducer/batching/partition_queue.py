@@ -16,6 +16,7 @@ from aioproducer.errors import BrokerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
 from aioproducer.metadata.snapshot import NO_LEADER
+from aioproducer.types import TopicPartition
 
 _by_order = attrgetter("order")
 
@@ -47,6 +48,7 @@ class PartitionQueue:
         "retrying",
         "sequences",
         "topic",
+        "topic_partition",
     )
 
     def __init__(
@@ -54,6 +56,7 @@ class PartitionQueue:
     ) -> None:
         self.topic: str = topic
         self.partition: int = partition
+        self.topic_partition: TopicPartition = TopicPartition(topic, partition)
         self.leader: int = NO_LEADER
         self.batches: deque[Batch] = deque()
         """Without a sequence: the open one last, before it sealed ones."""
@@ -74,7 +77,7 @@ class PartitionQueue:
 
     def __str__(self) -> str:
         """Return `topic-partition`, as Kafka's logs write it."""
-        return f"{self.topic}-{self.partition}"
+        return str(self.topic_partition)
 
     @property
     def idle(self) -> bool:

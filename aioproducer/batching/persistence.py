@@ -1,4 +1,4 @@
-"""Whether a batch may be in the log: the one place that knows. Pure: no clock, no loop, no I/O.
+"""Persistence of a batch: the one place that knows whether it may be in the log. Pure: no clock, no loop, no I/O.
 
 librdkafka calls the three answers NOT_PERSISTED, POSSIBLY_PERSISTED and PERSISTED. A batch is made of attempts; an
 attempt that may have reached the log leaves a doubt that a later refusal of another attempt does not remove. What

@@ -92,13 +92,15 @@ class Schedule:
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._lingering: OrderedDict[Batch, float] = OrderedDict()  # one linger for all: first in, first due
+        self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue]] = (
+            OrderedDict()
+        )  # one linger for all: first in, first due
         self._backing_off: list[tuple[float, int, PartitionQueue]] = []
         self._number = count()  # heap entries never compare queues
 
-    def linger(self, batch: Batch, until: float) -> bool:
-        """Let the open *batch* wait for more records; return whether it is now the first in line."""
-        self._lingering[batch] = until
+    def linger(self, queue: PartitionQueue, batch: Batch, until: float) -> bool:
+        """Let the open *batch* of *queue* wait for more records; return whether it is now the first in line."""
+        self._lingering[batch] = until, queue
         return len(self._lingering) == 1
 
     def forget(self, batch: Batch) -> None:
@@ -165,11 +167,11 @@ class Schedule:
     def collect(self, now: float, *, hurry: bool) -> None:
         """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
         lingering = self._lingering
-        while lingering and (hurry or next(iter(lingering.values())) <= now):
-            batch, _ = lingering.popitem(last=False)
+        while lingering and (hurry or next(iter(lingering.values()))[0] <= now):
+            batch, (_, queue) = lingering.popitem(last=False)
             if batch.state is BatchState.OPEN:
                 batch.mark_due()
-                self.offer(batch.queue, now)
+                self.offer(queue, now)
         while self._backing_off and self._backing_off[0][0] <= now:
             self.offer(heapq.heappop(self._backing_off)[2], now)
 
@@ -177,7 +179,7 @@ class Schedule:
         """Return when `collect` will have something to do again."""
         lingering, lingers_until = self._lingering, inf
         while lingering:
-            batch, until = next(iter(lingering.items()))
+            batch, (until, _) = next(iter(lingering.items()))
             if batch.state is BatchState.OPEN:
                 lingers_until = until
                 break

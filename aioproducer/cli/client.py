@@ -1,4 +1,4 @@
-"""What commands ask of a cluster besides producing: create a topic, describe some, and read one back."""
+"""A client for commands: create a topic, describe some, and read one back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a producer is configured: Kafka's names and defaults, checked before anything is started."""
+"""The configuration of a producer: Kafka's names and defaults, checked before anything is started."""
 
 from __future__ import annotations
 

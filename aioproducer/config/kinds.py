@@ -1,4 +1,4 @@
-"""What the value of an option may be, one small class per kind."""
+"""The kinds of values that an option may have, one small class each."""
 
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which options there are: those that do something here, those that only Kafka knows, and the rest."""
+"""The names of options: those that do something here, those that only Kafka knows, and the rest."""
 
 from __future__ import annotations
 

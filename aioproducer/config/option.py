@@ -1,4 +1,4 @@
-"""How an option is declared."""
+"""The declaration of an option."""
 
 from __future__ import annotations
 

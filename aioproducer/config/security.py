@@ -1,4 +1,4 @@
-"""What the options about security come to, together."""
+"""The options about security, checked together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the values of the options about security may be."""
+"""The kinds of values of the options about security."""
 
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where to find the first broker: `bootstrap_servers`."""
+"""The addresses of the first broker: `bootstrap_servers`."""
 
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations

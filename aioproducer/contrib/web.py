@@ -1,4 +1,4 @@
-"""What a web service answers when a send fails, for any framework: it takes an error apart into HTTP."""
+"""Answers of a web service to a send that failed, for any framework: an error, taken apart into HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user hands in, checked and made immutable. Errors name the argument and what was expected."""
+"""Checks of arguments, which are made immutable. Errors name the argument and what was expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a call's arguments to a record in a batch."""
+"""The intake: a call's arguments become a record in a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the intake floor needs to know."""
+"""Settings of the intake floor, in seconds, and the user's code."""
 
 from __future__ import annotations
 

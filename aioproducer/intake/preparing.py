@@ -1,4 +1,4 @@
-"""What happens to the records of a `send_many` before they are appended, some at a time."""
+"""Preparation of the records of a `send_many` before they are appended, some at a time."""
 
 from __future__ import annotations
 

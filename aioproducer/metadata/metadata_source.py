@@ -1,4 +1,4 @@
-"""Where answers to metadata requests come from: any broker that can be reached.
+"""The source of metadata: any broker that can be reached.
 
 A broker may accept and never answer. So nobody is waited for alone: after a while the next one is asked, too, and
 the first answer counts.

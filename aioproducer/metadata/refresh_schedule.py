@@ -1,4 +1,4 @@
-"""When to ask for which metadata: no I/O, and no clock of its own.
+"""A schedule of metadata requests: what to ask for, and at what time. No I/O, and no clock of its own.
 
 What is wanted is asked for at once, and while the answers do not help again after growing pauses (KIP-580). Each
 topic has pauses of its own: one that nobody leads must not slow down the others. When one is asked for, all that

@@ -1,4 +1,4 @@
-"""What is counted, where it happens: per batch, request or connection, never per record; cheap enough to be always on.
+"""Counters, kept per batch, request or connection, never per record: cheap enough to be always on.
 
 Counters only grow. Rates and averages are worked out when somebody asks (`report`), from how much they have grown
 lately: each `Tally` keeps what its numbers were when the present window of 30 s began, and when the one before did.

@@ -1,4 +1,4 @@
-"""From counters to metrics, under Kafka's names with `_` for `-`; docs/metrics.md says what each means.
+"""A report of metrics from counters, under Kafka's names with `_` for `-`; docs/metrics.md says what each means.
 
 Source: https://kafka.apache.org/documentation/#producer_monitoring
 """

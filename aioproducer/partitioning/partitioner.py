@@ -1,4 +1,4 @@
-"""Which partition does a record go to?"""
+"""Partitioners: they choose the partition of a record that does not name one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a certificate says of itself, read just far enough to explain why it was not accepted.
+"""A certificate, read just far enough to explain why it was not accepted.
 
 Python shows a certificate only once it has been verified, and that is when nobody asks.
 """

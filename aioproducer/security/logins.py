@@ -1,4 +1,4 @@
-"""Who logs in: a mechanism for each authentication of a producer, and what its connections share."""
+"""Logins: a mechanism for each authentication of a producer, and what its connections share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a SASL mechanism is: who proves to a broker who we are."""
+"""A SASL mechanism: proves to a broker who we are."""
 
 from __future__ import annotations
 

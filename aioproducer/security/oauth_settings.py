@@ -1,4 +1,4 @@
-"""Where tokens come from: the `sasl_oauthbearer_*` options, sorted."""
+"""Settings of OAuth tokens: the `sasl_oauthbearer_*` options, sorted."""
 
 from __future__ import annotations
 

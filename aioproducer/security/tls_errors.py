@@ -1,4 +1,4 @@
-"""What went wrong with TLS, in words for whoever has to mend it."""
+"""Errors of TLS, in words for whoever has to mend what is wrong."""
 
 from __future__ import annotations
 

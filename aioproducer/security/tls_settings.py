@@ -1,4 +1,4 @@
-"""What TLS is to be like: the `ssl_*` options, checked and sorted."""
+"""Settings of TLS: the `ssl_*` options, checked and sorted."""
 
 from __future__ import annotations
 

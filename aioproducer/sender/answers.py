@@ -1,4 +1,4 @@
-"""From a broker's answer, or the lack of one, to what becomes of each batch."""
+"""Answers to produce requests, or the lack of one, matched to batches; and what failures say."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AnswerHandler:
             self._doubt_leader(connection, answer)
         missing = []
         for batch in batches:
-            of_batch = answers.pop((batch.queue.topic, batch.queue.partition), None)
+            of_batch = answers.pop(batch.topic_partition, None)
             if of_batch is None:
                 missing.append(batch)
             else:
@@ -66,7 +66,7 @@ class AnswerHandler:
         if missing or answers:
             unasked = ", ".join(f"{topic}-{index}" for topic, index in answers)
             error = ProtocolError(
-                f"the answer to Produce lacks {', '.join(str(batch.queue) for batch in missing) or 'nothing'}"
+                f"the answer to Produce lacks {', '.join(str(batch.topic_partition) for batch in missing) or 'nothing'}"
                 f" and has {unasked or 'nothing'} that was not asked for"
             )
             self.lost(connection, missing, error)
@@ -104,7 +104,7 @@ class AnswerHandler:
             return
         kind = broker_error(answer.error_code)
         error = kind(answer.error_message or kind.__doc__ or kind.__name__)
-        queue = batch.queue
+        queue = self._completion.queue(batch)
         oldest = queue.oldest_unsettled is batch
         batch.refused(error, in_turn=oldest or queue.asks_newest, newest=oldest and queue.is_newest(batch))
         standing = outcomes.Standing(
@@ -136,14 +136,17 @@ class AnswerHandler:
             case outcomes.Renumber(error):
                 log.warning(
                     "batch.restamp partition=%s stamp=%s error=%s",
-                    batch.queue,
+                    batch.topic_partition,
                     batch.sequence,
                     type(error).__name__,
                 )
                 completion.renumber(batch, self._retry_at(connection, batch))
             case outcomes.Split(error):
                 log.warning(
-                    "batch.split partition=%s records=%d bytes=%d", batch.queue, len(batch), batch.size
+                    "batch.split partition=%s records=%d bytes=%d",
+                    batch.topic_partition,
+                    len(batch),
+                    batch.size,
                 )
                 completion.split(batch)
             case outcomes.FailRecords(error, messages):
@@ -159,7 +162,7 @@ class AnswerHandler:
 
     def lost(self, connection: Connection, batches: Sequence[Batch], error: ProducerError) -> None:
         """There will be no answer for *batches*: the connection is gone."""
-        self._updater.request_refresh({batch.queue.topic for batch in batches})
+        self._updater.request_refresh({batch.topic_partition.topic for batch in batches})
         for batch in batches:
             reached_socket = not isinstance(error, ConnectionFailed) or error.written
             batch.connection_lost(error, reached_socket=reached_socket)
@@ -170,7 +173,7 @@ class AnswerHandler:
 
     def _retry_at(self, connection: Connection, batch: Batch) -> float:
         """Return when to send *batch* again, which has failed over *connection*."""
-        now, queue = self._loop.time(), batch.queue
+        now, queue = self._loop.time(), self._completion.queue(batch)
         # Refused for its sequence, it has pauses of their own: what was wrong before has passed.
         denials = batch.persistence.denials
         attempt = min(batch.retries, denials - 1) if denials else batch.retries
@@ -183,7 +186,7 @@ class AnswerHandler:
         now, retry_at = self._loop.time(), self._retry_at(connection, batch)
         log.info(
             "batch.retry partition=%s attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
-            batch.queue,
+            batch.topic_partition,
             batch.attempts,
             retry_at - now,
             batch.deadline - now,
@@ -198,30 +201,30 @@ class AnswerHandler:
 
 def failure_at(batch: Batch, connection: Connection, error: ProducerError) -> Failure:
     """Return the failure of *batch* for *error*, which came over *connection*."""
-    text = f"{batch.queue} at {connection}, {_effort(batch)}: {error}"
+    text = f"{batch.topic_partition} at {connection}, {_effort(batch)}: {error}"
     return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
 
 
 def failure_at_deadline(
-    batch: Batch, unreachable: ProducerError | None = None, timeout_s: float | None = None
+    batch: Batch, leader: int, unreachable: ProducerError | None = None, timeout_s: float | None = None
 ) -> Failure:
     """Return the failure of *batch* at its deadline, or of a call with a *timeout_s* of its own at that.
 
-    *unreachable* is why its leader is not connected.
+    *unreachable* is why its *leader* is not connected.
     """
     cause = batch.last_error
     limit = "in time" if timeout_s is None else f"within the call's timeout_s={timeout_s:g}"
-    text = f"{batch.queue}: not acknowledged {limit}, {_effort(batch)}"
+    text = f"{batch.topic_partition}: not acknowledged {limit}, {_effort(batch)}"
     if batch.last_error is not None:
         text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
     elif batch.persistence.attempt_is_out:
         text += "; the broker has not answered yet"
     elif batch.successors:
         text += "; the broker refused it as it was, and its parts are under way"
-    elif batch.queue.leader == NO_LEADER:
+    elif leader == NO_LEADER:
         text += "; the partition has no leader that we know of"
     else:
-        text += f"; it was not sent to its leader, node {batch.queue.leader}"
+        text += f"; it was not sent to its leader, node {leader}"
         if unreachable is not None:
             text += f": {unreachable}"
             cause = unreachable
@@ -230,7 +233,7 @@ def failure_at_deadline(
 
 def failure_without_producer_id(batch: Batch, error: ProducerError) -> Failure:
     """Return the failure of *batch*, which could not be sent for want of a producer id."""
-    text = f"{batch.queue}: no producer id, which an idempotent producer needs: {error}"
+    text = f"{batch.topic_partition}: no producer id, which an idempotent producer needs: {error}"
     return Failure(type(error), text, batch.possibly_persisted, error)
 
 
@@ -241,7 +244,9 @@ def failure_of_login(batch: Batch, error: AuthenticationFailed) -> Failure:
 
 def failure_of_encoding(batch: Batch, error: Exception) -> Failure:
     """Return the failure of *batch*, which could not be encoded or compressed."""
-    return Failure(ProducerError, f"{batch.queue}: the batch could not be encoded: {error!r}", cause=error)
+    return Failure(
+        ProducerError, f"{batch.topic_partition}: the batch could not be encoded: {error!r}", cause=error
+    )
 
 
 def _effort(batch: Batch) -> str:

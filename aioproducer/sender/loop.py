@@ -180,7 +180,8 @@ class Sender:
 
     def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:
         """Return the failure of *batch* at its deadline, or at the one of a call that has given a *timeout_s*."""
-        return failure_at_deadline(batch, self._pool.last_error(batch.queue.leader), timeout_s)
+        leader = self._accumulator.leader(batch)
+        return failure_at_deadline(batch, leader, self._pool.last_error(leader), timeout_s)
 
     def _ask_for_identity(self, now: float) -> float | None:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
@@ -322,7 +323,7 @@ class Sender:
             # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
             uncompressed = batch.size if self._compresses else sent
             queued_s = now - batch.created_at
-            tally = self._metrics.topic(batch.queue.topic)
+            tally = self._metrics.topic(batch.topic_partition.topic)
             tally.written(len(batch.columns.values), sent, uncompressed, queued_s, share, now)
 
     def _answered(

@@ -1,4 +1,4 @@
-"""What an answer means for a batch: pure, so that every row of the table can be tested alone."""
+"""Verdicts on batches that a broker refused: pure, so that every row of the table can be tested alone."""
 
 from __future__ import annotations
 

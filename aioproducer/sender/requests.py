@@ -88,11 +88,11 @@ def produce_request(batches: Sequence[Batch], *, acks: int, timeout_ms: int) -> 
     """Return one request for *batches*, which are encoded and of different partitions."""
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
-        queue = batch.queue
-        topic = topics.get(queue.topic)
+        name, index = batch.topic_partition
+        topic = topics.get(name)
         if topic is None:
-            topic = topics[queue.topic] = TopicProduceData(name=queue.topic, partition_data=[])
-        topic.partition_data.append(PartitionProduceData(index=queue.partition, records=batch.encoded))
+            topic = topics[name] = TopicProduceData(name=name, partition_data=[])
+        topic.partition_data.append(PartitionProduceData(index=index, records=batch.encoded))
     return ProduceRequest(
         transactional_id=None, acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values())
     )

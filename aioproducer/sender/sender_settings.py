@@ -1,4 +1,4 @@
-"""What the sender floor needs to know."""
+"""Settings of the sender floor, in seconds."""
 
 from __future__ import annotations
 

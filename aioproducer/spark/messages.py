@@ -1,4 +1,4 @@
-"""What tasks report to the driver, and what the driver says about it."""
+"""Messages of tasks to the driver, and what the driver logs about them."""
 
 from __future__ import annotations
 

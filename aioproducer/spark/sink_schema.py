@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame are what part of a record: as with Spark's own Kafka sink, and in its words."""
+"""The columns of a DataFrame that make a record: as with Spark's own Kafka sink, and in its words."""
 
 from __future__ import annotations
 

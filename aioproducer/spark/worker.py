@@ -1,4 +1,4 @@
-"""What a Python process of Spark's keeps from task to task: an event loop on a thread of its own, and producers."""
+"""A worker: what a Python process of Spark's keeps from task to task. An event loop on a thread, and producers."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ COPIES: Final = "repository/"
 PICTURES: Final = {".svg", ".png"}
 LANGUAGES: Final = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml"}
 LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
+SEND: Final = re.compile(r"```mermaid\nsequenceDiagram\n(.*?)```", re.DOTALL)
 STATES: Final = re.compile(r"```mermaid\nstateDiagram-v2\n(.*?)```", re.DOTALL)
 LOADED: Final = re.compile(
     r"<(?:script|img|iframe)\b[^>]*\bsrc=\"([^\"]+)\""
@@ -78,7 +79,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Turn links that leave docs/ to the copies, and the diagram of states, which needs a script, into a table."""
+    """Turn links that leave docs/ to the copies, and diagrams, which need a script, into tables."""
     source = page.file.src_uri
     if source.startswith(COPIES):
         page.meta["search"] = {"exclude": True}  # programs would be in front of what explains them
@@ -90,7 +91,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         target = posixpath.normpath(posixpath.join(base, link[1]))
         return posixpath.relpath(place(target), posixpath.dirname(source) or ".")
 
-    return STATES.sub(as_table, LINK.sub(to_copy, markdown))
+    return SEND.sub(as_steps, STATES.sub(as_table, LINK.sub(to_copy, markdown)))
 
 
 def as_table(diagram: re.Match[str]) -> str:
@@ -100,6 +101,17 @@ def as_table(diagram: re.Match[str]) -> str:
         following.setdefault(state, []).append(f"`{to}`")
     rows = [f"| `{state}` | {', '.join(to)} |" for state, to in following.items()]
     return "\n".join(["| a batch that is | may become |", "|---|---|", *rows, ""])
+
+
+def as_steps(diagram: re.Match[str]) -> str:
+    """Return a table of the same messages and notes, in their order."""
+    names = dict(re.findall(r"participant (\w+) as (\S+)", diagram[1]))
+    steps = re.findall(r"(?:Note over (\w+)|(\w+)-?->>(\w+)): (.*)", diagram[1])
+    rows = [
+        f"| `{names[where]}` | {text} |" if where else f"| `{names[of]}` → `{names[to]}` | {text} |"
+        for where, of, to, text in steps
+    ]
+    return "\n".join(["| where | what happens |", "|---|---|", *rows, ""])
 
 
 def on_post_page(output: str, page: Page, **_: object) -> str:

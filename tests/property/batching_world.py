@@ -191,7 +191,7 @@ class World:
 
     def has(self, batch: Batch) -> bool:
         """Whether any record of *batch* is in its partition's log."""
-        log = self.cluster.partitions[batch.queue.partition].log
+        log = self.cluster.partitions[batch.topic_partition.partition].log
         return any(value in log for value in values_of(batch))
 
     def refresh(self) -> None:
@@ -252,7 +252,7 @@ class World:
         """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""
         self.rung = False
         now = self.loop.time()
-        self.completion.expire(now, failure_at_deadline)
+        self.completion.expire(now, lambda batch: failure_at_deadline(batch, self.accumulator.leader(batch)))
         self.schedule.collect(now, hurry=self.accumulator.hurry)
         checks = [self.schedule.next_due(), self.accumulator.deadlines.next_due()]
         for node_id in self.schedule.nodes():
@@ -270,7 +270,10 @@ class World:
             )
             if not batches:
                 break
-            assert all(batch.queue.oldest_unsettled is batch for batch in retrying.intersection(batches))
+            assert all(
+                self.accumulator.queue(batch).oldest_unsettled is batch
+                for batch in retrying.intersection(batches)
+            )
             request = Request(batches, [self._encoded(batch) for batch in batches])
             if slow:
                 self.preparing[node_id] = request
@@ -278,7 +281,7 @@ class World:
                 self._write(node_id, request)
 
     def _encoded(self, batch: Batch) -> Written:
-        queue = batch.queue
+        queue = self.accumulator.queue(batch)
         assert batch.state is BatchState.IN_FLIGHT
         assert (batch.sequence is not None) == self.idempotent
         alone = batch.attempts == 1 and queue.in_flight == [batch] and not queue.retrying

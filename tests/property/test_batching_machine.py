@@ -277,7 +277,7 @@ class BatchingMachine(RuleBasedStateMachine):
 
     def cannot_be_recognised(self, batch: Batch) -> bool:
         """Whether *batch* is in the log, and will be sent in parts, or is one: they fail."""
-        limit = self.world.cluster.partitions[batch.queue.partition].max_records
+        limit = self.world.cluster.partitions[batch.topic_partition.partition].max_records
         half = batch.persistence.half_of_possibly_persisted
         return (half or len(batch) > limit) and self.world.has(batch)
 

@@ -293,7 +293,7 @@ class FloorRig:
     def drain(self, node_id: int = NODE) -> list[Batch]:
         """Seal what is open, and take one batch per partition, as the sender does."""
         for batch in tuple(self.accumulator.unresolved):
-            if batch.queue.open is batch:
+            if self.accumulator.queue(batch).open is batch:
                 self.accumulator.seal(batch, self.loop.time())
         return self.accumulator.schedule.drain(node_id, self.loop.time(), 2**31)
 
@@ -331,8 +331,8 @@ def doubt(*batches: Batch) -> None:
         batch.written()
 
 
-def back_off(batch: Batch, at: float) -> None:
-    """Let *batch*, which is in flight, wait to be sent again at *at*."""
-    batch.queue.remove(batch)
+def back_off(queue: PartitionQueue, batch: Batch, at: float) -> None:
+    """Let *batch*, of *queue* and in flight, wait to be sent again at *at*."""
+    queue.remove(batch)
     batch.retry(at)
-    batch.queue.retry(batch)
+    queue.retry(batch)

@@ -1,4 +1,4 @@
-"""Whether what is read back is what was sent."""
+"""A check that what is read back is what was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo shows: bars while it runs, then a table."""
+"""The display of the demo: bars while it runs, then a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo sends: a day of a shop's click stream, as often as it takes."""
+"""The records of the demo: a day of a shop's click stream, as often as it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `aioproducer perf` shows: a line for each window, then a table; or all of it as JSON."""
+"""The display of `aioproducer perf`: a line for each window, then a table; or all of it as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an input is acknowledged, in a file: a later call goes on behind it."""
+"""A checkpoint: how much of an input is acknowledged, in a file. A later call goes on behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what stands in the input to records: values, keys, headers and partitions, as columns."""
+"""Records out of an input: values, keys, headers and partitions, as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From bytes to whole records: where each one ends in the input."""
+"""Framing of an input: bytes cut where each record ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be sent where, and what became of it."""
+"""The plan of one `aioproducer send`: records, a topic, and how they fared."""
 
 from __future__ import annotations
 

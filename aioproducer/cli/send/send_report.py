@@ -1,4 +1,4 @@
-"""What `aioproducer send` shows: a bar on a terminal, then what became of it."""
+"""The display of `aioproducer send`: a bar on a terminal, then the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What aiokafka's producer hands out, with the same fields."""
+"""The values that aiokafka's producer hands out, with the same fields."""
 
 from __future__ import annotations
 

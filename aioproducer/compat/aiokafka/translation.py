@@ -1,4 +1,4 @@
-"""From our errors and Futures to aiokafka's."""
+"""A translation of our errors and Futures into aiokafka's."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ WAYS: Mapping[BatchState, Sequence[BatchEvent]] = {
 
 def batch_in(state: BatchState = BatchState.OPEN) -> Batch:
     queue = PartitionQueue(TOPIC, 3, batching_settings(), IdentityKeeper())
-    batch = Batch(queue, (5,), created_at=1.0, deadline=121.0)
+    batch = Batch(queue.topic_partition, (5,), created_at=1.0, deadline=121.0)
     for event in WAYS[state]:
         HAPPEN[event](batch)
     return batch

@@ -105,7 +105,7 @@ async def test_without_a_partition_records_stick_to_one_until_its_batch_is_full(
         put(rig, None)
     one, other = unresolved(rig)
     assert (len(one), len(other)) == (2, 2)
-    assert {one.queue.partition, other.queue.partition} == {0, 1}
+    assert {one.topic_partition.partition, other.topic_partition.partition} == {0, 1}
     assert one.state is BatchState.SEALED
 
 
@@ -114,7 +114,7 @@ async def test_switching_to_another_partition_it_joins_the_batch_that_is_open_th
     rig = FloorRig(partitions=2, batch_bytes=room_for(1, 2))
     put(rig, None)
     [full] = unresolved(rig)
-    put(rig, 1 - full.queue.partition)
+    put(rig, 1 - full.topic_partition.partition)
     put(rig, None)
     put(rig, None)
     _, there = unresolved(rig)
@@ -126,13 +126,13 @@ async def test_switching_to_another_partition_it_joins_the_batch_that_is_open_th
 async def test_switching_to_another_partition_it_seals_a_batch_that_has_no_room() -> None:
     rig = FloorRig(partitions=2, batch_bytes=room_for(1, 2))
     put(rig, None)
-    sticky = unresolved(rig)[0].queue.partition
+    sticky = unresolved(rig)[0].topic_partition.partition
     put(rig, 1 - sticky)
     put(rig, 1 - sticky)
     put(rig, None)
     put(rig, None)
     batches = unresolved(rig)
-    assert [batch.queue.partition for batch in batches] == [sticky, 1 - sticky, 1 - sticky]
+    assert [batch.topic_partition.partition for batch in batches] == [sticky, 1 - sticky, 1 - sticky]
     assert counts(batches) == [2, 2, 1]
     assert [batch.state for batch in batches] == [BatchState.SEALED, BatchState.SEALED, BatchState.OPEN]
 
@@ -375,7 +375,7 @@ async def test_a_call_is_counted_until_it_leaves_with_what_it_has_not_appended()
 async def test_a_batch_is_held_with_its_memory_and_its_deadline_until_it_is_released() -> None:
     rig = FloorRig()
     accumulator, queue = rig.accumulator, rig.queue()
-    free, batch = accumulator.memory.free, Batch(queue, (1,), created_at=0.0, deadline=9.0)
+    free, batch = accumulator.memory.free, Batch(queue.topic_partition, (1,), created_at=0.0, deadline=9.0)
     accumulator.hold(batch)
     assert accumulator.memory.free == free - batch.size
     assert (accumulator.unfinished, list(accumulator.unresolved)) == (1, [batch])
@@ -383,3 +383,13 @@ async def test_a_batch_is_held_with_its_memory_and_its_deadline_until_it_is_rele
     assert (accumulator.unfinished, accumulator.idle, accumulator.deadlines.next_due()) == (1, True, None)
     accumulator.release(batch)
     assert (accumulator.unfinished, accumulator.memory.free) == (0, free)
+
+
+async def test_the_leader_of_a_batch_is_nobody_once_its_topic_is_forgotten() -> None:
+    rig = FloorRig()
+    put(rig, 0)
+    [batch] = unresolved(rig)
+    assert rig.accumulator.queue(batch) is rig.queue()
+    assert rig.accumulator.leader(batch) == NODE
+    del rig.accumulator.topics[TOPIC]
+    assert rig.accumulator.leader(batch) == NO_LEADER

@@ -19,7 +19,9 @@ def extend(rig: FloorRig, part: Rows, partition: int | None = 0, *, reserved: in
     call = SendManyCall(TOPIC, len(part), rig.loop)
     queue = None if partition is None else rig.queue(partition)
     stop = rig.accumulator.extend(rig.accumulator.topics[TOPIC], queue, part, call, reserved)
-    assert call.partitions == {batch.queue.partition for batch in unresolved(rig) if batch.holds(call)}
+    assert call.partitions == {
+        batch.topic_partition.partition for batch in unresolved(rig) if batch.holds(call)
+    }
     return stop
 
 
@@ -51,8 +53,8 @@ async def test_rows_without_a_partition_stick_to_one_per_batch() -> None:
     rig = FloorRig(partitions=2, batch_bytes=room_for(1, 2))
     assert extend(rig, rows(6), None) == 6
     one, two, three = unresolved(rig)
-    assert one.queue is three.queue
-    assert one.queue is not two.queue
+    assert one.topic_partition == three.topic_partition
+    assert one.topic_partition != two.topic_partition
 
 
 @in_virtual_time

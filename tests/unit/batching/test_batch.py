@@ -39,9 +39,9 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
 
 def test_a_batch_may_begin_with_what_another_held() -> None:
     columns, waiters = RecordColumns(), list[Waiters]([FutureWaiters([])])
-    queue = batch_in().queue
+    place = batch_in().topic_partition
     child = Batch(
-        queue,
+        place,
         (5, 0),
         created_at=1.0,
         deadline=2.0,
@@ -197,7 +197,7 @@ class TestParts:
         batch, futures, _ = mixed()
         part = batch.part([0, 5], 1, BatchState.SEALED)
         assert (part.order, part.state, part.due) == ((5, 1), BatchState.SEALED, True)
-        assert (part.queue, part.created_at, part.deadline) == (batch.queue, 1.0, 121.0)
+        assert (part.topic_partition, part.created_at, part.deadline) == (batch.topic_partition, 1.0, 121.0)
         assert part.columns.values == [b"zero", b"five"]
         assert part.size == BATCH_OVERHEAD + sum(
             record_size_bound(value, None, ()) for value in (b"zero", b"five")

@@ -27,7 +27,7 @@ class Rig:
         """Append an open batch; those before it are sealed."""
         if self.queue.open is not None:
             self.queue.seal(self.queue.open)
-        batch = Batch(self.queue, self.queue.next_order(), created_at=0.0, deadline=120.0)
+        batch = Batch(self.queue.topic_partition, self.queue.next_order(), created_at=0.0, deadline=120.0)
         for _ in range(records):
             batch.columns.append(b"value", None, (), 0)
         if due:
@@ -64,7 +64,7 @@ def test_it_is_idle_while_nothing_of_it_is_anywhere() -> None:
     assert not rig.queue.idle
     rig.take()
     assert not rig.queue.idle
-    back_off(batch, 1.0)
+    back_off(rig.queue, batch, 1.0)
     assert not rig.queue.idle
     rig.take(1.0)
     rig.answered(batch)
@@ -109,7 +109,7 @@ def test_sent_again_it_keeps_its_stamp() -> None:
     rig = Rig()
     batch = rig.add()
     rig.take()
-    back_off(batch, 1.0)
+    back_off(rig.queue, batch, 1.0)
     assert rig.queue.next_batch(0.9) is None
     assert rig.take(1.0) is batch
     assert batch.sequence == BatchSequence(FIRST, 0)
@@ -133,7 +133,7 @@ def test_an_identity_is_needed_only_for_a_due_batch_that_has_no_sequence() -> No
     assert rig.queue.needs_identity
     rig.take()
     rig.add()
-    back_off(batch, 1.0)
+    back_off(rig.queue, batch, 1.0)
     assert not rig.queue.needs_identity
 
 
@@ -153,7 +153,7 @@ def test_no_more_than_max_in_flight_follow_one_that_may_have_to_be_sent_again() 
     first, second, third, fourth = [rig.add() for _ in range(4)]
     for _ in range(3):
         rig.take()
-    back_off(first, 0.0)
+    back_off(rig.queue, first, 0.0)
     assert rig.take() is first
     rig.answered(second)
     rig.answered(third)
@@ -195,7 +195,7 @@ def test_what_is_sent_again_goes_before_anything_new() -> None:
     rig = Rig()
     old, new = rig.add(), rig.add()
     rig.take()
-    back_off(old, 1.0)
+    back_off(rig.queue, old, 1.0)
     assert rig.queue.next_batch(0.0) is None
     assert rig.take(1.0) is old
     assert rig.take(1.0) is new
@@ -206,9 +206,9 @@ def test_what_is_sent_again_goes_oldest_first_and_waits_for_what_is_older() -> N
     first, second = rig.add(), rig.add()
     rig.take()
     rig.take()
-    back_off(second, 0.0)
+    back_off(rig.queue, second, 0.0)
     assert rig.queue.next_batch(0.0) is None  # `first` may still fail
-    back_off(first, 0.0)
+    back_off(rig.queue, first, 0.0)
     assert rig.queue.retrying == [first, second]
     assert rig.take() is first
     assert rig.queue.next_batch(0.0) is None
@@ -221,7 +221,7 @@ def test_an_older_one_is_sent_again_while_newer_ones_are_in_flight() -> None:
     first, second = rig.add(), rig.add()
     rig.take()
     rig.take()
-    back_off(first, 0.0)
+    back_off(rig.queue, first, 0.0)
     assert rig.take() is first
     assert rig.queue.in_flight == [first, second]
 
@@ -241,7 +241,7 @@ def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
     rig = Rig(identified=False, acknowledged_here=False, idempotent=False)
     first, second = rig.add(), rig.add()
     rig.take()
-    back_off(first, 0.0)
+    back_off(rig.queue, first, 0.0)
     rig.queue.batches.clear()
     second.seal()
     second.drain()
@@ -287,7 +287,7 @@ def test_a_batch_in_backoff_can_be_removed() -> None:
     rig = Rig()
     batch = rig.add()
     rig.take()
-    back_off(batch, 1.0)
+    back_off(rig.queue, batch, 1.0)
     rig.queue.remove(batch)
     assert rig.queue.idle
 
@@ -300,7 +300,7 @@ def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
     rig.take()
     rig.take()
     assert rig.queue.oldest_unsettled is first
-    back_off(first, 1.0)
+    back_off(rig.queue, first, 1.0)
     assert rig.queue.oldest_unsettled is first
     rig.answered(second)
     assert rig.queue.oldest_unsettled is first
@@ -317,7 +317,7 @@ class TestPauses:
                 batch.refused(error, in_turn=True)
             elif error is not None:
                 batch.connection_lost(error, reached_socket=True)
-            back_off(batch, retry_at)
+            back_off(rig.queue, batch, retry_at)
         return batches
 
     def test_a_new_leader_ends_them(self) -> None:

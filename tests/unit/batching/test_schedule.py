@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES
+from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
 from aioproducer.batching.schedule import Schedule
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollower
@@ -33,18 +33,24 @@ class Floor:
     def batch(self, partition: int = 0, *, size: int = BATCH_OVERHEAD) -> Batch:
         """Put a sealed batch into a queue, and offer that."""
         batch = self.open(partition, size=size)
-        batch.queue.seal(batch)
-        self.schedule.offer(batch.queue, NOW)
+        self.queue(batch).seal(batch)
+        self.schedule.offer(self.queue(batch), NOW)
         return batch
 
     def open(self, partition: int = 0, *, size: int = BATCH_OVERHEAD) -> Batch:
         queue = self.queues[partition]
-        batch = Batch(queue, queue.next_order(), created_at=NOW, deadline=NOW + 120)
+        batch = Batch(queue.topic_partition, queue.next_order(), created_at=NOW, deadline=NOW + 120)
         batch.columns.append(b"value", None, (), 0)
         batch.size = size
         queue.batches.append(batch)
         queue.open = batch
         return batch
+
+    def queue(self, batch: Batch) -> PartitionQueue:
+        return self.queues[batch.topic_partition.partition]
+
+    def linger(self, batch: Batch, until: float) -> bool:
+        return self.schedule.linger(self.queue(batch), batch, until)
 
     def drain(self, node_id: int = 1, max_bytes: int = ALL) -> list[Batch]:
         return self.schedule.drain(node_id, NOW, max_bytes)
@@ -53,11 +59,11 @@ class Floor:
         self.schedule.offer_all(self.queues.update(leaders), NOW)
 
 
-def settle(batch: Batch) -> None:
-    batch.queue.remove(batch)
+def settle(floor: Floor, batch: Batch) -> None:
+    floor.queue(batch).remove(batch)
     batch.acknowledge()
     assert batch.sequence is not None
-    batch.queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), 0)
+    floor.queue(batch).sequences.acknowledge(batch.sequence, batch.order, len(batch), 0)
 
 
 def test_nothing_is_ready_at_first() -> None:
@@ -82,7 +88,7 @@ def test_what_is_due_is_ready_for_the_node_that_leads_it() -> None:
 def test_offering_a_queue_twice_is_offering_it_once() -> None:
     floor = Floor(1)
     batch = floor.batch()
-    floor.schedule.offer(batch.queue, NOW)
+    floor.schedule.offer(floor.queue(batch), NOW)
     assert floor.drain() == [batch]
     assert floor.drain() == []
 
@@ -91,7 +97,7 @@ def test_a_request_has_one_batch_per_partition_and_what_is_left_is_ready_again()
     floor = Floor(1, 1)
     settle_first = floor.batch(0)
     assert floor.drain() == [settle_first]
-    settle(settle_first)
+    settle(floor, settle_first)
     first, second, other = floor.batch(0), floor.batch(0), floor.batch(1)
     assert floor.drain() == [first, other]
     assert floor.schedule.nodes() == [1]
@@ -104,8 +110,8 @@ def test_a_request_is_no_larger_than_its_limit_and_the_one_that_did_not_fit_is_t
     assert floor.drain(max_bytes=1000) == batches[:2]
     assert floor.schedule.nodes() == [1]
     more = floor.batch(0)  # behind it, though the partition was the first before
-    settle(batches[0])
-    floor.schedule.offer(more.queue, NOW)
+    settle(floor, batches[0])
+    floor.schedule.offer(floor.queue(more), NOW)
     assert floor.drain(max_bytes=1000) == [batches[2], more]
 
 
@@ -119,7 +125,7 @@ def test_a_batch_larger_than_a_request_goes_alone() -> None:
 def test_a_queue_whose_batch_has_gone_meanwhile_is_passed_over() -> None:
     floor = Floor(1, 1)
     expired, alive = floor.batch(0), floor.batch(1)
-    expired.queue.remove(expired)
+    floor.queue(expired).remove(expired)
     assert floor.drain() == [alive]
     assert floor.schedule.nodes() == []
 
@@ -154,15 +160,15 @@ def test_a_partition_that_loses_its_leader_is_no_longer_ready() -> None:
 def test_a_topic_of_which_everything_has_expired_needs_no_leader() -> None:
     floor = Floor(NO_LEADER)
     batch = floor.batch()
-    batch.queue.remove(batch)
+    floor.queue(batch).remove(batch)
     assert floor.schedule.leaderless_topics() == set()
 
 
 def test_an_open_batch_is_ready_when_it_has_lingered() -> None:
     floor = Floor(1, 1)
     first, second = floor.open(0), floor.open(1)
-    assert floor.schedule.linger(first, NOW + 5)
-    assert not floor.schedule.linger(second, NOW + 6)
+    assert floor.linger(first, NOW + 5)
+    assert not floor.linger(second, NOW + 6)
     assert floor.schedule.next_due() == NOW + 5
     floor.schedule.collect(NOW + 4, hurry=False)
     assert floor.schedule.nodes() == []
@@ -175,7 +181,7 @@ def test_in_a_hurry_nothing_lingers() -> None:
     floor = Floor(1, 1)
     batches = [floor.open(0), floor.open(1)]
     for batch in batches:
-        floor.schedule.linger(batch, NOW + 5)
+        floor.linger(batch, NOW + 5)
     floor.schedule.collect(NOW, hurry=True)
     assert floor.drain() == batches
     assert floor.schedule.next_due() is None
@@ -184,11 +190,11 @@ def test_in_a_hurry_nothing_lingers() -> None:
 def test_a_batch_that_went_before_its_time_is_not_waited_for() -> None:
     floor = Floor(1, 1)
     full, open_ = floor.open(0), floor.open(1)
-    floor.schedule.linger(full, NOW + 5)
-    floor.schedule.linger(open_, NOW + 6)
-    full.queue.seal(full)
+    floor.linger(full, NOW + 5)
+    floor.linger(open_, NOW + 6)
+    floor.queue(full).seal(full)
     assert floor.schedule.next_due() == NOW + 6
-    floor.schedule.linger(full, NOW + 7)
+    floor.linger(full, NOW + 7)
     floor.schedule.collect(NOW + 10, hurry=False)
     assert floor.drain() == [open_]
 
@@ -198,8 +204,8 @@ def test_what_backs_off_is_ready_when_its_time_has_come() -> None:
     batches = [floor.batch(partition) for partition in range(3)]
     assert floor.drain() == batches
     for batch, until in zip(batches, (NOW + 3, NOW + 1, NOW + 1), strict=True):
-        back_off(batch, until)
-        floor.schedule.back_off(batch.queue, until)
+        back_off(floor.queue(batch), batch, until)
+        floor.schedule.back_off(floor.queue(batch), until)
     assert floor.schedule.next_due() == NOW + 1
     floor.schedule.collect(NOW + 1, hurry=True)
     assert floor.schedule.drain(1, NOW + 1, ALL) == batches[1:]
@@ -211,7 +217,7 @@ def test_what_backs_off_is_ready_when_its_time_has_come() -> None:
 
 def test_the_next_thing_due_is_the_earlier_of_a_linger_and_a_backoff() -> None:
     floor = Floor(1, 1)
-    floor.schedule.linger(floor.open(0), NOW + 5)
+    floor.linger(floor.open(0), NOW + 5)
     floor.schedule.back_off(floor.queues[1], NOW + 2)
     assert floor.schedule.next_due() == NOW + 2
     floor.schedule.collect(NOW + 2, hurry=False)
@@ -241,7 +247,7 @@ def test_a_partition_that_was_ready_when_the_producer_id_ran_out_waits_for_the_n
     floor = Floor(1)
     batch = floor.batch()
     floor.identities.current = None
-    floor.schedule.offer(batch.queue, NOW)
+    floor.schedule.offer(floor.queue(batch), NOW)
     assert floor.schedule.nodes() == []
     floor.identities.assign(8, 0)
     floor.schedule.identity_changed(NOW)
@@ -251,15 +257,15 @@ def test_a_partition_that_was_ready_when_the_producer_id_ran_out_waits_for_the_n
 def test_a_partition_whose_batch_has_expired_is_ready_no_more() -> None:
     floor = Floor(1)
     batch = floor.batch()
-    batch.queue.remove(batch)
-    floor.schedule.offer(batch.queue, NOW)
+    floor.queue(batch).remove(batch)
+    floor.schedule.offer(floor.queue(batch), NOW)
     assert floor.schedule.nodes() == []
 
 
 def test_an_open_batch_that_is_not_due_does_not_wait_for_an_identity() -> None:
     floor = Floor(1, identified=False)
     batch = floor.open()
-    floor.schedule.offer(batch.queue, NOW)
+    floor.schedule.offer(floor.queue(batch), NOW)
     floor.identities.assign(7, 0)
     floor.schedule.identity_changed(NOW)
     assert floor.schedule.nodes() == []
@@ -274,19 +280,19 @@ def test_every_partition_gets_its_turn_however_much_the_others_have(partitions: 
     order = []
     for _ in range(2 * partitions):
         (batch,) = floor.drain(max_bytes=400)
-        order.append(batch.queue.partition)
-        batch.queue.remove(batch)
-        floor.schedule.offer(batch.queue, NOW)
+        order.append(batch.topic_partition.partition)
+        floor.queue(batch).remove(batch)
+        floor.schedule.offer(floor.queue(batch), NOW)
     assert order == [0, 1, 2, 0, 1, 2]
 
 
 def backing_off(floor: Floor, partition: int, until: float) -> Batch:
     """Let a batch have been lost with its connection."""
     batch = floor.batch(partition)
-    queue = batch.queue
+    queue = floor.queue(batch)
     queue.take(batch)
     lose(batch)
-    back_off(batch, until)
+    back_off(queue, batch, until)
     floor.schedule.back_off(queue, until)
     floor.schedule.offer(queue, NOW)
     return batch
@@ -341,9 +347,11 @@ def test_without_a_leader_the_pause_stays() -> None:
 def test_a_batch_that_has_ended_is_kept_by_none_that_lingers() -> None:
     floor = Floor(1, 1)
     lingering, ended = floor.open(0), floor.open(1)
-    assert floor.schedule.linger(lingering, NOW + 60)
-    assert not floor.schedule.linger(ended, NOW + 61)
+    assert floor.linger(lingering, NOW + 60)
+    assert not floor.linger(ended, NOW + 61)
     floor.schedule.forget(ended)
     floor.schedule.forget(ended)
-    assert sys.getrefcount(ended) == 2 + (ended.queue.open is ended) + (ended in ended.queue.batches)
+    assert sys.getrefcount(ended) == 2 + (floor.queue(ended).open is ended) + (
+        ended in floor.queue(ended).batches
+    )
     assert floor.schedule.next_due() == NOW + 60

@@ -110,7 +110,7 @@ def test_a_retired_topic_leaves_an_identity_it_wrote_under(numbered: bool) -> No
 def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> None:
     queues = topic(1)
     assert queues.idle
-    batch = Batch(queues[0], (1,), created_at=0.0, deadline=1.0)
+    batch = Batch(queues[0].topic_partition, (1,), created_at=0.0, deadline=1.0)
     queues[0].batches.append(batch)
     assert not queues.idle
     queues[0].remove(batch)
@@ -141,7 +141,9 @@ async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order
     def attempt(number: int) -> Appended:
         assert len(queues.leaders) == 3, "it is there by now"
         made.append(number)
-        return Appended(asyncio.Future(), Batch(queues[1], (1,), created_at=0.0, deadline=1.0))
+        return Appended(
+            asyncio.Future(), Batch(queues[1].topic_partition, (1,), created_at=0.0, deadline=1.0)
+        )
 
     tickets = [queues.append_lock.ticket(partial(attempt, number)) for number in range(4)]
     for ticket, partition in zip(reversed(tickets), (1, 5, 2, 1), strict=True):

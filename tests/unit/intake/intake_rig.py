@@ -87,7 +87,9 @@ class Rig(FloorRig):
             accumulator=self.accumulator,
             completion=self.completion,
             updater=self.updater.real,
-            expired=lambda batch, timeout_s: failure_at_deadline(batch, self.unreachable, timeout_s),
+            expired=lambda batch, timeout_s: failure_at_deadline(
+                batch, self.accumulator.leader(batch), self.unreachable, timeout_s
+            ),
         )
 
     def try_append(

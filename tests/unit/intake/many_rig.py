@@ -46,7 +46,7 @@ class Rig(IntakeRig):
         self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurry)
         batches = self.accumulator.schedule.drain(1, self.loop.time(), 2**31)
         for batch in batches:
-            partition = batch.queue.partition
+            partition = batch.topic_partition.partition
             offset = self.offsets.get(partition, 0)
             self.offsets[partition] = offset + len(batch)
             self.completion.complete(batch, offset)

@@ -30,7 +30,7 @@ class Rig(FloorRig):
         self.handler.take(self.connection.real, batches, response)
 
     def refuse(self, batch: Batch, kind: type[BrokerError], message: str | None = None) -> None:
-        self.take([batch], refused(kind, batch.queue.partition, message=message))
+        self.take([batch], refused(kind, batch.topic_partition.partition, message=message))
 
     def resend(self) -> Batch:
         """Drain the one batch that may be sent now, as if its backoff were over."""

@@ -20,7 +20,7 @@ from aioproducer.metadata.snapshot import Broker, LeaderHint
 from aioproducer.protocol.produce import NodeEndpoint, ProduceResponse, TopicProduceResponse
 from aioproducer.sender.answers import failure_at_deadline
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import TOPIC, lost
+from tests.unit.floor_rig import NODE, TOPIC, lost
 from tests.unit.sender.answers_rig import Rig, accepted, refused
 
 
@@ -61,7 +61,7 @@ class TestAbandoned:
     @staticmethod
     def abandoned(rig: Rig) -> Batch:
         batch, _ = rig.sent()
-        rig.completion.fail_or_expire(batch, failure_at_deadline(batch))
+        rig.completion.fail_or_expire(batch, failure_at_deadline(batch, NODE))
         assert batch.state is BatchState.ABANDONED
         return batch
 
@@ -71,7 +71,7 @@ class TestAbandoned:
         batch = self.abandoned(rig)
         rig.take([batch], accepted(0))
         assert batch.state is BatchState.DELIVERED
-        assert not batch.queue.sequences.needs_epoch_bump
+        assert not rig.accumulator.queue(batch).sequences.needs_epoch_bump
 
     @pytest.mark.parametrize(
         "kind", [NotEnoughReplicas, MessageTooLarge, InvalidProducerEpoch, TopicAuthorizationFailed]
@@ -82,14 +82,14 @@ class TestAbandoned:
         batch = self.abandoned(rig)
         rig.refuse(batch, kind)
         assert batch.state is BatchState.FAILED
-        assert batch.queue.sequences.needs_epoch_bump
+        assert rig.accumulator.queue(batch).sequences.needs_epoch_bump
         assert rig.queue().idle
 
     @in_virtual_time
     async def test_records_refused_by_name_are_not_sent_again(self) -> None:
         rig = Rig()
         batch, _ = rig.sent(b"a", b"b")
-        rig.completion.fail_or_expire(batch, failure_at_deadline(batch))
+        rig.completion.fail_or_expire(batch, failure_at_deadline(batch, NODE))
         rig.take([batch], refused(InvalidRecord, records={0: "no key"}))
         assert batch.state is BatchState.FAILED
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from aioproducer.errors import DeliveryTimeout, NotLeaderOrFollower, ProducerError, TopicAuthorizationFailed
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.sender.answers import (
     failure_at,
     failure_at_deadline,
@@ -10,7 +11,7 @@ from aioproducer.sender.answers import (
     failure_without_producer_id,
 )
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import FakeConnection, FloorRig, lose, lost
+from tests.unit.floor_rig import NODE, FakeConnection, FloorRig, lose, lost
 
 
 @in_virtual_time
@@ -51,7 +52,7 @@ class TestExpired:
     @in_virtual_time
     async def test_unsent_for_want_of_a_connection(self) -> None:
         batch = FloorRig().fill()
-        failure = failure_at_deadline(batch)
+        failure = failure_at_deadline(batch, NODE)
         assert failure.kind is DeliveryTimeout
         assert not failure.possibly_persisted
         assert failure.cause is None
@@ -64,7 +65,7 @@ class TestExpired:
         batch, _ = rig.sent()
         batch.answered()
         batch.split((rig.fill(),))
-        failure = failure_at_deadline(batch, timeout_s=2.5)
+        failure = failure_at_deadline(batch, NODE, timeout_s=2.5)
         assert failure.kind is DeliveryTimeout
         assert "not acknowledged within the call's timeout_s=2.5, 1 attempt in" in failure.message
         assert failure.message.endswith("the broker refused it as it was, and its parts are under way")
@@ -72,22 +73,22 @@ class TestExpired:
     @in_virtual_time
     async def test_unsent_and_it_is_known_why(self) -> None:
         batch, error = FloorRig().fill(), lost()
-        failure = failure_at_deadline(batch, error)
+        failure = failure_at_deadline(batch, NODE, error)
         assert failure.message.endswith("was not sent to its leader, node 1: b1:9092 (node 1): lost")
         assert failure.cause is error
         assert not failure.possibly_persisted
 
     @in_virtual_time
     async def test_unsent_for_want_of_a_leader(self) -> None:
-        rig = FloorRig()
-        batch = rig.fill()
-        rig.learn("orders", -1)
-        assert failure_at_deadline(batch).message.endswith("the partition has no leader that we know of")
+        batch = FloorRig().fill()
+        assert failure_at_deadline(batch, NO_LEADER).message.endswith(
+            "the partition has no leader that we know of"
+        )
 
     @in_virtual_time
     async def test_unanswered(self) -> None:
         batch, _ = FloorRig().sent()
-        failure = failure_at_deadline(batch)
+        failure = failure_at_deadline(batch, NODE)
         assert failure.possibly_persisted
         assert failure.message.endswith("the broker has not answered yet")
 
@@ -95,7 +96,7 @@ class TestExpired:
     async def test_after_an_error(self) -> None:
         batch, _ = FloorRig().sent()
         lose(batch)
-        failure = failure_at_deadline(batch)
+        failure = failure_at_deadline(batch, NODE)
         assert failure.cause is batch.last_error
         assert failure.message.endswith("last error: ConnectionFailed: b1:9092 (node 1): lost")
 

@@ -146,5 +146,5 @@ class TestProduceRequest:
             for topic in request.topic_data
             for data in topic.partition_data
         }
-        assert in_it == {(batch.queue.topic, batch.queue.partition): batch.encoded for batch in batches}
+        assert in_it == {batch.topic_partition: batch.encoded for batch in batches}
         assert sorted(topic.name for topic in request.topic_data) == ["audit", "orders"]

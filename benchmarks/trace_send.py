@@ -1,0 +1,59 @@
+"""A traced send: which files of `aioproducer/` one lone `await producer.send(…)` goes through, in order.
+
+    python -m benchmarks.trace_send
+
+The producer is warm (connected, with an identity, and an acknowledged record), the broker in the same process. What
+docs/design.md draws is checked against this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+import aioproducer
+from aioproducer import Producer
+from aioproducer.testing import Cluster
+
+PACKAGE = Path(aioproducer.__file__).parent
+TOPIC = "orders"
+
+
+async def traced_send() -> Counter[str]:
+    """Return how many calls of a lone send went into which file, by path in the package, in the order of the first."""
+    calls: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and PACKAGE in path.parents:
+            inside = path.relative_to(PACKAGE)
+            if inside.parts[0] != "testing":  # the broker, which is in this process
+                calls[inside.as_posix()] += 1
+
+    async with (
+        Cluster(topics={TOPIC: 1}, transport="memory") as cluster,
+        Producer(cluster.bootstrap_servers) as producer,
+    ):
+        for _ in range(2):
+            await producer.send(TOPIC, b"warm")
+        sys.setprofile(note)
+        try:
+            await producer.send(TOPIC, b"value")
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+def main() -> None:
+    """Print the files, in order, and the calls of each."""
+    calls = asyncio.run(traced_send())
+    for path, count in calls.items():
+        print(f"{count:4}  {path}")
+    print(f"{sum(calls.values()):4}  calls in {len(calls)} files")
+
+
+if __name__ == "__main__":
+    main()
