@@ -239,7 +239,7 @@ def failure_without_producer_id(batch: Batch, error: ProducerError) -> Failure:
 
 def failure_of_login(batch: Batch, error: AuthenticationFailed) -> Failure:
     """Return the failure of *batch*, whose leader lets us in no more."""
-    return Failure(type(error), f"{batch.queue}: {error}", batch.possibly_persisted, error)
+    return Failure(type(error), f"{batch.topic_partition}: {error}", batch.possibly_persisted, error)
 
 
 def failure_of_encoding(batch: Batch, error: Exception) -> Failure:

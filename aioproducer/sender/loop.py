@@ -241,7 +241,7 @@ class Sender:
             patient_until = refusal.since + REFUSAL_PATIENCE_S
             return patient_until if retry_at is None else min(retry_at, patient_until)
         for batch in tuple(self._accumulator.unresolved):
-            if batch.queue.leader == node_id and batch.due and batch.state in UNSENT:
+            if self._accumulator.leader(batch) == node_id and batch.due and batch.state in UNSENT:
                 self._completion.fail(batch, failure_of_login(batch, refusal.error))
         return None
 
