@@ -15,7 +15,7 @@ from aioproducer.testing.faults import Rule, Script, Target, check_number
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import Listener, TcpListener
 from aioproducer.testing.memory import MemoryListener
-from aioproducer.testing.sasl.login import Tokens
+from aioproducer.testing.sasl.server_login import Tokens
 from aioproducer.testing.state import ClusterState, Node, TopicConfig
 
 LOOPBACK = "127.0.0.1"

@@ -14,7 +14,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from aioproducer.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.cluster import Cluster
 from aioproducer.testing.faults import Rule
-from aioproducer.testing.sasl.login import Tokens
+from aioproducer.testing.sasl.server_login import Tokens
 
 
 class ThreadedCluster:

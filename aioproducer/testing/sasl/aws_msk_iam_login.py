@@ -12,7 +12,7 @@ from typing import Final
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.security.sigv4 import presigned
 from aioproducer.testing.refusal import Refused
-from aioproducer.testing.sasl.login import Accounts
+from aioproducer.testing.sasl.server_login import Accounts
 
 VERSION: Final = "2020_10_22"
 ACTION: Final = "kafka-cluster:Connect"

@@ -7,7 +7,7 @@ from typing import Final
 
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing.refusal import Refused
-from aioproducer.testing.sasl.login import Accounts, InvalidCredentials
+from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials
 
 INVALID_TOKEN: Final = '{"status":"invalid_token"}'  # noqa: S105 - as it says
 

@@ -6,7 +6,7 @@ import hmac
 
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing.refusal import Refused
-from aioproducer.testing.sasl.login import Accounts, InvalidCredentials
+from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials
 
 
 class PlainLogin:

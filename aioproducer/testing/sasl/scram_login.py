@@ -16,7 +16,7 @@ from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.security.saslprep import saslprep
 from aioproducer.security.scram import FEWEST_ITERATIONS, HASHES
 from aioproducer.testing.refusal import Refused
-from aioproducer.testing.sasl.login import Accounts, InvalidCredentials
+from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials
 
 _SASL_NAME: Final = r"(?:[^\x00=,]|=2C|=3D)+"
 _CLIENT_FIRST = re.compile(

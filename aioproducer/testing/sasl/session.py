@@ -20,10 +20,10 @@ from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequ
 from aioproducer.testing.faults import HangUp
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.sasl.aws_msk_iam_login import AwsMskIamLogin
-from aioproducer.testing.sasl.login import Accounts, InvalidCredentials, Login
 from aioproducer.testing.sasl.oauthbearer_login import OAuthBearerLogin
 from aioproducer.testing.sasl.plain_login import PlainLogin
 from aioproducer.testing.sasl.scram_login import ScramLogin
+from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials, Login
 
 MECHANISMS: Final[Mapping[str, Callable[[Accounts], Login]]] = MappingProxyType(
     {

@@ -12,7 +12,7 @@ from aioproducer.security.mechanism import Broker
 from aioproducer.security.secret import Secret
 from aioproducer.testing import Refused
 from aioproducer.testing.sasl.aws_msk_iam_login import AwsMskIamLogin
-from aioproducer.testing.sasl.login import Accounts
+from aioproducer.testing.sasl.server_login import Accounts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -4,8 +4,8 @@ import pytest
 
 from aioproducer.errors import SaslAuthenticationFailed
 from aioproducer.testing import Refused
-from aioproducer.testing.sasl.login import Accounts, InvalidCredentials
 from aioproducer.testing.sasl.plain_login import PlainLogin
+from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials
 
 ACCOUNTS = Accounts({"alice": "pässword"})
 

@@ -9,8 +9,8 @@ from aioproducer.security.mechanism import Broker
 from aioproducer.security.scram import Scram
 from aioproducer.security.secret import Secret
 from aioproducer.testing import Refused
-from aioproducer.testing.sasl.login import Accounts, InvalidCredentials
 from aioproducer.testing.sasl.scram_login import ScramLogin
+from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
