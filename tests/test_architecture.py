@@ -83,9 +83,12 @@ def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
 
 
 def test_an_editors_tab_says_which_file_it_is() -> None:
-    """Two of a name are a broker's answer and what makes it, and the types of messages and of records."""
-    named = Counter(path.stem for path in PACKAGE.rglob("*.py"))
-    assert {stem for stem, files in named.items() if files > 1} <= {"__init__", "produce", "types"}
+    """Two of a name are a client's half and a broker's (`testing/`), and the types of messages and of records."""
+    for broker in (False, True):
+        named = Counter(
+            path.stem for path in PACKAGE.rglob("*.py") if (PACKAGE / "testing" in path.parents) is broker
+        )
+        assert {stem for stem, files in named.items() if files > 1} <= {"__init__", "types"}
 
 
 def test_nobody_but_the_accumulator_writes_its_counters() -> None:

@@ -125,7 +125,7 @@ class TestABug:
             ]
             await settle()
             began_at = now()
-            monkeypatch.setattr(Sender, "_turn", fail)
+            monkeypatch.setattr(Sender, "_run_once", fail)
             with caplog.at_level(logging.ERROR):
                 flushing = asyncio.create_task(producer.flush())
                 outcomes = await asyncio.gather(*waiting, flushing, return_exceptions=True)

@@ -64,7 +64,7 @@ async def test_a_crashed_producer_takes_nothing_from_who_hears_of_it(monkeypatch
         def bug(_: Sender) -> None:
             raise LookupError("a bug")
 
-        monkeypatch.setattr(Sender, "_turn", bug)
+        monkeypatch.setattr(Sender, "_run_once", bug)
         with pytest.raises(ProducerError, match="a bug"):
             await failing
         assert again.refused is not None
