@@ -150,8 +150,8 @@ def _measure(asked: Asked, json_path: Path | None) -> None:
     if not steps:
         raise click.UsageError("none of these clients does any of this work")
     results = empty_results(asked)
-    with Bar(console, [*steps, *steps_of_defaults]) as bar, broker(asked.bootstrap_servers) as servers:
-        session = Session(asked, Topics(servers))
+    with Bar(console, [*steps, *steps_of_defaults]) as bar, broker(asked.bootstrap_servers) as (servers, tls):
+        session = Session(asked, Topics(servers), tls)
         if any(step.row.work is not Work.SCALE for step in steps):
             session.warm_up()
         results.rows = session.play(steps, bar.follow, own_defaults=False)
@@ -178,7 +178,7 @@ def spark(json_path: Path | None, rows: int, rounds: int) -> None:
     console = new_console()
     asked = session.Asked(rows=rows, rounds=rounds)
     results = session.empty_results(asked)
-    with Bar(console, asked.steps()) as bar, broker(None) as servers:
+    with Bar(console, asked.steps()) as bar, broker(None) as (servers, _):
         results.rows = session.play(asked, servers, bar.follow)
     show.show_results(results, console)
     if json_path is not None:

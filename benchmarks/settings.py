@@ -61,6 +61,9 @@ class Settings:
     batch_bytes: int = 16_384
     calls_in_flight: int = 4
     uvloop: bool = False
+    tls: bool = False
+    """Whether the connection is encrypted; *ca_file* has who is to be trusted then."""
+    ca_file: str = ""
     own_defaults: bool = False
     """Whether linger, batch size, acks and idempotence are left as the client has them."""
 

@@ -159,6 +159,20 @@ def _throughput() -> Iterator[Row]:
         ),
     )
     yield Row(
+        name="closed-tls",
+        title="256 tasks, each awaiting send, over TLS",
+        settings=replace(closed, tls=True),
+        clients=(OURS, AIOKAFKA, AIO),
+        targets=(Target(figure="records_s", against=AIOKAFKA, must=2),),
+    )
+    yield Row(
+        name="bulk-tls",
+        title="10,000 values a call, 4 calls in flight, over TLS",
+        settings=replace(bulk, tls=True),
+        clients=(OURS, AIOKAFKA, BATCH),
+        targets=(Target(figure="records_s", against=BATCH, must=0.8, goal=1.2),),
+    )
+    yield Row(
         name="lone",
         title="one task, awaiting send",
         settings=Settings(work=Work.LONE),

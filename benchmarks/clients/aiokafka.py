@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from asyncio import Future
 from collections.abc import Awaitable
 from typing import Any, ClassVar
@@ -23,6 +24,8 @@ class Aiokafka(Client):
         from aiokafka import AIOKafkaProducer
 
         given = options(self.settings, batch_size="max_batch_size")
+        if self.settings.tls:
+            given["ssl_context"] = ssl.create_default_context(cafile=self.settings.ca_file)
         self._producer = AIOKafkaProducer(bootstrap_servers=self.servers, **given)
         await self._producer.start()
 

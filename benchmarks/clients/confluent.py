@@ -14,6 +14,8 @@ FLUSH_S: Final = 60.0
 def configuration(servers: str, settings: Settings) -> dict[str, Any]:
     """Return librdkafka's configuration. With keys, partitions are chosen as the JVM client and we choose them."""
     options: dict[str, Any] = {"bootstrap.servers": servers, "compression.type": settings.compression}
+    if settings.tls:
+        options |= {"security.protocol": "SSL", "ssl.ca.location": settings.ca_file}
     if settings.keys:
         options["partitioner"] = "murmur2_random"
     if not settings.own_defaults:

@@ -9,7 +9,7 @@ from benchmarks.settings import Settings
 
 def options(settings: Settings, *, batch_size: str = "batch_size") -> dict[str, Any]:
     """Return keyword arguments; *batch_size* is what the client calls the size of its batches."""
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"security_protocol": "SSL"} if settings.tls else {}
     if settings.compression != "none":
         given["compression_type"] = settings.compression
     if not settings.own_defaults:

@@ -23,7 +23,10 @@ class Aioproducer(Client):
         from aioproducer import Producer
         from aioproducer.config import ProducerConfig
 
-        config = ProducerConfig(bootstrap_servers=self.servers, **options(self.settings))
+        given = options(self.settings)
+        if self.settings.tls:
+            given["ssl_truststore_location"] = self.settings.ca_file
+        config = ProducerConfig(bootstrap_servers=self.servers, **given)
         self._producer = Producer.from_config(config)
         await self._producer.start()
 

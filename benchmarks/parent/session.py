@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from benchmarks.clients import JVM
 from benchmarks.figures import Played, Results, Run
@@ -18,8 +20,10 @@ from benchmarks.parent.topics import Topics
 from benchmarks.scale import curve
 from benchmarks.settings import PARTITIONS, Settings, Work
 from benchmarks.table import ROWS, Row
-from tests.kafka.apache.broker import THROUGHPUT, ApacheKafka
+from tests.kafka.apache.broker import HOST, THROUGHPUT, ApacheKafka, free_ports
 from tests.kafka.apache.jars import VERSION
+from tests.kafka.apache.secured import with_tls
+from tests.unit.security.certificates import Authority
 
 CHILD: Final = "benchmarks.child"
 WARM_UPS: Final = (("bulk", "confluent-batch", 5.0), ("lone", "aiokafka", 15.0))
@@ -59,6 +63,8 @@ class Asked:
 def steps_of(asked: Asked) -> tuple[list[Step], list[Step]]:
     """Return the runs of the table, and those of the table at each client's own defaults."""
     rows = [ROWS[name] for name in asked.rows]
+    if asked.bootstrap_servers is not None:  # who knows where it speaks TLS, and as whom
+        rows = [row for row in rows if not row.settings.tls]
     again = [row for row in rows if row.work not in WITHOUT_DEFAULTS]
     return (
         plan(rows, asked.clients, asked.rounds, asked.seconds),
@@ -69,9 +75,10 @@ def steps_of(asked: Asked) -> tuple[list[Step], list[Step]]:
 class Session:
     """Runs what was asked for, step by step."""
 
-    def __init__(self, asked: Asked, topics: Topics) -> None:
+    def __init__(self, asked: Asked, topics: Topics, tls: TlsListener) -> None:
         self._asked = asked
         self._topics = topics
+        self._tls = tls
         self._runs = 0
 
     def warm_up(self) -> None:
@@ -98,19 +105,40 @@ class Session:
 
     def _in_child(self, client: str, settings: Settings, name: str) -> Run:
         with self._topics.fresh(name, PARTITIONS) as topic:
-            told = Run.loads(answer_of(CHILD, [client, self._topics.servers, topic, settings.dumps()]))
+            servers = self._tls.servers if settings.tls else self._topics.servers
+            settings = replace(settings, ca_file=self._tls.ca_file)
+            told = Run.loads(answer_of(CHILD, [client, servers, topic, settings.dumps()]))
             self._topics.check(topic, PARTITIONS, told.sent)
         return told
 
 
+class TlsListener(NamedTuple):
+    """Where the broker of a session speaks TLS, and the file with the authority that vouches for it."""
+
+    servers: str
+    ca_file: str
+
+
+NO_TLS: Final = TlsListener("", "")
+
+
 @contextmanager
-def broker(bootstrap_servers: str | None) -> Iterator[str]:
+def broker(bootstrap_servers: str | None) -> Iterator[tuple[str, TlsListener]]:
     """Start an Apache Kafka, unless there is one; it ends with the `with` block."""
     if bootstrap_servers is not None:
-        yield bootstrap_servers
+        yield bootstrap_servers, NO_TLS
         return
-    with ApacheKafka(jvm_options=THROUGHPUT) as kafka:
-        yield kafka.bootstrap_servers
+    plain, tls, controller = free_ports(3)
+    authority = Authority()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ApacheKafka(
+            jvm_options=THROUGHPUT, ports={1: plain}, properties=with_tls(authority, plain, tls, controller)
+        ) as kafka,
+    ):
+        ca_file = Path(folder, "ca.pem")
+        ca_file.write_text(authority.pem)
+        yield kafka.bootstrap_servers, TlsListener(f"{HOST}:{tls}", str(ca_file))
 
 
 def empty_results(asked: Asked) -> Results:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+from tests.kafka.apache import broker
 from tests.kafka.apache.broker import QUICK_START, ApacheKafka, free_ports
 from tests.unit.security.certificates import NOW, Authority, Issued
 
@@ -60,14 +61,14 @@ class SecuredKafka:
         return self.authority.issue(common_name=name)
 
     def _properties(self) -> Mapping[str, str | int]:
-        ports, broker = self._ports, self.authority.issue("localhost", "127.0.0.1")
+        ports, good = self._ports, self.authority.issue("localhost", "127.0.0.1")
         listeners = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **PROTOCOLS}
         expired = self.authority.issue(
             "localhost", not_before=NOW - timedelta(days=9), not_after=NOW - timedelta(days=2)
         )
         of_listener = {
-            **_key_store("", broker),
+            **_key_store("", good),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.certificates": _in_one_line(self.authority.pem),
             **_key_store("listener.name.expired.", expired),
@@ -103,6 +104,18 @@ class SecuredKafka:
             "auto.create.topics.enable": "false",
             **of_listener,
         }
+
+
+def with_tls(authority: Authority, plain: int, tls: int, controller: int) -> dict[str, str | int]:
+    """Return the properties of a broker that listens for TLS beside PLAINTEXT, on these ports."""
+    listeners = f"PLAINTEXT://{broker.HOST}:{plain},SSL://{broker.HOST}:{tls}"
+    return {
+        "listeners": f"{listeners},CONTROLLER://{broker.HOST}:{controller}",
+        "advertised.listeners": listeners,
+        "controller.quorum.bootstrap.servers": f"{broker.HOST}:{controller}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+        **_key_store("", authority.issue(broker.HOST)),
+    }
 
 
 def _key_store(prefix: str, issued: Issued) -> dict[str, str | int]:

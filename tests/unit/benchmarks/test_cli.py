@@ -11,7 +11,7 @@ from benchmarks import cli
 from benchmarks.figures import Played, Results, Run
 from benchmarks.micro.baseline import Baseline
 from benchmarks.micro.clock import Timed
-from benchmarks.parent.session import Asked
+from benchmarks.parent.session import NO_TLS, Asked
 from benchmarks.settings import Work
 from benchmarks.spark import session
 from benchmarks.table import ROWS
@@ -118,7 +118,7 @@ def test_on_spark_what_is_measured_is_shown_and_kept(
         runs: list[Run | None] = [Run(sent=5, figures={"records_s": 123_456.0})]
         return {"batch": Played(runs={"aioproducer": runs}, failures=failures)}
 
-    monkeypatch.setattr(cli, "broker", lambda _: nullcontext("a:9092"))
+    monkeypatch.setattr(cli, "broker", lambda _: nullcontext(("a:9092", NO_TLS)))
     monkeypatch.setattr(session, "play", play)
     told = call("spark", "--rows", 5, "--rounds", 2, "--json", tmp_path / "out.json")
     assert told.exit_code == exit_code

@@ -84,8 +84,9 @@ class FakeTopics:
 
 
 @pytest.mark.parametrize(("sent", "believed"), [(3, True), (4, False)])
+@pytest.mark.parametrize(("row", "at"), [("lone", "here:1"), ("closed-tls", "there:2")])
 def test_a_time_is_believed_only_if_every_record_arrived(
-    monkeypatch: pytest.MonkeyPatch, sent: int, believed: bool
+    monkeypatch: pytest.MonkeyPatch, sent: int, believed: bool, row: str, at: str
 ) -> None:
     calls: list[list[str]] = []
 
@@ -94,12 +95,13 @@ def test_a_time_is_believed_only_if_every_record_arrived(
         return f'{{"sent": {sent}, "figures": {{"records_s": 1.0}}, "series": []}}'
 
     monkeypatch.setattr(session, "answer_of", answer_of)
-    what = asked(rows=("lone",), clients=("aioproducer",), rounds=1, defaults_rounds=0)
+    what = asked(rows=(row,), clients=("aioproducer",), rounds=1, defaults_rounds=0)
     topics = FakeTopics()
     steps, _ = steps_of(what)
-    played = Session(what, cast("Topics", topics)).play(steps, lambda *_: None, own_defaults=False)["lone"]
+    tls = session.TlsListener("there:2", "ca.pem")
+    played = Session(what, cast("Topics", topics), tls).play(steps, lambda *_: None, own_defaults=False)[row]
     [[client, servers, topic, _]] = calls
-    assert (client, servers) == ("aioproducer", "here:1")
+    assert (client, servers) == ("aioproducer", at)
     assert topics.deleted == [topic]
     expected = Run(sent=3, figures={"records_s": 1.0}) if believed else None
     assert played.runs == {"aioproducer": [expected]}
