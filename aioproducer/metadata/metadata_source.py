@@ -111,7 +111,7 @@ class MetadataSource:
     async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
         """Ask any of *brokers*, and if none can be reached, the bootstrap addresses.
 
-        Raises: ConnectionFailed with each cause. Cancelling leaves nothing behind.
+        Raises: ConnectionFailed with each cause, AuthenticationFailed if that was one. Cancelling leaves nothing behind.
         """
         now = asyncio.get_running_loop().time()
         deadline = now + self._settings.request_timeout_s
@@ -184,6 +184,10 @@ class MetadataSource:
             pause_over_at = self._pool.next_attempt_at(broker.node_id)
             if pause_over_at is not None and pause_over_at > asyncio.get_running_loop().time():
                 cause = self._pool.last_error(broker.node_id)
+                if isinstance(
+                    cause, AuthenticationFailed
+                ):  # bootstrap addresses would refuse us, too, once more
+                    raise cause
                 raise ConnectionFailed(str(cause), written=False) from cause
             news = self._news
             self._pool.connect_soon(broker.node_id, broker.address)

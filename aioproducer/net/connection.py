@@ -64,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._received = memoryview(bytearray(READ_BYTES))
         self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
+        self._released: asyncio.Future[None] | None = None  # while requests are held back
         self._shaken_hands: asyncio.Future[None] = loop.create_future()  # or closed
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = inf
@@ -198,27 +199,30 @@ class Connection(asyncio.BufferedProtocol):
         self._core.logged_in()
 
     def hold(self) -> None:
-        """Hold back requests that are sent from now on, until `release`."""
+        """Hold back requests that are sent from now on, until `release`; `drain` waits as long."""
         self._core.hold()
+        self._released = self._loop.create_future()
 
     def release(self) -> None:
         """Write what was held back."""
-        now = self._loop.time()
-        self._core.release(now)
-        if not self._core.is_closed:
-            self._write(now)
+        self._core.release(now := self._loop.time())
+        self._write(now)
+        _let_go(self._released)
+        self._released = None
+        if self._core.is_done:
+            self.close()
 
     async def drain(self) -> None:
-        """Wait until the socket has taken most of what was written: nothing else bounds `write_only`.
+        """Wait until the socket has taken most of what was written, or held: nothing else bounds `write_only`.
 
         Raises: ConnectionFailed if the connection is lost meanwhile, or closed here because that took longer than
             the request timeout. Cancelling only stops the waiting.
         """
         timeout_s = self._settings.request_timeout_s
-        if self._room_to_write is not None:
+        while not self._core.is_closed and (room := self._released or self._room_to_write) is not None:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await asyncio.shield(self._room_to_write)
+                    await asyncio.shield(room)
             except TimeoutError:
                 unwritten = self._transport.get_write_buffer_size()
                 self.close(ConnectionFailed(f"{self}: {unwritten} bytes were not taken in {timeout_s:.3g} s"))
@@ -251,7 +255,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         for call, error in failed:
             self._settle(call, error)
-        self._end_handshake()
+        _let_go(self._shaken_hands)
+        _let_go(self._released)
         if self.on_closed is not None:
             self.on_closed(self, cause)
 
@@ -293,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         if is_exchanging:
             self._write(now)
             if core.state is not ConnectionState.HANDSHAKE:
-                self._end_handshake()
+                _let_go(self._shaken_hands)
 
     def eof_received(self) -> None:
         """Close: a broker that says no more will not listen either."""
@@ -317,9 +322,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Let `drain` go on."""
-        if self._room_to_write is not None:
-            self._room_to_write.set_result(None)
-            self._room_to_write = None
+        _let_go(self._room_to_write)
+        self._room_to_write = None
 
     def _write(self, now: float) -> None:
         """Write what there is to write, and see to it that the timer goes off in time for the answer."""
@@ -365,10 +369,6 @@ class Connection(asyncio.BufferedProtocol):
     def _our_bug(self, error: Exception) -> ConnectionFailed:
         return caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error)
 
-    def _end_handshake(self) -> None:
-        if not self._shaken_hands.done():
-            self._shaken_hands.set_result(None)
-
     def _on_timer(self) -> None:
         """The timer is seldom set anew, so it goes off for calls that were answered long ago, too."""
         self._timer, self._wakes_at = None, inf
@@ -383,6 +383,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._wakes_at = None, inf
+
+
+def _let_go(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 def _resolve(answered: asyncio.Future[Any], outcome: Any) -> None:

@@ -106,7 +106,8 @@ class ConnectionProtocol:
     @property
     def in_flight(self) -> int:
         """How many calls wait for their answer."""
-        return len(self._in_flight) + len(self._held or ())
+        held = self._held
+        return len(self._in_flight) + (sum(each.on_answer is not None for each in held) if held else 0)
 
     @property
     def is_closed(self) -> bool:
@@ -115,8 +116,8 @@ class ConnectionProtocol:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is retired, and all calls are answered: nothing keeps it open."""
-        return self.state is ConnectionState.RETIRED and not self.in_flight
+        """Whether it is retired, all is sent and all calls are answered: nothing keeps it open."""
+        return self.state is ConnectionState.RETIRED and not self._in_flight and not self._held
 
     def connection_made(self, now: float) -> None:
         """Begin the handshake."""

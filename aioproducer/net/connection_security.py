@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import Final
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
@@ -23,6 +24,7 @@ class ConnectionSecurity:
 
     def __init__(self, settings: SecuritySettings, *, backoff: Backoff) -> None:
         """*backoff* paces how often files or a callable that fail are tried again."""
+        self.backoff: Final = backoff
         self._tls = None if settings.tls is None else TlsContexts(settings.tls, backoff=backoff)
         self._logins = None if settings.sasl is None else Logins(settings.sasl)
 

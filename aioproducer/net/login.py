@@ -6,9 +6,10 @@ import asyncio
 import logging
 import random
 from asyncio import Future
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from aioproducer.errors import ConnectionFailed, ProducerError
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 from aioproducer.net.address import Address
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest
 
@@ -57,6 +58,13 @@ class LoginConnection(Protocol):
         """Close, and tell everybody *cause*."""
 
 
+class Term(NamedTuple):
+    """From when to when a session lives, in loop time."""
+
+    began_at: float
+    ends_at: float
+
+
 class Session:
     """The login of one connection, and the next ones for as long as it lives (KIP-368)."""
 
@@ -72,9 +80,9 @@ class Session:
         Raises: AuthenticationFailed; what the connection was closed for.
         """
         exchange = self._security.exchange(self._connection.address)
-        lifetime_s = await self._exchange(exchange, await exchange.start(), again=False)
+        term = await self._exchange(exchange, await exchange.start(), again=False)
         self._connection.logged_in()
-        self._wait(lifetime_s)
+        self._wait(term)
 
     def end(self) -> None:
         """Log in no more."""
@@ -83,33 +91,32 @@ class Session:
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 
-    def _wait(self, lifetime_s: float) -> None:
-        """Log in again before the session ends; a *lifetime_s* of 0 has no end."""
-        if lifetime_s and not self._connection.closed:
-            after_s = max(random.uniform(*LOG_IN_AGAIN) * lifetime_s, LOG_IN_AT_MOST_EVERY_S)
-            left_s = max(lifetime_s - after_s, 0.0) + LOG_IN_LATE_S
-            self._timer = asyncio.get_running_loop().call_later(after_s, self._begin, left_s)
+    def _wait(self, term: Term) -> None:
+        """Log in again before the session ends."""
+        if isfinite(term.ends_at) and not self._connection.closed:
+            after_s = random.uniform(*LOG_IN_AGAIN) * (term.ends_at - term.began_at)
+            begin_at = max(term.began_at + after_s, _now() + LOG_IN_AT_MOST_EVERY_S)
+            ends_at = max(term.ends_at, begin_at)
+            self._timer = asyncio.get_running_loop().call_at(begin_at, self._begin, ends_at)
 
-    def _begin(self, left_s: float) -> None:
+    def _begin(self, ends_at: float) -> None:
         if not self._connection.closed:
             name = f"aioproducer: login at {self._connection.address}"
-            self._task = asyncio.get_running_loop().create_task(self._log_in_again(left_s), name=name)
+            self._task = asyncio.get_running_loop().create_task(self._log_in_again(ends_at), name=name)
 
-    async def _log_in_again(self, left_s: float) -> None:
-        """Log in on the living connection; close it if that fails, or is not over in *left_s*."""
+    async def _log_in_again(self, ends_at: float) -> None:
+        """Log in on the living connection; close it if that fails, or is not over soon after *ends_at*.
+
+        What is held back then goes with the connection: a broker that has refused us would not take it.
+        """
         connection = self._connection
         try:
-            async with asyncio.timeout(left_s):
-                exchange = self._security.exchange(connection.address)
-                message = await exchange.start()
-                if exchange.mechanism.name in ONE_MESSAGE:
-                    lifetime_s = await self._exchange(exchange, message, again=True)
-                else:
+            async with asyncio.timeout_at(ends_at + LOG_IN_LATE_S):
+                exchange, message = await self._started(ends_at)
+                holds = exchange.mechanism.name not in ONE_MESSAGE
+                if holds:
                     connection.hold()
-                    try:
-                        lifetime_s = await self._exchange(exchange, message, again=True)
-                    finally:
-                        connection.release()
+                term = await self._exchange(exchange, message, again=True)
         except TimeoutError:
             connection.close(
                 ConnectionFailed(f"{connection}: its session has ended before another login was over")
@@ -117,17 +124,38 @@ class Session:
         except ProducerError as error:
             connection.close(error)
         else:
+            if holds:
+                connection.release()
             log.debug("connection.logged_in address=%s", connection.address)
-            self._wait(lifetime_s)
+            self._wait(term)
 
-    async def _exchange(self, exchange: Exchange, message: bytes, *, again: bool) -> float:
-        """Let *exchange*, whose first *message* this is, log in; return how long the session lives, in seconds.
+    async def _started(self, ends_at: float) -> tuple[Exchange, bytes]:
+        """Return an exchange and its first message; whoever cannot give one is asked again until the session ends."""
+        attempt = 0
+        while True:
+            try:
+                exchange = self._security.exchange(self._connection.address)
+                return exchange, await exchange.start()
+            except AuthenticationFailed as error:
+                delay_s = self._security.backoff.delay_s(attempt)
+                if _now() + delay_s >= ends_at:
+                    raise
+                if not attempt:
+                    log.warning(
+                        "connection.login_delayed address=%s error=%s", self._connection.address, error
+                    )
+                attempt += 1
+                await asyncio.sleep(delay_s)
+
+    async def _exchange(self, exchange: Exchange, message: bytes, *, again: bool) -> Term:
+        """Let *exchange*, whose first *message* this is, log in; return how long that holds.
 
         *again*: the broker takes the mechanism, as it did before.
         """
         ask, name = self._connection.ask, exchange.mechanism.name
         asked = ask(SaslHandshakeRequest(mechanism=name))
         answered: Future[SaslAuthenticateResponse] | None = None
+        began_at = _now()
         if again or name in SECRETLESS:
             answered = ask(SaslAuthenticateRequest(auth_bytes=message))
             answered.add_done_callback(_look_at)  # nobody awaits it if the handshake is refused
@@ -135,6 +163,7 @@ class Session:
         if handshake.error_code:
             raise exchange.refused(handshake.error_code, None, handshake.mechanisms)
         if answered is None:
+            began_at = _now()
             answered = ask(SaslAuthenticateRequest(auth_bytes=message))
         while True:
             answer = await answered
@@ -142,10 +171,16 @@ class Session:
                 raise exchange.refused(answer.error_code, answer.error_message)
             following = await exchange.answer(answer.auth_bytes)
             if following is None:
-                return answer.session_lifetime_ms / 1000
+                # Only the broker knows when it began; this is the earliest that it can be.
+                return Term(began_at, began_at + (answer.session_lifetime_ms / 1000 or inf))
+            began_at = _now()
             answered = ask(SaslAuthenticateRequest(auth_bytes=following))
 
 
 def _look_at(answered: Future[Any]) -> None:
     if not answered.cancelled():
         _ = answered.exception()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

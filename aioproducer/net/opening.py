@@ -58,6 +58,8 @@ async def open_connection(
             raise ConnectionFailed(
                 f"{connection}: connected, but the handshake did not finish within {waited_s:.3g} s"
             ) from error
+        if isinstance(error, ConnectionFailed) and connection.error is not None:
+            raise connection.error from connection.error.__cause__  # which may say more: that we are not accepted
         raise
     if connection.error is not None:
         await connection.wait_closed()

@@ -33,13 +33,13 @@ class Logins:
         Raises: AuthenticationFailed if the user's factory does.
         """
         try:
-            mechanism = self._make()
+            mechanism: object = self._make()
         except Exception as error:
             raise AuthenticationFailed(
                 f"no login at {broker}: sasl_mechanism raised {type(error).__name__}, which is the cause",
                 broker=str(broker),
             ) from error
-        if not isinstance(mechanism, Mechanism):
+        if not isinstance(mechanism, Mechanism) or not _is_text(mechanism.name):
             raise AuthenticationFailed(
                 f"no login at {broker}: sasl_mechanism has to return an object with name, start and respond,"
                 f" and returned {type(mechanism).__name__}",
@@ -72,6 +72,10 @@ class Logins:
             return lambda: Scram(name, credentials, token_auth=settings.token_auth)
         assert name == "PLAIN", "checked by the configuration"
         return lambda: Plain(credentials)
+
+
+def _is_text(name: object) -> bool:
+    return isinstance(name, str)
 
 
 def _fetcher(settings: SaslSettings) -> Callable[[], Awaitable[Token]]:

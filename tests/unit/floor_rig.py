@@ -22,7 +22,7 @@ from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.pool import Pool
+from aioproducer.net.pool import Pool, Refusal
 from aioproducer.records.compression import Codec
 from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import record_size_bound
@@ -153,6 +153,7 @@ class FakePool:
         self.wanted: list[tuple[int, Address]] = []
         self.backing_off_until: dict[int, float] = {}
         self.errors: dict[int, ProducerError] = {}
+        self.refusals: dict[int, Refusal] = {}
 
     @property
     def real(self) -> Pool:
@@ -170,6 +171,9 @@ class FakePool:
 
     def last_error(self, node_id: int) -> ProducerError | None:
         return self.errors.get(node_id)
+
+    def refusal(self, node_id: int) -> Refusal | None:
+        return self.refusals.get(node_id)
 
     def least_loaded(self, candidates: Iterable[int]) -> FakeConnection | None:
         usable = [connection for each in candidates if (connection := self.get(each)) is not None]

@@ -11,7 +11,7 @@ import pytest
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
-from aioproducer.engine import Engine
+from aioproducer.engine import Engine, connection_security
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metadata import metadata_source as endpoints_module
@@ -64,6 +64,45 @@ async def started(**options: Any) -> AsyncIterator[Rig]:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+PASSWORD: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "hunter2"}
+
+
+class TestSecurity:
+    def test_in_the_clear_there_is_nothing_that_secures(self) -> None:
+        assert connection_security(ProducerConfig(bootstrap_servers="a:1")) is None
+
+    @pytest.mark.parametrize(
+        ("protocol", "logs_in"), [("SSL", False), ("SASL_PLAINTEXT", True), ("SASL_SSL", True)]
+    )
+    def test_whoever_wants_tls_or_a_login_gets_it(self, protocol: Any, logs_in: bool) -> None:
+        config = ProducerConfig(bootstrap_servers="a:1", security_protocol=protocol, **PASSWORD)
+        security = connection_security(config)
+        assert security is not None
+        assert security.logs_in is logs_in
+
+    @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+    @in_virtual_time
+    async def test_nothing_that_was_to_be_secured_is_sent_in_the_clear(self, protocol: Any) -> None:
+        """Neither to bootstrap addresses nor to nodes: the cluster would not take it."""
+        users = {"alice": "hunter2"} if protocol.startswith("SASL") else None
+        async with Cluster(
+            2, {"orders": 2}, transport="memory", security_protocol=protocol, users=users
+        ) as cluster:
+            running = Rig(cluster, **cluster.client_options)
+            await running.engine.start()
+            delivered = [await running.append(partition=partition) for partition in range(2)]
+            await asyncio.wait(delivered)
+            assert [each.exception() for each in delivered] == [None, None]
+            await running.engine.stop()
+
+    @in_virtual_time
+    async def test_who_is_to_talk_tls_says_nothing_to_who_does_not(self) -> None:
+        async with rig(security_protocol="SSL") as mistaken:
+            with pytest.raises(ConnectionFailed):
+                await mistaken.engine.start()
+            assert mistaken.cluster.request_count("api_versions") == 0
 
 
 class TestStart:

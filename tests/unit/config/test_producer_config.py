@@ -358,14 +358,6 @@ class TestSettings:
     def test_waiting_for_metadata_and_memory(self) -> None:
         assert configure(max_block_ms=1_500).max_block_s == 1.5
 
-    @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-    def test_nothing_that_was_to_be_secured_is_sent_in_the_clear(self, protocol: str) -> None:
-        config = configure(
-            security_protocol=protocol, sasl_mechanism="PLAIN", sasl_username="u", sasl_password="hunter2"
-        )
-        with pytest.raises(ConfigError, match="TLS and SASL are not supported yet by this version"):
-            config.connection_settings()
-
 
 class TestSecrets:
     def secret(self, **more: Any) -> ProducerConfig:

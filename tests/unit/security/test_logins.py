@@ -86,3 +86,18 @@ def test_a_factory_of_the_users_that_raises_or_gives_something_else() -> None:
     assert "hunter2" not in str(raised.value)
     with pytest.raises(AuthenticationFailed, match=r"with name, start and respond, and returned str$"):
         Logins(SaslSettings(other, BACKOFF)).exchange(BROKER)
+
+
+async def test_a_mechanism_has_a_name() -> None:
+    class Nameless:
+        name = None
+
+        def start(self, _broker: object) -> bytes:
+            return b""
+
+        def respond(self, _challenge: bytes) -> bytes:
+            return b""
+
+    factory: Any = Nameless
+    with pytest.raises(AuthenticationFailed, match="returned Nameless"):
+        Logins(SaslSettings(factory, BACKOFF)).exchange(BROKER)

@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from aioproducer.backoff import Backoff
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ProducerError,
+    SaslAuthenticationFailed,
+)
+from aioproducer.net import login as module
+from aioproducer.net.address import Address
+from aioproducer.net.connection_security import ConnectionSecurity
+from aioproducer.net.login import LOG_IN_AT_MOST_EVERY_S, LOG_IN_LATE_S, Session
+from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeResponse
+from aioproducer.security.exchange import Exchange
+from aioproducer.security.mechanism import Broker, Refused
+from aioproducer.testing import in_virtual_time
+from tests.unit.floor_rig import settle
+
+LIFETIME_S = 100.0
+
+
+class TwoMessages:
+    """As SCRAM: a first message, a proof, and a last look."""
+
+    def __init__(self, name: str = "SCRAM-SHA-256", *, start: Callable[[], bytes] = lambda: b"first") -> None:
+        self.name = name
+        self._start = start
+
+    def start(self, _: Broker) -> bytes:
+        return self._start()
+
+    def respond(self, challenge: bytes) -> bytes:
+        if challenge == b"nonsense":
+            raise Refused("that is no challenge")
+        return b"proof" if challenge == b"challenge" else b""
+
+
+class FakeSecurity:
+    backoff = Backoff(1.0, 1.0, jitter=0)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.begun = 0
+        self.start: Callable[[], bytes] = lambda: b"first"
+
+    def exchange(self, address: Address) -> Exchange:
+        self.begun += 1
+        return Exchange(TwoMessages(self.name, start=self.start), Broker(address.host, address.port))
+
+
+class FakeConnection:
+    """Notes what it is told to do; the test answers."""
+
+    address = Address("b", 1)
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.waiting: list[asyncio.Future[Any]] = []
+        self.closed = False
+        self.cause: ProducerError | None = None
+        self.session: Session | None = None
+        self.spoken = asyncio.Event()
+        self.gone = asyncio.Event()
+
+    def __str__(self) -> str:
+        return "b:1 (node 3)"
+
+    def ask(self, request: Any) -> asyncio.Future[Any]:
+        if self.closed:
+            raise ConnectionFailed("closed", written=False)
+        self.spoken.set()
+        of_auth = isinstance(request, SaslAuthenticateRequest)
+        self.told.append(request.auth_bytes.decode() if of_auth else f"by {request.mechanism}")
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        return self.waiting[-1]
+
+    async def welcome(self, error_code: int = 0) -> None:
+        await settle()
+        self.waiting.pop(0).set_result(SaslHandshakeResponse(error_code=error_code, mechanisms=["PLAIN"]))
+        await settle()
+
+    async def answer(self, auth_bytes: bytes = b"", *, lifetime_s: float = 0, error_code: int = 0) -> None:
+        await settle()
+        self.waiting.pop(0).set_result(
+            SaslAuthenticateResponse(
+                error_code=error_code,
+                error_message="no such user" if error_code else None,
+                auth_bytes=auth_bytes,
+                session_lifetime_ms=int(lifetime_s * 1000),
+            )
+        )
+        await settle()
+
+    def logged_in(self) -> None:
+        self.told.append("logged in")
+
+    def hold(self) -> None:
+        self.told.append("hold")
+
+    def release(self) -> None:
+        self.told.append("release")
+
+    def close(self, cause: ProducerError | None = None) -> None:
+        self.closed, self.cause = True, cause
+        self.gone.set()
+        if self.session is not None:
+            self.session.end()
+        for each in self.waiting:
+            if not each.done():
+                each.set_exception(cause or ConnectionFailed("closed"))
+
+    def take(self) -> list[str]:
+        told, self.told = self.told, []
+        return told
+
+
+class Rig:
+    def __init__(self, name: str = "SCRAM-SHA-256") -> None:
+        self.connection = FakeConnection()
+        self.security = FakeSecurity(name)
+        self.session = Session(self.connection, cast("ConnectionSecurity", self.security))
+        self.connection.session = self.session
+        self.began_at = now()
+
+    def log_in(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.session.log_in())
+
+    async def logged_in(self, *, lifetime_s: float = LIFETIME_S) -> None:
+        """Log in, and forget how."""
+        logging_in = self.log_in()
+        await self.connection.welcome()
+        if self.security.name.startswith("SCRAM"):
+            await self.connection.answer(b"challenge")
+            self.began_at = now()
+        await self.connection.answer(b"", lifetime_s=lifetime_s)
+        await logging_in
+        assert self.connection.take()[-1] == "logged in"
+
+    async def at_the_next_login(self) -> float:
+        """Return when it began, counted from the login before."""
+        self.connection.spoken.clear()
+        await self.connection.spoken.wait()
+        begun_at = now()
+        await settle()
+        return begun_at - self.began_at
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class TestTheFirst:
+    @in_virtual_time
+    async def test_it_asks_for_the_mechanism_and_says_what_that_has_to_say(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await settle()
+        # no secret is in it, so it need not wait for what the broker says to the mechanism
+        assert rig.connection.take() == ["by SCRAM-SHA-256", "first"]
+        await rig.connection.welcome()
+        await rig.connection.answer(b"challenge")
+        assert rig.connection.take() == ["proof"]
+        await rig.connection.answer(b"verified")
+        await logging_in
+        assert rig.connection.take() == ["logged in"]
+
+    @pytest.mark.parametrize("name", ["PLAIN", "OAUTHBEARER", "of-the-user"])
+    @in_virtual_time
+    async def test_no_secret_is_sent_before_the_broker_takes_the_mechanism(self, name: str) -> None:
+        rig = Rig(name)
+        logging_in = rig.log_in()
+        await settle()
+        assert rig.connection.take() == [f"by {name}"]
+        await rig.connection.welcome()
+        assert rig.connection.take() == ["first"]
+        await rig.connection.answer()
+        await logging_in
+
+    @in_virtual_time
+    async def test_a_mechanism_that_the_broker_has_not_is_refused_with_those_that_it_has(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await rig.connection.welcome(error_code=33)
+        with pytest.raises(AuthenticationFailed, match="it has PLAIN"):
+            await logging_in
+        rig.connection.close(ConnectionFailed("hung up"))  # nobody waits for the other answer
+        assert "logged in" not in rig.connection.told
+
+    @in_virtual_time
+    async def test_a_refusal_has_the_words_of_the_broker(self) -> None:
+        rig = Rig("PLAIN")
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        await rig.connection.answer(error_code=58)
+        with pytest.raises(SaslAuthenticationFailed, match="b:1 refused the login by PLAIN: no such user"):
+            await logging_in
+
+    @in_virtual_time
+    async def test_a_challenge_without_sense_ends_it(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        await rig.connection.answer(b"nonsense")
+        with pytest.raises(AuthenticationFailed, match="that is no challenge"):
+            await logging_in
+
+    @in_virtual_time
+    async def test_a_broker_that_never_has_enough_is_left(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        while not logging_in.done():
+            await rig.connection.answer(b"challenge")
+        with pytest.raises(AuthenticationFailed, match="still wants more"):
+            await logging_in
+
+    @in_virtual_time
+    async def test_a_connection_that_is_lost_says_so(self) -> None:
+        rig = Rig()
+        logging_in = rig.log_in()
+        await settle()
+        rig.connection.close(ConnectionFailed("lost"))
+        with pytest.raises(ConnectionFailed, match="lost"):
+            await logging_in
+
+    @in_virtual_time
+    async def test_without_a_lifetime_it_is_the_last(self) -> None:
+        rig = Rig()
+        await rig.logged_in(lifetime_s=0)
+        await asyncio.sleep(1e6)
+        assert rig.connection.told == []
+
+
+class TestTheNext:
+    @in_virtual_time
+    async def test_it_comes_before_the_session_ends_and_not_everywhere_at_once(self) -> None:
+        began = []
+        for _ in range(20):
+            rig = Rig()
+            await rig.logged_in()
+            began.append(await rig.at_the_next_login())
+            rig.connection.close()
+        assert min(began) >= 0.85 * LIFETIME_S
+        assert max(began) <= 0.95 * LIFETIME_S
+        assert max(began) - min(began) > 1
+
+    @in_virtual_time
+    async def test_the_lifetime_counts_from_what_the_broker_may_have_taken_as_its_beginning(self) -> None:
+        """Not from when its answer has come: over a slow network it would be over by then."""
+        rig = Rig("PLAIN")
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        rig.began_at = now()
+        await asyncio.sleep(LIFETIME_S / 2)
+        await rig.connection.answer(b"", lifetime_s=LIFETIME_S)
+        await logging_in
+        rig.connection.take()
+        assert await rig.at_the_next_login() <= 0.95 * LIFETIME_S
+        rig.connection.close()
+
+    @in_virtual_time
+    async def test_it_is_not_asked_for_more_often_than_brokers_like(self) -> None:
+        rig = Rig()
+        await rig.logged_in(lifetime_s=0.5)
+        assert await rig.at_the_next_login() >= LOG_IN_AT_MOST_EVERY_S
+        rig.connection.close()
+
+    @in_virtual_time
+    async def test_others_are_held_back_while_it_takes_several_messages(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        assert rig.connection.take() == ["hold", "by SCRAM-SHA-256", "first"]
+        await rig.connection.welcome()
+        await rig.connection.answer(b"challenge")
+        assert rig.connection.take() == ["proof"]
+        await rig.connection.answer(b"verified", lifetime_s=LIFETIME_S)
+        assert rig.connection.take() == ["release"]
+        await rig.at_the_next_login()  # and so on
+        rig.connection.close()
+
+    @pytest.mark.parametrize("name", ["PLAIN", "OAUTHBEARER"])
+    @in_virtual_time
+    async def test_nobody_is_held_back_where_one_message_says_all(self, name: str) -> None:
+        rig = Rig(name)
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        assert rig.connection.take() == [f"by {name}", "first"]
+        await rig.connection.welcome()
+        await rig.connection.answer()
+        assert rig.connection.take() == []
+
+    @in_virtual_time
+    async def test_refused_it_closes_the_connection_with_what_was_held_back(self) -> None:
+        """A broker that has refused us takes no records, so none may leave."""
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        await rig.connection.welcome()
+        await rig.connection.answer(error_code=58)
+        assert isinstance(rig.connection.cause, SaslAuthenticationFailed)
+        assert "release" not in rig.connection.told
+
+    @in_virtual_time
+    async def test_unanswered_it_closes_the_connection_soon_after_the_session_has_ended(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.connection.gone.wait()
+        assert now() - rig.began_at == pytest.approx(LIFETIME_S + LOG_IN_LATE_S)
+        assert "its session has ended before another login was over" in str(rig.connection.cause)
+        assert "release" not in rig.connection.told
+
+    @in_virtual_time
+    async def test_who_cannot_begin_it_is_asked_again_while_the_session_lasts(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        failures = [OSError("the disk is away"), OSError("still"), OSError("still")]
+
+        def start() -> bytes:
+            if failures:
+                raise failures.pop()
+            return b"first"
+
+        rig.security.start = start
+        with caplog.at_level(logging.WARNING, module.__name__):
+            await rig.at_the_next_login()
+        assert rig.connection.take() == ["hold", "by SCRAM-SHA-256", "first"]
+        assert rig.security.begun == 5
+        (said,) = caplog.messages
+        assert said.startswith("connection.login_delayed address=b:1 error=")
+        assert "the disk" not in said
+        rig.connection.close()
+
+    @in_virtual_time
+    async def test_who_never_can_costs_the_connection_when_the_session_ends(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+
+        def start() -> bytes:
+            raise OSError("the disk is away")
+
+        rig.security.start = start
+        await rig.connection.gone.wait()
+        assert now() - rig.began_at <= LIFETIME_S
+        assert isinstance(rig.connection.cause, AuthenticationFailed)
+        assert rig.connection.told == []
+
+
+class TestTheEnd:
+    @in_virtual_time
+    async def test_there_is_no_login_after_that(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        rig.connection.close()
+        await asyncio.sleep(LIFETIME_S)
+        assert rig.connection.told == []
+
+    @in_virtual_time
+    async def test_one_that_is_under_way_is_given_up(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        rig.connection.close(ConnectionFailed("lost"))
+        await settle()
+        assert len(asyncio.all_tasks()) == 1
+        assert "release" not in rig.connection.told
+
+    @in_virtual_time
+    async def test_a_connection_that_only_waits_for_its_last_answers_logs_in_no_more(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        rig.connection.closed = True  # as `Connection.closed` is once it is retired
+        await asyncio.sleep(LIFETIME_S)
+        assert rig.connection.told == []
