@@ -49,6 +49,8 @@ class ApacheKafka:
         properties: more lines for every broker's `server.properties`; they win.
         jvm_options: `QUICK_START` or `THROUGHPUT`.
         start_timeout_s: bounds `start()` and `restart()`.
+        format_options: more arguments for `kafka-storage format`, such as `--add-scram`.
+        ports: the port of each broker, else any that are free.
     """
 
     def __init__(
@@ -58,13 +60,16 @@ class ApacheKafka:
         properties: Mapping[str, str | int] | None = None,
         jvm_options: Sequence[str] = QUICK_START,
         start_timeout_s: float = 40,
+        format_options: Sequence[str] = (),
+        ports: Mapping[int, int] | None = None,
     ) -> None:
         self._brokers = brokers
         self._properties = dict(properties or {})
         self._jvm_options = jvm_options
         self._start_timeout_s = start_timeout_s
+        self._format_options = format_options
         self._nodes: dict[int, Node] = {}
-        self._ports: dict[int, int] = {}
+        self._ports: dict[int, int] = dict(ports or {})
         self._clean_up = ExitStack()
 
     def __enter__(self) -> Self:
@@ -211,14 +216,14 @@ class ApacheKafka:
 
     def _create_nodes(self, directory: Path, java: Sequence[str | Path]) -> None:
         controller_port, *ports = free_ports(self._brokers + 1)
-        self._ports = dict(enumerate(ports, start=1))
+        self._ports = self._ports or dict(enumerate(ports, start=1))
         for node_id in self._ports:
             properties = self._properties_of(node_id, controller_port)
             self._nodes[node_id] = Node(node_id, directory, java, properties)
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         with ThreadPoolExecutor() as pool:
             formatted = [
-                pool.submit(node.format, cluster_id, standalone=node_id == 1)
+                pool.submit(node.format, cluster_id, standalone=node_id == 1, options=self._format_options)
                 for node_id, node in self._nodes.items()
             ]
         for future in formatted:

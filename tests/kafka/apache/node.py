@@ -48,11 +48,12 @@ class Node:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
-    def format(self, cluster_id: str, *, standalone: bool) -> None:
+    def format(self, cluster_id: str, *, standalone: bool, options: Sequence[str] = ()) -> None:
         """Prepare the log directory (about a second); *standalone* for the one node that is the controller."""
         command = [*self._java, "kafka.tools.StorageTool", "format"]
         command += [f"--cluster-id={cluster_id}", "--config", self._properties_path]
         command += ["--standalone"] if standalone else []
+        command += options
         done = subprocess.run(
             command,
             check=False,
