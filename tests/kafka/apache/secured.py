@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
 from tests.kafka.apache.broker import QUICK_START, ApacheKafka, free_ports
 from tests.unit.security.certificates import NOW, Authority, Issued
@@ -18,7 +18,7 @@ REAUTH_MS: Final = 3_000
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-PROTOCOLS: Final = {
+PROTOCOLS: Final[Mapping[str, Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]]] = {
     "TLS": "SSL",
     "TLS12": "SSL",
     "MTLS": "SSL",
@@ -56,7 +56,7 @@ class SecuredKafka:
         return f"{HOST}:{self._ports[listener]}"
 
     def client(self, name: str) -> Issued:
-        """Return a certificate that the listener MTLS takes for `User:O=lab,CN=name`."""
+        """Return a certificate that the listener MTLS takes for `User:CN=name,O=lab`."""
         return self.authority.issue(common_name=name)
 
     def _properties(self) -> Mapping[str, str | int]:
@@ -98,9 +98,8 @@ class SecuredKafka:
                 f"{name}:{protocol}" for name, protocol in protocols.items()
             ),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS;User:alice;User:O=lab,CN=alice",
+            "super.users": "User:ANONYMOUS;User:alice;User:CN=alice,O=lab",
             "connection.failed.authentication.delay.ms": 0,
-            "auto.create.topics.enable": "false",
             **of_listener,
         }
 
