@@ -13,6 +13,7 @@ import pytest
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.apache.fetching import fetch_for
 from tests.kafka.apache.jars import class_path
+from tests.kafka.apache.secured import SecuredKafka
 
 HERE = Path(__file__).parent
 topic_numbers = itertools.count()
@@ -47,6 +48,14 @@ def three_brokers() -> Iterator[ApacheKafka]:
         yield kafka
 
 
+@pytest.fixture(scope="session")
+def secured() -> Iterator[SecuredKafka]:
+    """One broker that speaks TLS and SASL on a listener each, and looks at who writes."""
+    secured = SecuredKafka()
+    with secured.kafka:
+        yield secured
+
+
 @pytest.fixture(autouse=True)
 def no_bugs_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Whatever happens to a broker: what we, or asyncio on our account, log as an error is a bug."""
@@ -69,6 +78,14 @@ def new_topic(kafka: ApacheKafka, request: pytest.FixtureRequest) -> NewTopic:
         return name
 
     return create
+
+
+@pytest.fixture
+def secured_topic(secured: SecuredKafka, request: pytest.FixtureRequest) -> str:
+    """A fresh topic of three partitions on the broker that looks at who writes."""
+    name = f"{request.node.originalname}-{next(topic_numbers)}"
+    secured.kafka.create_topic(name, 3)
+    return name
 
 
 @pytest.fixture
@@ -96,7 +113,8 @@ def pytest_runtest_makereport(
     """Show what the brokers of a failed test had to say."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
-        for kafka in item.funcargs.values():
+        for value in item.funcargs.values():
+            kafka = value.kafka if isinstance(value, SecuredKafka) else value
             if isinstance(kafka, ApacheKafka):
                 for node_id, tail in kafka.log_tail().items():
                     report.sections.append((f"log of broker {node_id}", tail))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
-from tests.kafka.apache import broker
-from tests.kafka.apache.broker import QUICK_START, ApacheKafka, free_ports
+from tests.kafka.apache.broker import HOST as ADDRESS, QUICK_START, ApacheKafka, free_ports
 from tests.unit.security.certificates import NOW, Authority, Issued
 
 HOST: Final = "localhost"
@@ -19,7 +18,7 @@ REAUTH_MS: Final = 3_000
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-PROTOCOLS: Final = {
+PROTOCOLS: Final[Mapping[str, Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]]] = {
     "TLS": "SSL",
     "TLS12": "SSL",
     "MTLS": "SSL",
@@ -57,18 +56,18 @@ class SecuredKafka:
         return f"{HOST}:{self._ports[listener]}"
 
     def client(self, name: str) -> Issued:
-        """Return a certificate that the listener MTLS takes for `User:O=lab,CN=name`."""
+        """Return a certificate that the listener MTLS takes for `User:CN=name,O=lab`."""
         return self.authority.issue(common_name=name)
 
     def _properties(self) -> Mapping[str, str | int]:
-        ports, good = self._ports, self.authority.issue("localhost", "127.0.0.1")
+        ports, broker = self._ports, self.authority.issue("localhost", "127.0.0.1")
         listeners = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **PROTOCOLS}
         expired = self.authority.issue(
             "localhost", not_before=NOW - timedelta(days=9), not_after=NOW - timedelta(days=2)
         )
         of_listener = {
-            **_key_store("", good),
+            **_key_store("", broker),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.certificates": _in_one_line(self.authority.pem),
             **_key_store("listener.name.expired.", expired),
@@ -99,22 +98,21 @@ class SecuredKafka:
                 f"{name}:{protocol}" for name, protocol in protocols.items()
             ),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS;User:alice;User:O=lab,CN=alice",
+            "super.users": "User:ANONYMOUS;User:alice;User:CN=alice,O=lab",
             "connection.failed.authentication.delay.ms": 0,
-            "auto.create.topics.enable": "false",
             **of_listener,
         }
 
 
 def with_tls(authority: Authority, plain: int, tls: int, controller: int) -> dict[str, str | int]:
     """Return the properties of a broker that listens for TLS beside PLAINTEXT, on these ports."""
-    listeners = f"PLAINTEXT://{broker.HOST}:{plain},SSL://{broker.HOST}:{tls}"
+    listeners = f"PLAINTEXT://{ADDRESS}:{plain},SSL://{ADDRESS}:{tls}"
     return {
-        "listeners": f"{listeners},CONTROLLER://{broker.HOST}:{controller}",
+        "listeners": f"{listeners},CONTROLLER://{ADDRESS}:{controller}",
         "advertised.listeners": listeners,
-        "controller.quorum.bootstrap.servers": f"{broker.HOST}:{controller}",
+        "controller.quorum.bootstrap.servers": f"{ADDRESS}:{controller}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
-        **_key_store("", authority.issue(broker.HOST)),
+        **_key_store("", authority.issue(ADDRESS)),
     }
 
 

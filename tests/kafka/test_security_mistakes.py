@@ -1,0 +1,182 @@
+"""What a user may get wrong: `start()` says at once what it is and what to do, in words."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+import pytest
+
+from aioproducer import AuthenticationFailed, ConnectionFailed, Producer
+from aioproducer.config import ProducerOptions
+from tests.kafka.apache.secured import SecuredKafka
+from tests.kafka.secured_clients import MECHANISMS, identity, options, unsigned
+from tests.unit.security.certificates import NOW, Authority
+
+AT_ONCE_S: Final = 2.0
+STRANGER: Final = Authority("another authority")
+TLS12: Final[ProducerOptions] = {"ssl_enabled_protocols": "TLSv1.2"}
+
+
+class Unheard:
+    """A mechanism that the broker was not told of, though it knows its name."""
+
+    name: Final = "GSSAPI"
+
+    def start(self, broker: object) -> bytes:
+        return b"hello"
+
+    def respond(self, challenge: bytes) -> bytes:
+        return b""
+
+
+class Mistake(NamedTuple):
+    """How it is made, and what it has to be answered with."""
+
+    listener: str
+    given: Callable[[SecuredKafka], ProducerOptions]
+    says: tuple[str, ...]
+    error: type[Exception] = AuthenticationFailed
+
+
+def trusting(kafka: SecuredKafka) -> ProducerOptions:
+    return options(kafka, "TLS")
+
+
+def unproven(kafka: SecuredKafka) -> ProducerOptions:
+    return options(kafka, "TLS") | identity(STRANGER.issue(common_name="alice"))
+
+
+def outdated(kafka: SecuredKafka) -> ProducerOptions:
+    issued = kafka.authority.issue(
+        common_name="alice", not_before=NOW - timedelta(days=9), not_after=NOW - timedelta(days=2)
+    )
+    return options(kafka, "TLS") | identity(issued)
+
+
+def in_the_clear(kafka: SecuredKafka) -> ProducerOptions:
+    return options(kafka, "PLAINTEXT")
+
+
+MISTAKES: Final[dict[str, Mistake]] = {
+    f"{what} {mechanism} {listener}": Mistake(
+        listener,
+        lambda kafka, listener=listener, mechanism=mechanism, wrong=wrong: (  # type: ignore[misc]
+            options(kafka, listener, mechanism) | wrong
+        ),
+        (f"by {mechanism}", "Authentication failed", "check", "password"),
+    )
+    for what, wrong in {
+        "wrong password": {"sasl_password": "wrong"},
+        "unknown user": {"sasl_username": "nobody"},
+    }.items()
+    for mechanism in MECHANISMS
+    if mechanism != "OAUTHBEARER"
+    for listener in ("SASL", "SASL_TLS")
+} | {
+    "expired token": Mistake(
+        "SASL_TLS",
+        lambda kafka: (
+            options(kafka, "SASL_TLS", "OAUTHBEARER")
+            | {"sasl_oauth_token_provider": lambda: unsigned("alice", -60)}
+        ),
+        ("OAUTHBEARER", "invalid_token", "expiry"),
+    ),
+    "no token": Mistake(
+        "SASL",
+        lambda kafka: options(kafka, "SASL", "OAUTHBEARER") | {"sasl_oauth_token_provider": lambda: 1 // 0},
+        ("OAUTHBEARER", "sasl_oauth_token_provider raised ZeroDivisionError"),
+    ),
+    "mechanism not offered": Mistake(
+        "SASL",
+        lambda _: {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": Unheard},
+        ("does not take GSSAPI", "sasl_mechanism", *MECHANISMS),
+    ),
+    "authority not trusted": Mistake(
+        "TLS",
+        lambda _: {"security_protocol": "SSL", "ssl_truststore_certificates": STRANGER.pem},
+        ("do not trust who issued its certificate (CN=lab authority)", "ssl_truststore_certificates"),
+    ),
+    "authority not given": Mistake(
+        "TLS",
+        lambda _: {"security_protocol": "SSL"},
+        ("do not trust who issued", "ssl_truststore_location"),
+    ),
+    "expired": Mistake("EXPIRED", trusting, ("has expired on", "UTC")),
+    "another host's": Mistake(
+        "ELSEWHERE", trusting, ("is not for localhost, but for kafka.elsewhere.example",)
+    ),
+    "no version in common": Mistake(
+        "TLS12",
+        lambda kafka: trusting(kafka) | {"ssl_enabled_protocols": "TLSv1.3"},
+        ("does not speak any of TLSv1.3", "ssl_enabled_protocols"),
+    ),
+    "TLS to a plaintext port": Mistake(
+        "PLAINTEXT", trusting, ("TLS handshake", "listener for PLAINTEXT"), ConnectionFailed
+    ),
+    "TLS to a SASL port": Mistake("SASL", trusting, ("TLS handshake", "SASL_PLAINTEXT"), ConnectionFailed),
+    "plaintext to a TLS port": Mistake("TLS", in_the_clear, ("expects TLS",), ConnectionFailed),
+    "SASL in the clear to a TLS port": Mistake(
+        "SASL_TLS", lambda kafka: options(kafka, "SASL", "PLAIN"), ("expects TLS",), ConnectionFailed
+    ),
+    "plaintext to a SASL port": Mistake("SASL", in_the_clear, ("want SASL",), ConnectionFailed),
+    "TLS without SASL": Mistake("SASL_TLS", trusting, ("want SASL",), ConnectionFailed),
+    "SASL to a plaintext port": Mistake(
+        "PLAINTEXT", lambda kafka: options(kafka, "SASL", "PLAIN"), ("a listener without SASL",)
+    ),
+    "SASL to a TLS port": Mistake(
+        "TLS", lambda kafka: options(kafka, "SASL_TLS", "SCRAM-SHA-256"), ("a listener without SASL",)
+    ),
+    "no certificate of ours": Mistake(
+        "MTLS", trusting, ("wants a client certificate", "ssl_keystore_location")
+    ),
+    "no certificate of ours, 1.2": Mistake(
+        "MTLS", lambda kafka: trusting(kafka) | TLS12, ("wants a client certificate",)
+    ),
+    "an unknown authority's": Mistake(
+        "MTLS", unproven, ("does not accept our certificate", "ssl_keystore_certificate_chain")
+    ),
+    "an unknown authority's, 1.2": Mistake(
+        "MTLS", lambda kafka: unproven(kafka) | TLS12, ("does not accept our certificate",)
+    ),
+    "ours has expired": Mistake("MTLS", outdated, ("does not accept our certificate",)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+async def test_start_says_what_is_wrong(
+    secured: SecuredKafka, mistake: Mistake, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    at = secured.at(mistake.listener)
+    producer = Producer(at, **mistake.given(secured))
+    began_at = time.monotonic()
+    with pytest.raises(mistake.error) as caught:
+        await producer.start()
+    took_s = time.monotonic() - began_at
+    await producer.close()
+    error, said = caught.value, str(caught.value)
+    assert took_s < AT_ONCE_S
+    assert all(word in said for word in (at, *mistake.says)), said
+    assert "_ssl.c" not in said + caplog.text
+    assert "Traceback" not in caplog.text
+    if isinstance(error, AuthenticationFailed):
+        assert not error.fatal
+        assert not error.possibly_persisted
+        assert error.broker == at
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["refused first", "refused last"])
+async def test_it_says_so_whatever_other_addresses_say(secured: SecuredKafka, order: int) -> None:
+    nobody = "127.0.0.1:1"
+    servers = [secured.at("SASL"), nobody][::order]
+    wrong: ProducerOptions = {"sasl_password": "wrong"}
+    producer = Producer(servers, **(options(secured, "SASL", "SCRAM-SHA-256") | wrong))
+    began_at = time.monotonic()
+    with pytest.raises(AuthenticationFailed):
+        await producer.start()
+    assert time.monotonic() - began_at < AT_ONCE_S
+    await producer.close()
