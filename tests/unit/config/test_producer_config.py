@@ -358,13 +358,21 @@ class TestSettings:
     def test_waiting_for_metadata_and_memory(self) -> None:
         assert configure(max_block_ms=1_500).max_block_s == 1.5
 
-    @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-    def test_nothing_that_was_to_be_secured_is_sent_in_the_clear(self, protocol: str) -> None:
+    @pytest.mark.parametrize(
+        ("protocol", "tls", "sasl"),
+        [
+            ("PLAINTEXT", False, False),
+            ("SSL", True, False),
+            ("SASL_PLAINTEXT", False, True),
+            ("SASL_SSL", True, True),
+        ],
+    )
+    def test_what_is_to_be_secured_is_secured(self, protocol: str, tls: bool, sasl: bool) -> None:
         config = configure(
             security_protocol=protocol, sasl_mechanism="PLAIN", sasl_username="u", sasl_password="hunter2"
         )
-        with pytest.raises(ConfigError, match="TLS and SASL are not supported yet by this version"):
-            config.connection_settings()
+        settings = config.security_settings()
+        assert (settings.tls is not None, settings.sasl is not None) == (tls, sasl)
 
 
 class TestSecrets:
