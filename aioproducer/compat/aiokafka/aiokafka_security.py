@@ -66,7 +66,7 @@ class _Provided(NamedTuple):
 def _asking(provider: Any) -> Callable[[], Awaitable[_Provided]]:
     """Return what asks an AbstractTokenProvider, ours or aiokafka's."""
     if not callable(getattr(provider, "token", None)):
-        raise ValueError(
+        raise ValueError(  # noqa: TRY004 - as in aiokafka
             "sasl_oauth_token_provider has to be an AbstractTokenProvider, with a method token()"
         )
 
