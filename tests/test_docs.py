@@ -21,7 +21,6 @@ from aioproducer.cli.send.command import send
 from aioproducer.contrib.metric_table import METRICS
 from aioproducer.contrib.prometheus import ProducerCollector
 from aioproducer.errors import (
-    AuthenticationFailed,
     BrokerError,
     ConfigError,
     DuplicateSequenceNumber,
@@ -239,7 +238,7 @@ ERRORS = {
     for name in re.findall(r"`(\w+)`", named)
 }
 BROKER_ERRORS = [kind for kind in ERRORS if issubclass(kind, BrokerError) and kind is not BrokerError]
-NEVER_RAISED_BY_A_SEND = {ConfigError, AuthenticationFailed}
+NEVER_RAISED_BY_A_SEND = {ConfigError}
 SAID_OF: dict[type, str] = {
     outcomes.Retry: "yes",
     outcomes.Renumber: "yes, under a new sequence",

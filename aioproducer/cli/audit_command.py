@@ -16,7 +16,7 @@ from aioproducer.config import ProducerConfig
 
 
 async def audit_and_report(
-    bootstrap_servers: str, topic: str, run: str, *, expect: int | None, as_json: bool
+    config: ProducerConfig, topic: str, run: str, *, expect: int | None, as_json: bool
 ) -> bool:
     """Read a topic, show what became of *run*, and return whether all of it is there once and in order.
 
@@ -24,7 +24,6 @@ async def audit_and_report(
     """
     audit = Audit(run, expect=expect)
     read = 0
-    config = ProducerConfig(bootstrap_servers=bootstrap_servers)
     with Console(stderr=True).status(f"reading {topic}") as status:
         async with Client(config) as client:
             async for partition, records in client.read(topic):

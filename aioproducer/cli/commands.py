@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import click
 
 from aioproducer.cli.parameters import (
     WrongOption,
-    bootstrap_option,
     check_run,
     check_topic_name,
     complete_compression,
@@ -22,6 +22,7 @@ from aioproducer.cli.parameters import (
     producer_options,
     rate_option,
 )
+from aioproducer.cli.security_options import given
 from aioproducer.cli.send.command import send
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__
@@ -68,15 +69,20 @@ def program() -> None:
 
 
 @program.command(short_help="See the producer at work, and each record checked.")
-@click.option(
-    "-b", "--bootstrap-servers", metavar="HOST:PORT", help="A Kafka cluster, not one in this process."
-)
+@partial(producer_options, servers="A Kafka cluster, not one in this process.")
 @click.option("--records", type=click.IntRange(100, 5_000_000), default=200_000, show_default=True)
 @click.option("--partitions", type=click.IntRange(1, 1_000), default=6, show_default=True)
 @click.option(
     "--compression", metavar="TYPE", default="zstd", show_default=True, shell_complete=complete_compression
 )
-def demo(bootstrap_servers: str | None, records: int, partitions: int, compression: str) -> None:
+def demo(
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    settings: dict[str, str],
+    records: int,
+    partitions: int,
+    compression: str,
+) -> None:
     """Send a shop's click stream, measure that, read it back, and check every record.
 
     On a Kafka cluster it creates a topic of its own, which stays there.
@@ -84,7 +90,10 @@ def demo(bootstrap_servers: str | None, records: int, partitions: int, compressi
     from aioproducer.cli.demo.demo_report import run_and_report
     from aioproducer.cli.demo.demo_run import Plan
 
-    plan = Plan(bootstrap_servers, records=records, partitions=partitions, compression=compression)
+    config = None
+    if bootstrap_servers is not None or config_file is not None or settings or given():
+        config = configuration(bootstrap_servers, config_file, {"compression.type": compression} | settings)
+    plan = Plan(config, records=records, partitions=partitions, compression=compression)
     if not asyncio.run(run_and_report(plan)):
         raise click.exceptions.Exit(1)
 
@@ -141,9 +150,15 @@ def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click pa
 
 @program.command(short_help="Show the brokers of a cluster, and its topics.")
 @click.argument("names", metavar="[TOPIC]...", nargs=-1)
-@bootstrap_option
+@producer_options
 @json_option
-def topics(names: tuple[str, ...], bootstrap_servers: str, as_json: bool) -> None:  # noqa: FBT001 - click passes names
+def topics(
+    names: tuple[str, ...],
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    settings: dict[str, str],
+    as_json: bool,  # noqa: FBT001 - click passes names
+) -> None:
     """Show the brokers of a cluster, and which broker has which partition of these topics, or of all but internal ones.
 
     It fails if a topic is not there, or a partition has no leader.
@@ -152,7 +167,8 @@ def topics(names: tuple[str, ...], bootstrap_servers: str, as_json: bool) -> Non
 
     for name in names:
         check_topic_name(click.get_current_context(), topics.params[0], name)
-    if not asyncio.run(show_topics(bootstrap_servers, names, as_json=as_json)):
+    config = configuration(bootstrap_servers, config_file, settings)
+    if not asyncio.run(show_topics(config, names, as_json=as_json)):
         raise click.exceptions.Exit(1)
 
 
@@ -168,7 +184,7 @@ def completion(shell: str) -> None:
 
 
 @program.command(short_help="Find what was lost, duplicated or out of order.")
-@bootstrap_option
+@producer_options
 @click.option(
     "--topic",
     metavar="NAME",
@@ -185,14 +201,23 @@ def completion(shell: str) -> None:
 )
 @click.option("--expect", type=click.IntRange(min=0), help="How many records the run sent.")
 @json_option
-def audit(bootstrap_servers: str, topic: str, run: str, expect: int | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
+def audit(
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    settings: dict[str, str],
+    topic: str,
+    run: str,
+    expect: int | None,
+    as_json: bool,  # noqa: FBT001 - click passes names
+) -> None:
     """Read a topic and tell what became of a run's records, by their headers aioproducer-run and aioproducer-seq.
 
     It fails if any was lost, duplicated or out of order within its partition.
     """
     from aioproducer.cli.audit_command import audit_and_report
 
-    if not asyncio.run(audit_and_report(bootstrap_servers, topic, run, expect=expect, as_json=as_json)):
+    config = configuration(bootstrap_servers, config_file, settings)
+    if not asyncio.run(audit_and_report(config, topic, run, expect=expect, as_json=as_json)):
         raise click.exceptions.Exit(1)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aioproducer.cli.security_options import refuse_secret, refuse_twice, secured, security_options
+
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
 
@@ -56,12 +58,13 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
             raise click.BadParameter(
                 "what is sent is bytes already: there is nothing to serialize", ctx, param
             )
+        refuse_secret(ctx, param, kafkas, value)
         settings[kafkas] = value.strip()
     return settings
 
 
 def configuration(servers: str | None, file: Path | None, settings: dict[str, str]) -> ProducerConfig:
-    """Return what *file*, *settings* and *servers* say, the later ones rather than the former.
+    """Return what *file*, *settings*, the environment's secrets and *servers* say, the later ones rather than the former.
 
     Serializers in the file are left out: what a command sends is bytes.
 
@@ -72,7 +75,8 @@ def configuration(servers: str | None, file: Path | None, settings: dict[str, st
     from aioproducer.errors import ConfigError
 
     in_file = {} if file is None else read_properties(file)
-    given = {name.replace("_", "."): value for name, value in in_file.items()} | settings
+    refuse_twice(settings)
+    given = secured({name.replace("_", "."): value for name, value in in_file.items()} | settings)
     for name in SERIALIZERS:
         given.pop(name, None)
     if servers is not None:
@@ -134,10 +138,9 @@ def check_rate(ctx: click.Context, param: click.Parameter, value: float | None) 
     return value
 
 
-def bootstrap_option(command: C, *, required: bool = True) -> C:
+def bootstrap_option(command: C, *, text: str = "The Kafka cluster.") -> C:
     """`--bootstrap-servers`."""
-    names = ("-b", "--bootstrap-servers")
-    return click.option(*names, metavar="HOST:PORT", required=required, help="The Kafka cluster.")(command)
+    return click.option("-b", "--bootstrap-servers", metavar="HOST:PORT", help=text)(command)
 
 
 def rate_option(command: C) -> C:
@@ -148,8 +151,8 @@ def rate_option(command: C) -> C:
     )
 
 
-def producer_options(command: C) -> C:
-    """`--bootstrap-servers`, `--config` and `--option`, for `configuration`."""
+def producer_options(command: C, *, servers: str = "The Kafka cluster.") -> C:
+    """`--bootstrap-servers`, `--config`, `--option` and those for security, for `configuration`."""
     option = click.option(
         "-o",
         "--option",
@@ -167,7 +170,7 @@ def producer_options(command: C) -> C:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A .properties file of a Kafka producer; what is given here comes first.",
     )
-    return bootstrap_option(file(option(command)), required=False)
+    return bootstrap_option(file(option(security_options(command))), text=servers)
 
 
 def json_option(command: C) -> C:

@@ -89,9 +89,10 @@ def done(config: ProducerConfig) -> str:
 def audit_hint(config: ProducerConfig, topic: str, run: str, expect: int) -> str:
     """Return how to find out whether a run is in its topic."""
     servers = ",".join(config.bootstrap_servers)
+    with_what = "" if config.security_protocol == "PLAINTEXT" else ", and the options for security"
     return (
         f"Is all of it there? aioproducer audit --bootstrap-servers {servers} --topic {topic}"
-        f" --run {run} --expect {expect}\n"
+        f" --run {run} --expect {expect}{with_what}\n"
     )
 
 

@@ -22,14 +22,14 @@ FOR_PROGRAMS_WIDTH: Final = 1_000
 """Where nobody looks, a long name is not broken: `grep` is to find it."""
 
 
-async def show_topics(bootstrap_servers: str, names: Sequence[str], *, as_json: bool) -> bool:
+async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: bool) -> bool:
     """Show brokers and topics, and return whether each topic is there and each partition has a leader.
 
     Without *names*, all topics are shown but the cluster's internal ones.
 
     Raises: ProducerError if no broker answers.
     """
-    async with Client(ProducerConfig(bootstrap_servers=bootstrap_servers)) as client:
+    async with Client(config) as client:
         metadata = await client.describe(dict.fromkeys(names) or None)
     shown = sorted(
         (topic for topic in metadata.topics if names or not topic.is_internal),

@@ -33,12 +33,16 @@ class Servers(Kind):
 def parse_server(text: str) -> Address:
     """Take one `host:port` apart; `PLAINTEXT://` may stand before it, as in a broker's own listeners.
 
+    No other listener may be named there: it would look as if it secured the connection, which `security_protocol` does.
+
     Raises:
         ValueError: it is not one; the message says what is missing.
     """
     scheme, separator, rest = text.strip().rpartition("://")
     if separator and scheme.upper() != "PLAINTEXT":
-        raise ValueError(f"{text.strip()!r} asks for {scheme}, but only PLAINTEXT is supported yet")
+        raise ValueError(
+            f"{text.strip()!r} says how to talk to a broker, which security_protocol does; here it is {rest!r}"
+        )
     if rest.startswith("["):
         host, bracket, port = rest[1:].partition("]")
         if not bracket or ":" not in host or (port and not port.startswith(":")):

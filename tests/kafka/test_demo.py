@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aioproducer.cli.demo.demo_run import Plan, run
+from aioproducer.config import ProducerConfig
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import read_with_librdkafka
 
@@ -15,7 +16,8 @@ async def follow(what: str, total: int, done: Callable[[], int]) -> AsyncIterato
 
 
 async def test_the_demo_finds_on_a_real_cluster_what_another_client_finds(kafka: ApacheKafka) -> None:
-    plan = Plan(kafka.bootstrap_servers, records=5_000, partitions=3, compression="zstd")
+    config = ProducerConfig(bootstrap_servers=kafka.bootstrap_servers, compression_type="zstd")
+    plan = Plan(config, records=5_000, partitions=3, compression="zstd")
     outcome = await run(plan, follow)
     assert outcome.flaws == {}
     assert outcome.records_read == plan.records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib.util
+import importlib
 import logging
 import warnings
 from collections.abc import Awaitable, Callable
@@ -191,17 +191,45 @@ class TestErrors:
         got = await of_both(ask, request_timeout_ms=PATIENCE_MS)
         assert got == ["NodeNotReadyError", "KafkaConnectionError"]
 
-    @row("names of consumers and of the admin client, `helpers`, `abc`")
+    @row("names of consumers and of the admin client")
     def test_names(self) -> None:
         def names(module: ModuleType, package: ModuleType) -> list[bool]:
             return [
                 hasattr(package, "AIOKafkaConsumer"),
                 hasattr(module, "CommitFailedError"),
-                importlib.util.find_spec(f"{package.__name__}.helpers") is not None,
+                hasattr(importlib.import_module(f"{package.__name__}.abc"), "ConsumerRebalanceListener"),
             ]
 
         assert names(aiokafka.errors, aiokafka) == [True] * 3
         assert names(compat_errors, compat) == [False] * 3
+
+    @row("what `start()` says where TLS or a login fails")
+    async def test_a_refused_login(self) -> None:
+        said = []
+        async with Cluster(security_protocol="SASL_PLAINTEXT", users={"alice": "right"}) as cluster:
+            for module in CLIENTS:
+                producer = module.AIOKafkaProducer(
+                    bootstrap_servers=cluster.bootstrap_servers,
+                    security_protocol="SASL_PLAINTEXT",
+                    sasl_mechanism="SCRAM-SHA-256",
+                    sasl_plain_username="alice",
+                    sasl_plain_password="wrong",
+                )
+                with pytest.raises(RuntimeError) as caught:
+                    await producer.start()
+                await producer.stop()
+                assert type(caught.value).__name__ == "KafkaConnectionError"
+                said.append(str(caught.value))
+        theirs, ours = said
+        assert "Unable to bootstrap from" in theirs
+        assert "refused the login by SCRAM-SHA-256: " in ours
+
+    @row("SCRAM without a user name")
+    async def test_nobody(self) -> None:
+        options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
+        await aiokafka.AIOKafkaProducer(bootstrap_servers=SERVERS, **options).stop()
+        with pytest.raises(ValueError, match="sasl_plain_username"):
+            compat.AIOKafkaProducer(bootstrap_servers=SERVERS, **options)  # type: ignore[arg-type]
 
 
 class TestOutcomes:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as fn
 
 from aioproducer.audit import Audit, AuditReport, stamp
 from aioproducer.cli.audit_command import audit_and_report
+from aioproducer.config import ProducerConfig
 from aioproducer.spark.audit import (
     audit,
     from_json,
@@ -128,7 +129,8 @@ async def test_the_command_line_and_spark_say_the_same_of_a_topic(
     report = audit(from_kafka(spark, kafka.bootstrap_servers, topic, "r"), run="r")
     assert report.flaws == {"lost": 1, "duplicated": 1, "out of order": 2, "unexpected": 6}
     capsys.readouterr()
-    assert not await audit_and_report(kafka.bootstrap_servers, topic, "r", expect=None, as_json=True)
+    config = ProducerConfig(bootstrap_servers=kafka.bootstrap_servers)
+    assert not await audit_and_report(config, topic, "r", expect=None, as_json=True)
     assert json.loads(capsys.readouterr().out) == report.to_dict()
 
 

@@ -52,7 +52,9 @@ async def run_and_report(plan: Plan, console: Console | None = None) -> bool:
 
 def _headline(outcome: Outcome) -> Text:
     plan, config = outcome.plan, outcome.config
-    where = plan.bootstrap_servers or f"{BROKERS} brokers in this process"
+    where = (
+        f"{BROKERS} brokers in this process" if plan.config is None else ",".join(config.bootstrap_servers)
+    )
     return Text.assemble(
         (f"{plan.records:,} events of a shop's click stream to {where}\n", "bold"),
         f"topic {outcome.topic}, {plan.partitions} partition{'s' * (plan.partitions > 1)}, keyed by customer, ",
@@ -89,7 +91,7 @@ def _latency(part: Measured, share: float) -> str:
 def _notes(outcome: Outcome) -> Text:
     whose = (
         "The brokers share this process and its event loop: the numbers contain their work, too."
-        if outcome.plan.bootstrap_servers is None
+        if outcome.plan.config is None
         else f"Topic {outcome.topic} stays on the cluster."
     )
     return Text(

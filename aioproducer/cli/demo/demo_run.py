@@ -28,8 +28,8 @@ Follow = Callable[[str, int, Callable[[], int]], AbstractAsyncContextManager[Non
 class Plan:
     """What to do."""
 
-    bootstrap_servers: str | None
-    """None: a cluster in this process."""
+    config: ProducerConfig | None
+    """Of a cluster; None: one in this process."""
     _: KW_ONLY
     records: int
     partitions: int
@@ -62,12 +62,12 @@ async def run(plan: Plan, follow: Follow) -> Outcome:
     one_by_one_until = warm_up + plan.records // 4
     topic = f"aioproducer-demo-{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:
-        servers = plan.bootstrap_servers
-        if servers is None:
-            servers = (await stack.enter_async_context(Cluster(BROKERS))).bootstrap_servers
-        config = ProducerConfig.from_mapping(
-            {"bootstrap.servers": servers, "compression.type": plan.compression}
-        )
+        config = plan.config
+        if config is None:
+            cluster = await stack.enter_async_context(Cluster(BROKERS))
+            config = ProducerConfig.from_mapping(
+                {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": plan.compression}
+            )
         producer = await stack.enter_async_context(Producer.from_config(config))
         client = await stack.enter_async_context(Client(config))
         await client.create_topic(topic, plan.partitions)

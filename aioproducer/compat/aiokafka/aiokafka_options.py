@@ -19,13 +19,8 @@ BUFFER_MEMORY: Final = 33_554_432
 """Kafka's default. aiokafka has no such limit, so it is raised where it would refuse records."""
 
 
-def check_supported(security_protocol: str, transactional_id: str | None) -> None:
+def check_supported(transactional_id: str | None) -> None:
     """Raise NotSupportedYet for what aiokafka does and we do not."""
-    if security_protocol != "PLAINTEXT":
-        raise NotSupportedYet(
-            f"security_protocol = {security_protocol!r}: TLS and SASL are not supported yet by this version,"
-            " only PLAINTEXT is"
-        )
     if transactional_id is not None:
         raise NotSupportedYet(
             f"transactional_id = {transactional_id!r}: transactions are not supported yet by this version"

@@ -14,10 +14,11 @@ from typing import Any, Literal, NoReturn, Self
 from aioproducer import types
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.aiokafka_options import check_supported, our_config
+from aioproducer.compat.aiokafka.aiokafka_security import our_security
 from aioproducer.compat.aiokafka.batch_builder import BatchBuilder, serialized, whole_ms
 from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
 from aioproducer.compat.aiokafka.translation import relayed, translating
-from aioproducer.errors import ProducerClosed
+from aioproducer.errors import AuthenticationFailed, ProducerClosed
 from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.convoy import Convoy
 from aioproducer.partitioning.partitioner import PartitionFunction
@@ -53,16 +54,22 @@ class AIOKafkaProducer:
         max_request_size: the largest request, and the largest record.
         linger_ms: how long a batch that is not full waits for more.
         retry_backoff_ms: wait before a failed request is sent again; doubles with each failure, up to a second.
-        security_protocol: PLAINTEXT, so far.
-        ssl_context: like all of sasl_*, meaningless over PLAINTEXT, as in aiokafka.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        ssl_context: what TLS is made by, such as `helpers.create_ssl_context()`; mandatory with it.
         connections_max_idle_ms: close a connection that was not used for so long; None: never.
         enable_idempotence: no duplicates by resending; then `request_timeout_ms` does not bound the delivery.
         transactional_id: not yet.
         transaction_timeout_ms: meaningless without a transactional_id.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.
+        sasl_plain_password: for PLAIN and SCRAM.
+        sasl_plain_username: likewise.
+        sasl_kerberos_service_name: of the brokers.
+        sasl_kerberos_domain_name: by which Kerberos knows them, if not by their host names.
+        sasl_oauth_token_provider: an `abc.AbstractTokenProvider`, of this package or of aiokafka.
 
     Raises:
-        ValueError: an option is out of range, or contradicts another.
-        NotSupportedYet: TLS, SASL or transactions are asked for.
+        ValueError: an option is out of range, contradicts another, or is missing.
+        NotSupportedYet: transactions are asked for.
     """
 
     def __init__(
@@ -99,7 +106,7 @@ class AIOKafkaProducer:
         for name, value in {"loop": loop, "api_version": api_version}.items():
             if value is not None:
                 warnings.warn(f"{name} has no effect; leave it out", DeprecationWarning, stacklevel=2)
-        check_supported(security_protocol, transactional_id)
+        check_supported(transactional_id)
         config = our_config(
             bootstrap_servers=bootstrap_servers,
             client_id=client_id,
@@ -114,6 +121,16 @@ class AIOKafkaProducer:
             retry_backoff_ms=retry_backoff_ms,
             connections_max_idle_ms=connections_max_idle_ms,
             enable_idempotence=enable_idempotence,
+            **our_security(
+                security_protocol=security_protocol,
+                ssl_context=ssl_context,
+                sasl_mechanism=sasl_mechanism,
+                sasl_plain_username=sasl_plain_username,
+                sasl_plain_password=sasl_plain_password,
+                sasl_kerberos_service_name=sasl_kerberos_service_name,
+                sasl_kerberos_domain_name=sasl_kerberos_domain_name,
+                sasl_oauth_token_provider=sasl_oauth_token_provider,
+            ),
         )
         self._producer = Producer.from_config(config)
         self._key_serializer = key_serializer  # not handed on: a batch serializes before it is sent
@@ -135,11 +152,17 @@ class AIOKafkaProducer:
         await self.stop()
 
     async def start(self) -> None:
-        """Connect, unless connected. Raises: KafkaConnectionError if there is no broker; it may be tried again."""
+        """Connect, unless connected.
+
+        Raises: KafkaConnectionError if there is no broker, or it does not let us in; it may be tried again.
+        """
         if self._producer.state in {State.READY, State.DEGRADED}:
             return
         with translating():
-            await self._producer.start()
+            try:
+                await self._producer.start()
+            except AuthenticationFailed as error:  # theirs has one error for all that keeps it from starting
+                raise errors.KafkaConnectionError(str(error)) from error
 
     async def stop(self) -> None:
         """Send everything that was appended, then end. Stopping twice is fine; before the start, nothing is done."""

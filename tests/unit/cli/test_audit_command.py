@@ -9,6 +9,7 @@ from aioproducer import Producer, UnknownTopicOrPartition
 from aioproducer.audit import stamp
 from aioproducer.cli import client
 from aioproducer.cli.audit_command import audit_and_report
+from aioproducer.config import ProducerConfig
 from aioproducer.testing import Cluster
 
 
@@ -21,7 +22,11 @@ async def send(cluster: Cluster, *logs: list[int], run: str = "nightly-7") -> No
 
 async def audited(cluster: Cluster, *, expect: int | None = None, as_json: bool = False) -> bool:
     return await audit_and_report(
-        cluster.bootstrap_servers, "orders", "nightly-7", expect=expect, as_json=as_json
+        ProducerConfig(bootstrap_servers=cluster.bootstrap_servers),
+        "orders",
+        "nightly-7",
+        expect=expect,
+        as_json=as_json,
     )
 
 

@@ -16,6 +16,7 @@ from aioproducer.cli import audit_command, broker_command, commands, config, top
 from aioproducer.cli.demo import demo_report
 from aioproducer.cli.demo.demo_run import Plan
 from aioproducer.cli.perf import perf_report, perf_run as perf
+from aioproducer.config import ProducerConfig
 
 
 def call(*arguments: str) -> Result:
@@ -88,14 +89,14 @@ def test_topics_hands_its_options_over_and_tells_by_its_exit_code(
 ) -> None:
     asked: list[tuple[object, ...]] = []
 
-    async def show_topics(servers: str, names: tuple[str, ...], *, as_json: bool) -> bool:
-        asked.append((servers, names, as_json))
+    async def show_topics(config: ProducerConfig, names: tuple[str, ...], *, as_json: bool) -> bool:
+        asked.append((config.bootstrap_servers, names, as_json))
         return good
 
     monkeypatch.setattr(topics, "show_topics", show_topics)
     assert call("topics", "--bootstrap-servers", "a:1").exit_code == code
     assert call("topics", "orders", "clicks", "--bootstrap-servers", "a:1", "--json").exit_code == code
-    assert asked == [("a:1", (), False), ("a:1", ("orders", "clicks"), True)]
+    assert asked == [(("a:1",), (), False), (("a:1",), ("orders", "clicks"), True)]
     done = call("topics", "or ders", "--bootstrap-servers", "a:1")
     assert (done.exit_code, len(asked)) == (2, 2)
     assert "topic 'or ders' is not a legal name" in done.output
@@ -127,10 +128,18 @@ def test_demo_hands_its_options_over_and_tells_by_its_exit_code(
         ).exit_code
         == code
     )
-    assert plans == [
-        Plan(None, records=200_000, partitions=6, compression="zstd"),
-        Plan("a:1,b:1", records=500, partitions=2, compression="lz4"),
-    ]
+    in_process, on_a_cluster = plans
+    assert in_process == Plan(None, records=200_000, partitions=6, compression="zstd")
+    config = on_a_cluster.config
+    assert on_a_cluster == Plan(config, records=500, partitions=2, compression="lz4")
+    assert config is not None
+    assert (config.bootstrap_servers, config.compression_type) == (("a:1", "b:1"), "lz4")
+
+
+def test_demo_has_no_use_for_options_of_a_cluster_that_is_not_named() -> None:
+    for options in (("--username", "alice"), ("--option", "linger.ms=5")):
+        done = call("demo", *options)
+        assert (done.exit_code, "Missing option '-b'" in done.output) == (2, True)
 
 
 def serve_nothing(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -205,8 +214,8 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
 ) -> None:
     audits: list[tuple[object, ...]] = []
 
-    async def audit_and_report(*where: str, expect: int | None, as_json: bool) -> bool:
-        audits.append((*where, expect, as_json))
+    async def audit_and_report(config: ProducerConfig, *what: str, expect: int | None, as_json: bool) -> bool:
+        audits.append((config.bootstrap_servers, *what, expect, as_json))
         return good
 
     monkeypatch.setattr(audit_command, "audit_and_report", audit_and_report)
@@ -214,8 +223,8 @@ def test_audit_hands_its_options_over_and_tells_by_its_exit_code(
     assert call("audit", *needed).exit_code == code
     assert call("audit", *needed, "--expect", "0", "--json").exit_code == code
     assert audits == [
-        ("a:1,b:1", "orders", "nightly-7", None, False),
-        ("a:1,b:1", "orders", "nightly-7", 0, True),
+        (("a:1", "b:1"), "orders", "nightly-7", None, False),
+        (("a:1", "b:1"), "orders", "nightly-7", 0, True),
     ]
     for missing in ("--bootstrap-servers", "--topic", "--run"):
         at = needed.index(missing)

@@ -32,6 +32,11 @@ def test_the_hint_is_a_command() -> None:
     hint = audit_hint(ProducerConfig(bootstrap_servers="a:1,b:2"), "orders", "r", 3)
     command = "aioproducer audit --bootstrap-servers a:1,b:2 --topic orders --run r --expect 3"
     assert hint == f"Is all of it there? {command}\n"
+    secured = ProducerConfig(bootstrap_servers="a:1,b:2", security_protocol="SSL")
+    assert (
+        audit_hint(secured, "orders", "r", 3)
+        == f"Is all of it there? {command}, and the options for security\n"
+    )
 
 
 async def test_failed_batches_are_not_logged_meanwhile(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from aioproducer.cli.topics import show_topics, to_dict
+from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed
 from aioproducer.protocol.metadata import (
     MetadataResponse,
@@ -16,13 +17,17 @@ from aioproducer.protocol.metadata import (
 from aioproducer.testing import Cluster
 
 
+def of(cluster: Cluster) -> ProducerConfig:
+    return ProducerConfig(bootstrap_servers=cluster.bootstrap_servers)
+
+
 def rows(text: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
 
 
 async def test_brokers_and_all_topics_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(2, topics={"orders": 2, "clicks": 1}) as cluster:
-        assert await show_topics(cluster.bootstrap_servers, [], as_json=False)
+        assert await show_topics(of(cluster), [], as_json=False)
         first, second = cluster.bootstrap_servers.split(",")
     shown = rows(capsys.readouterr().out)
     assert ["1", first, "-", "controller"] in shown
@@ -39,13 +44,13 @@ async def test_brokers_and_all_topics_are_shown(capsys: pytest.CaptureFixture[st
 async def test_a_long_name_is_not_broken_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     name = "a-" * 100
     async with Cluster(topics={name: 1}) as cluster:
-        assert await show_topics(cluster.bootstrap_servers, [], as_json=False)
+        assert await show_topics(of(cluster), [], as_json=False)
     assert name in capsys.readouterr().out
 
 
 async def test_no_topics_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster() as cluster:
-        assert await show_topics(cluster.bootstrap_servers, [], as_json=False)
+        assert await show_topics(of(cluster), [], as_json=False)
     assert "There are no topics." in capsys.readouterr().out
 
 
@@ -54,7 +59,7 @@ async def test_a_topic_that_is_not_there_is_a_failure_and_is_not_created(
 ) -> None:
     async with Cluster(topics={"orders": 1, "clicks": 1}) as cluster:
         for _ in range(2):
-            assert not await show_topics(cluster.bootstrap_servers, ["nope", "orders"], as_json=False)
+            assert not await show_topics(of(cluster), ["nope", "orders"], as_json=False)
             shown = rows(capsys.readouterr().out)
             assert ["nope", "UnknownTopicOrPartition"] in shown
             assert ["orders", "0", "1", "1", "1"] in shown
@@ -64,14 +69,14 @@ async def test_a_topic_that_is_not_there_is_a_failure_and_is_not_created(
 async def test_a_partition_without_a_leader_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(2, topics={"orders": 2}) as cluster:
         await cluster.stop_broker(2)
-        assert not await show_topics(cluster.bootstrap_servers, ["orders"], as_json=False)
+        assert not await show_topics(of(cluster), ["orders"], as_json=False)
     text = capsys.readouterr().out
     assert re.search(r"\d +none .*(no leader|LeaderNotAvailable)", text), text
 
 
 async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
-        assert await show_topics(cluster.bootstrap_servers, [], as_json=True)
+        assert await show_topics(of(cluster), [], as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["controller"] == 1
     assert [each["id"] for each in told["brokers"]] == [1]
@@ -109,7 +114,7 @@ async def shown(
 
     monkeypatch.setattr("aioproducer.cli.client.Client.describe", describe)
     async with Cluster() as cluster:
-        assert not await show_topics(cluster.bootstrap_servers, names, as_json=False)
+        assert not await show_topics(of(cluster), names, as_json=False)
     return capsys.readouterr().out
 
 
@@ -139,4 +144,4 @@ async def test_internal_topics_are_shown_if_they_are_named(
 
 async def test_where_nobody_is_that_is_an_error() -> None:
     with pytest.raises(ConnectionFailed):
-        await show_topics("127.0.0.1:1", [], as_json=False)
+        await show_topics(ProducerConfig(bootstrap_servers="127.0.0.1:1"), [], as_json=False)

@@ -358,6 +358,22 @@ class TestSettings:
     def test_waiting_for_metadata_and_memory(self) -> None:
         assert configure(max_block_ms=1_500).max_block_s == 1.5
 
+    @pytest.mark.parametrize(
+        ("protocol", "tls", "sasl"),
+        [
+            ("PLAINTEXT", False, False),
+            ("SSL", True, False),
+            ("SASL_PLAINTEXT", False, True),
+            ("SASL_SSL", True, True),
+        ],
+    )
+    def test_what_is_to_be_secured_is_secured(self, protocol: str, tls: bool, sasl: bool) -> None:
+        config = configure(
+            security_protocol=protocol, sasl_mechanism="PLAIN", sasl_username="u", sasl_password="hunter2"
+        )
+        settings = config.security_settings()
+        assert (settings.tls is not None, settings.sasl is not None) == (tls, sasl)
+
 
 class TestSecrets:
     def secret(self, **more: Any) -> ProducerConfig:

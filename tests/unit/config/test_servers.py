@@ -41,8 +41,8 @@ def test_a_server_is_a_host_and_a_port(text: str, address: Address) -> None:
         ("[::1:9092", "not an IPv6 address with a port"),
         ("[host]:9092", "not an IPv6 address with a port"),
         ("[::1]9092", "not an IPv6 address with a port"),
-        ("SSL://broker:9093", "asks for SSL, but only PLAINTEXT is supported yet"),
-        ("http://broker:9092", "asks for http"),
+        ("SSL://broker:9093", "which security_protocol does; here it is 'broker:9093'"),
+        ("http://broker:9092", "'http://broker:9092' says how to talk"),
     ],
 )
 def test_what_is_no_server_is_told_what_it_lacks(text: str, message: str) -> None:

@@ -85,8 +85,9 @@ async def test_flaws_are_a_failure_with_numbers(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_on_another_cluster_it_says_what_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = replace(PLAN, bootstrap_servers="a:1,b:1", partitions=1)
-    _, text = await reported(monkeypatch, replace(OUTCOME, plan=plan))
+    config = ProducerConfig(bootstrap_servers="a:1,b:1")
+    plan = replace(PLAN, config=config, partitions=1)
+    _, text = await reported(monkeypatch, replace(OUTCOME, plan=plan, config=config))
     assert "click stream to a:1,b:1\n" in text
     assert "1 partition, keyed" in text
     assert "Topic aioproducer-demo-1f stays on the cluster." in text

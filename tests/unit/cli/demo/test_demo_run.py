@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer.cli.client import Client
 from aioproducer.cli.demo.demo_run import Outcome, Plan, run
+from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, ConnectionFailed
 from aioproducer.records.decode import DecodedRecord
 from aioproducer.testing import Cluster
@@ -28,8 +29,8 @@ class Followed:
 
 
 async def demo(servers: str | None = None, *, compression: str = "zstd") -> Outcome:
-    plan = Plan(servers, records=RECORDS, partitions=3, compression=compression)
-    return await run(plan, Followed())
+    config = None if servers is None else ProducerConfig(bootstrap_servers=servers)
+    return await run(Plan(config, records=RECORDS, partitions=3, compression=compression), Followed())
 
 
 async def test_every_record_is_sent_once_and_read_back() -> None:

@@ -84,13 +84,7 @@ def test_a_broker_without_a_port_is_at_the_usual_one(servers: str | list[str], e
     assert with_ports(servers) == expected
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_tls_and_sasl_are_told_to_be_missing(protocol: str) -> None:
-    with pytest.raises(NotSupportedYet, match=f"security_protocol = '{protocol}': TLS and SASL are not"):
-        check_supported(protocol, None)
-
-
 def test_transactions_are_told_to_be_missing() -> None:
     with pytest.raises(NotSupportedYet, match="transactional_id = 'me': transactions are not supported yet"):
-        check_supported("PLAINTEXT", "me")
-    check_supported("PLAINTEXT", None)
+        check_supported("me")
+    check_supported(None)

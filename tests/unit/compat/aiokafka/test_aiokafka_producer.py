@@ -91,8 +91,6 @@ class TestConstruction:
         assert caught[0].filename == __file__
 
     def test_what_is_not_supported_yet_is_told(self) -> None:
-        with pytest.raises(NotSupportedYet, match="security_protocol"):
-            AIOKafkaProducer(security_protocol="SASL_SSL")
         with pytest.raises(NotSupportedYet, match="transactional_id"):
             AIOKafkaProducer(transactional_id="me")
 

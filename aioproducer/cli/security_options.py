@@ -1,0 +1,130 @@
+"""Options for TLS and logins. Secrets are read from files and the environment: arguments are seen by `ps`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+C = TypeVar("C", bound=Callable[..., Any] | click.Command)
+
+GIVEN: Final = f"{__name__}.given"
+"""Where in a context's `meta` is what the command line says: no command needs to hand it on."""
+PASSWORD: Final = "sasl.password"  # noqa: S105 - a name
+IN_FILES: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
+"""Secrets that may be the path of a file instead, which everybody may see."""
+
+
+def security_options(command: C) -> C:
+    """`--security-protocol` and the like, for `secured`."""
+    file = click.Path(exists=True, dir_okay=False)
+    options = (
+        _option("--password-file", PASSWORD, "Has the password.", file, metavar="FILE", take=_content),
+        _option("--username", "sasl.username", "Who logs in, by PLAIN or SCRAM.", metavar="NAME"),
+        _option(
+            "--sasl-mechanism", "sasl.mechanism", "How to log in, such as SCRAM-SHA-512.", metavar="NAME"
+        ),
+        _option(
+            "--key", "ssl.keystore.key", "The key, if it is not in --cert, as PEM.", file, metavar="FILE"
+        ),
+        _option(
+            "--cert", "ssl.keystore.location", "Our certificate and key, PEM or PKCS12.", file, metavar="FILE"
+        ),
+        _option(
+            "--ca",
+            "ssl.truststore.location",
+            "Whom to trust.  [default: whom the system does]",
+            file,
+            metavar="FILE",
+        ),
+        _option(
+            "--security-protocol", "security.protocol", "SSL, SASL_SSL or SASL_PLAINTEXT.", metavar="NAME"
+        ),
+    )
+    return reduce(lambda wrapped, option: option(wrapped), options, command)
+
+
+def given() -> dict[str, str]:
+    """Return what this command line says of TLS and logins, under Kafka's names."""
+    context = click.get_current_context(silent=True)
+    named: dict[str, str] = {} if context is None else dict(context.meta.get(GIVEN, {}))
+    if "ssl.keystore.key" in named and "ssl.keystore.location" in named:
+        named["ssl.keystore.certificate.chain"] = named.pop("ssl.keystore.location")
+    return named
+
+
+def secured(settings: dict[str, str]) -> dict[str, str]:
+    """Return *settings* with what this command line, and then the environment, say of TLS and logins.
+
+    The environment has secrets only, as in AIOPRODUCER_SASL_PASSWORD; without TLS or login there is no use for them.
+    """
+    on_the_line = given()
+    settings = settings | on_the_line
+    if settings.get("security.protocol", "PLAINTEXT").strip().upper() == "PLAINTEXT":
+        return settings
+    for name in secret_names() - on_the_line.keys():
+        if value := os.environ.get(_variable(name)):
+            settings[name] = value
+    return settings
+
+
+def secret_names() -> set[str]:
+    """Return Kafka's names of the options that nobody is to see."""
+    from aioproducer.config.options import KINDS
+    from aioproducer.config.security_kinds import SecretKind
+
+    return {name.replace("_", ".") for name, kind in KINDS.items() if isinstance(kind, SecretKind)}
+
+
+def refuse_secret(ctx: click.Context, param: click.Parameter, name: str, value: str) -> None:
+    """Refuse the setting if it is a secret; it is not repeated."""
+    if name in secret_names() and not (name in IN_FILES and Path(value.strip()).is_file()):
+        raise click.BadParameter(
+            f"everybody on this machine can see {name} in an argument: put it into --config, or into the environment"
+            f" as {_variable(name)}",
+            ctx,
+            param,
+        )
+
+
+def refuse_twice(settings: dict[str, str]) -> None:
+    """Refuse what an option of its own says, and `--option`, too."""
+    if twice := sorted(settings.keys() & given().keys()):
+        raise click.UsageError(f"an option of its own already sets {twice[0]}")
+
+
+def _option(
+    flag: str,
+    name: str,
+    text: str,
+    kind: click.Path | None = None,
+    *,
+    metavar: str,
+    take: Callable[[str], str] = str,
+) -> Callable[[C], C]:
+    callback = partial(_keep, name, take)
+    return click.option(flag, metavar=metavar, type=kind, callback=callback, expose_value=False, help=text)
+
+
+def _keep(
+    name: str, take: Callable[[str], str], ctx: click.Context, param: click.Parameter, value: str | None
+) -> None:
+    if value is not None:
+        try:
+            ctx.meta.setdefault(GIVEN, {})[name] = take(value)
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise click.BadParameter(f"{value}: {why}", ctx, param) from None
+
+
+def _content(path: str) -> str:
+    """Return what is in a file, without the line break that editors put at its end."""
+    return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+
+
+def _variable(name: str) -> str:
+    return f"AIOPRODUCER_{name.replace('.', '_').upper()}"

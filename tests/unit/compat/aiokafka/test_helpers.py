@@ -1,0 +1,58 @@
+"""The context that aiokafka's helper makes, from the same files."""
+
+from __future__ import annotations
+
+import inspect
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import aiokafka.helpers
+import pytest
+
+from aioproducer.compat.aiokafka.helpers import create_ssl_context
+from tests.unit.security.certificates import Authority
+
+AUTHORITY = Authority()
+ME = AUTHORITY.issue("me")
+
+
+def test_it_takes_what_aiokafkas_takes() -> None:
+    assert (
+        inspect.signature(create_ssl_context).parameters.keys()
+        == inspect.signature(aiokafka.helpers.create_ssl_context).parameters.keys()
+    )
+
+
+@pytest.mark.parametrize("create", [create_ssl_context, aiokafka.helpers.create_ssl_context])
+def test_it_trusts_whom_it_is_told_and_checks_names(
+    create: Callable[..., ssl.SSLContext], tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_text(AUTHORITY.pem)
+    for given in ({"cafile": tmp_path / "ca.pem"}, {"cadata": AUTHORITY.pem}):
+        context = create(**given)
+        assert context.check_hostname
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.cert_store_stats()["x509_ca"] == 1
+    assert create().cert_store_stats()["x509_ca"] != 1  # whom the system trusts
+
+
+@pytest.mark.parametrize("create", [create_ssl_context, aiokafka.helpers.create_ssl_context])
+def test_it_takes_a_certificate_and_an_encrypted_key(
+    create: Callable[..., ssl.SSLContext], tmp_path: Path
+) -> None:
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    chain.write_text(ME.chain)
+    key.write_text(ME.encrypted_key("hunter2"))
+    create(certfile=chain, keyfile=key, password="hunter2")
+    create(certfile=chain, keyfile=key, password=lambda: "hunter2")
+    with pytest.raises(ssl.SSLError):
+        create(certfile=chain, keyfile=key, password="wrong")
+
+
+def test_nobody_is_asked_for_a_password(tmp_path: Path) -> None:
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    chain.write_text(ME.chain)
+    key.write_text(ME.encrypted_key("hunter2"))
+    with pytest.raises(ValueError, match="the key is encrypted: give its password"):
+        create_ssl_context(certfile=chain, keyfile=key)
