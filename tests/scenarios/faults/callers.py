@@ -107,7 +107,10 @@ class Callers:
         delivery_s = self.producer.config.delivery_timeout_ms / 1000
         if wish.timeout_s is not None:
             return min(wish.timeout_s, delivery_s)
-        return inf if wish.how == "send_many" and self.memory_is_short else delivery_s
+        if wish.how != "send_many":
+            return delivery_s
+        # Its time begins when it is appended: for each chunk, and after a wait for a partition that may be new.
+        return inf if self.memory_is_short else delivery_s + self.producer.config.max_block_s
 
     def _watch(self, call: Call, future: RecordFuture, wish: Wish) -> None:
         future.add_done_callback(partial(_resolved, call))
