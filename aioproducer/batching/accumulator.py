@@ -298,7 +298,11 @@ class Accumulator:
         self.hold(batch)
         self._touch(topic.name)
         self.clock.forget()
-        if self.schedule.linger(queue, batch, now + self.settings.linger_s) or self.hurry:
+        if self.settings.linger_is_adaptive and not self.schedule.is_busy(queue.leader):
+            batch.mark_due()
+            self.schedule.offer(queue, now)
+            self.wake()
+        elif self.schedule.linger(queue, batch, now + self.settings.linger_s) or self.hurry:
             self.wake()
         return batch
 

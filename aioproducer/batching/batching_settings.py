@@ -12,6 +12,8 @@ class BatchingSettings(NamedTuple):
     """A batch is sealed when the next record would take it over this size, before compression."""
     linger_s: float
     """An open batch waits at most this long for more records."""
+    linger_is_adaptive: bool
+    """Whether it waits only while its leader has requests of ours to answer."""
     buffer_bytes: int
     """What may be queued and in flight at most, over all partitions."""
     max_request_bytes: int

@@ -79,6 +79,7 @@ class Schedule:
 
     __slots__ = (
         "_backing_off",
+        "_busy",
         "_identities",
         "_leaderless",
         "_lingering",
@@ -95,6 +96,7 @@ class Schedule:
         self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue]] = (
             OrderedDict()
         )  # one linger for all: first in, first due
+        self._busy: set[int] = set()
         self._backing_off: list[tuple[float, int, PartitionQueue]] = []
         self._number = count()  # heap entries never compare queues
 
@@ -102,6 +104,24 @@ class Schedule:
         """Let the open *batch* of *queue* wait for more records; return whether it is now the first in line."""
         self._lingering[batch] = until, queue
         return len(self._lingering) == 1
+
+    def is_busy(self, node_id: int) -> bool:
+        """Whether a node has requests of ours to answer, as far as `mark_busy` and `mark_idle` say."""
+        return node_id in self._busy
+
+    def mark_busy(self, node_id: int) -> None:
+        """Note that a node has a request to answer."""
+        self._busy.add(node_id)
+
+    def mark_idle(self, node_id: int, now: float) -> None:
+        """Note that a node has answered all: an adaptive linger for it is over."""
+        self._busy.discard(node_id)
+        for batch, (_, queue) in tuple(self._lingering.items()):
+            if queue.leader == node_id:
+                del self._lingering[batch]
+                if batch.state is BatchState.OPEN:
+                    batch.mark_due()
+                    self.offer(queue, now)
 
     def forget(self, batch: Batch) -> None:
         """Let *batch* go, which has ended: one that still lingers before it would keep all its records in memory."""

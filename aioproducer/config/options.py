@@ -20,7 +20,7 @@ from aioproducer.config.kinds import (
     int_ms,
     long_ms,
 )
-from aioproducer.config.option import option
+from aioproducer.config.option import NotGiven, option
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
@@ -126,7 +126,10 @@ class Options(SecurityOptions):
         "A batch is full at this size, before compression. 0: one record each.",
     )
     linger_ms: float = option(
-        5, Number(0, unit="ms"), "How long a batch that is not full waits for more records."
+        NotGiven(5),
+        Number(0, unit="ms"),
+        "How long a batch that is not full waits for more records. Not given: not at all while its broker has nothing"
+        " of ours in flight, else at most this long, or until it has nothing any more.",
     )
     max_request_size: int = option(
         1_048_576, Integer(1, unit="bytes"), "The largest request, and the largest record before compression."

@@ -13,6 +13,7 @@ from aioproducer.backoff import Backoff
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.config.kinds import INT32_MAX
 from aioproducer.config.names import applied_options, as_written
+from aioproducer.config.option import NotGiven
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.security import security_settings, warn_of_unused
 from aioproducer.config.servers import parse_server
@@ -174,6 +175,7 @@ class ProducerConfig(Options):
         return BatchingSettings(
             batch_bytes=self.batch_size,
             linger_s=self.linger_ms / 1000,
+            linger_is_adaptive=isinstance(self.linger_ms, NotGiven),
             buffer_bytes=self.buffer_memory,
             max_request_bytes=self.max_request_size,
             delivery_timeout_s=self.delivery_timeout_ms / 1000,

@@ -302,7 +302,7 @@ class Sender:
                 connection.write_only(request)
             else:
                 connection.call(request, partial(self._answered, connection, batches, now))
-                self._in_flight[connection] += 1
+                self._sent(connection)
         except UnsupportedVersion as error:
             for batch in batches:
                 batch.not_written()
@@ -314,6 +314,20 @@ class Sender:
             if self._settings.acks == 0:
                 for batch in batches:
                     self._completion.complete(batch, -1)
+
+    def _sent(self, connection: Connection) -> None:
+        """Note that there is one more request in flight."""
+        self._in_flight[connection] += 1
+        if self._accumulator.settings.linger_is_adaptive:
+            self._schedule.mark_busy(connection.node_id)
+
+    def _received(self, connection: Connection) -> None:
+        """Note that there is one fewer."""
+        self._in_flight[connection] -= 1
+        if not self._in_flight[connection]:
+            del self._in_flight[connection]
+            if self._accumulator.settings.linger_is_adaptive:
+                self._schedule.mark_idle(connection.node_id, self._loop.time())
 
     def _count(self, batches: Sequence[Batch], now: float) -> None:
         """Count what was written in one request."""
@@ -334,9 +348,7 @@ class Sender:
         answer: ProduceResponse | ProducerError,
     ) -> None:
         """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
-        self._in_flight[connection] -= 1
-        if not self._in_flight[connection]:
-            del self._in_flight[connection]
+        self._received(connection)
         if not isinstance(answer, ProducerError):
             now = connection.last_used  # just now: the answer has come
             connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)

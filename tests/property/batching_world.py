@@ -75,6 +75,7 @@ def batching(*, idempotent: bool) -> BatchingSettings:
     return BatchingSettings(
         batch_bytes=140,
         linger_s=LINGER_S,
+        linger_is_adaptive=False,
         buffer_bytes=900,
         max_request_bytes=300,
         delivery_timeout_s=DELIVERY_TIMEOUT_S,

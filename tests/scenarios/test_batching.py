@@ -230,3 +230,50 @@ async def test_an_idle_producer_does_nothing() -> None:
         before = cluster.request_count("produce"), cluster.request_count("metadata")
         await asyncio.sleep(60)
         assert (cluster.request_count("produce"), cluster.request_count("metadata")) == before
+
+
+class TestAdaptiveLinger:
+    """What `linger_ms` is where it is not given."""
+
+    @story
+    async def test_a_record_does_not_wait_while_its_broker_has_nothing_of_ours(self) -> None:
+        async with producing() as (producer, _):
+            for _ in range(3):
+                began_at = now()
+                await producer.send(TOPIC, b"value")
+                assert now() == began_at
+
+    @story
+    async def test_what_comes_while_it_has_something_goes_together_when_it_has_answered(self) -> None:
+        async with producing() as (producer, cluster):
+            produced = cluster.on("produce", times=None)
+            slow = cluster.on("produce").delay(0.002, before_append=False)
+            began_at = now()
+            first = producer.send_nowait(TOPIC, b"first")
+            await slow.happened()
+            await asyncio.gather(
+                first, *[producer.send_nowait(TOPIC, b"%d" % number) for number in range(10)]
+            )
+            assert now() - began_at == pytest.approx(0.002)
+            assert produced.hits == 2
+
+    @story
+    async def test_it_waits_no_longer_than_kafkas_default_for_a_slow_broker(self) -> None:
+        async with producing() as (producer, cluster):
+            await producer.send(TOPIC, b"the leader knows us")
+            slow = cluster.on("produce").delay(1.0, before_append=False)
+            first = producer.send_nowait(TOPIC, b"first")
+            await slow.happened()
+            second = producer.send_nowait(TOPIC, b"second")
+            await asyncio.sleep(0.004)
+            assert producer.metrics()["producer"]["requests_in_flight"] == 1
+            await asyncio.sleep(0.002)
+            assert producer.metrics()["producer"]["requests_in_flight"] == 2
+            await asyncio.gather(first, second)
+
+    @story
+    async def test_given_it_is_what_it_is_elsewhere(self) -> None:
+        async with producing(linger_ms=5) as (producer, _):
+            began_at = now()
+            await producer.send(TOPIC, b"value")
+            assert now() - began_at == pytest.approx(0.005)

@@ -39,6 +39,7 @@ def batching_settings(**changes: Any) -> BatchingSettings:
     defaults: dict[str, Any] = {
         "batch_bytes": 16_384,
         "linger_s": 0.005,
+        "linger_is_adaptive": False,
         "buffer_bytes": 1_000_000,
         "max_request_bytes": 100_000,
         "delivery_timeout_s": 120.0,

@@ -355,3 +355,33 @@ def test_a_batch_that_has_ended_is_kept_by_none_that_lingers() -> None:
         ended in floor.queue(ended).batches
     )
     assert floor.schedule.next_due() == NOW + 60
+
+
+class TestAdaptiveLinger:
+    def test_a_node_is_busy_until_it_has_answered_all(self) -> None:
+        schedule = Floor(1).schedule
+        assert not schedule.is_busy(1)
+        schedule.mark_busy(1)
+        assert schedule.is_busy(1)
+        assert not schedule.is_busy(2)
+        schedule.mark_idle(1, NOW)
+        assert not schedule.is_busy(1)
+
+    def test_what_lingers_for_a_node_goes_when_it_is_idle(self) -> None:
+        floor = Floor(1, 2)
+        ours, others = floor.open(0), floor.open(1)
+        floor.linger(ours, NOW + 5)
+        floor.linger(others, NOW + 6)
+        floor.schedule.mark_idle(1, NOW)
+        assert floor.drain(1) == [ours]
+        assert floor.drain(2) == []
+        assert floor.schedule.next_due() == NOW + 6
+
+    def test_what_was_sealed_meanwhile_is_not_offered_again(self) -> None:
+        floor = Floor(1)
+        batch = floor.open(0)
+        floor.linger(batch, NOW + 5)
+        floor.queue(batch).seal(batch)
+        floor.schedule.mark_idle(1, NOW)
+        assert not floor.schedule.is_ready(1)
+        assert floor.schedule.next_due() is None

@@ -355,6 +355,34 @@ class TestSettings:
         assert settings.request_timeout_s == 1.5
         assert settings.retry_backoff == Backoff(initial_s=0.01, max_s=0.02)
 
+    @pytest.mark.parametrize("given", [{"linger_ms": 5}, {"linger_ms": 5.0}, {"linger_ms": 0}])
+    def test_a_linger_that_is_given_does_not_adapt(self, given: dict[str, float]) -> None:
+        config = configure(**given)
+        for each in (
+            config,
+            copy.copy(config),
+            pickle.loads(pickle.dumps(config)),
+            dataclasses.replace(config, acks=1),
+        ):
+            assert not each.batching_settings().linger_is_adaptive
+        assert (
+            not ProducerConfig.from_mapping({"bootstrap.servers": "a:1", "linger.ms": "5"})
+            .batching_settings()
+            .linger_is_adaptive
+        )
+
+    def test_one_that_is_not_given_reads_as_kafkas_default_and_adapts(self) -> None:
+        config = configure()
+        assert (config.linger_ms, repr(config.linger_ms)) == (5, "5")
+        for each in (
+            config,
+            copy.copy(config),
+            pickle.loads(pickle.dumps(config)),
+            dataclasses.replace(config, acks=1),
+        ):
+            assert each.batching_settings().linger_is_adaptive
+            assert each.batching_settings().linger_s == 0.005
+
     def test_waiting_for_metadata_and_memory(self) -> None:
         assert configure(max_block_ms=1_500).max_block_s == 1.5
 
