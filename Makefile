@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services soak differential docs docs-serve kafka spark packaging release-check test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ release-check: $(VENV)/.dev  ## wheel and sdist, into .cache/dist, and what stan
 	@rm -rf .cache/dist && mkdir -p .cache
 	@$(BIN)/python -m build --outdir .cache/dist > .cache/build.txt 2>&1 || { cat .cache/build.txt; exit 1; }
 	@$(BIN)/python -m tests.packaging.release .cache/dist
+
+faults-over-tls: $(VENV)/.dev  ## the whole table of faults over TLS and logged in, of which `scenarios` plays a few rows
+	$(SAY) "faults over TLS"
+	@OVER_TLS=all $(PYTEST) tests/scenarios/faults/test_table_secured.py -q $(EVERY_CORE)
 
 soak: $(VENV)/.dev  ## random faults for MINUTES (1), or those of one SEED again
 	$(SAY) "soak"

@@ -1,7 +1,7 @@
 """What really went over the wire: every attempt to append a record, and what the client was told about it.
 
-The judge does not believe the producer's own books. This listens to the memory transport from outside: a batch
-counts as written once a connection was given it, and as answered once an answer that makes sense has arrived.
+The judge does not believe the producer's own books. This listens to what connections and transports say to each other:
+a batch counts as written once a transport was given it, and as answered once an answer that makes sense has arrived.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from unittest import mock
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.address import Address
-from aioproducer.net.dial import AnyProtocol
+from aioproducer.net.connection import Connection
 from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.frames import RequestHeader, decode_request, decode_response, read_correlation_id
 from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
 from aioproducer.protocol.schema import decode
 from aioproducer.records.decode import decode_batches
-from aioproducer.testing import memory
-from aioproducer.testing.listener import Accept
 
 MAX_BYTES: Final = 1 << 27
 
@@ -59,19 +56,20 @@ class Wire:
 
     @contextmanager
     def listening(self) -> Iterator[Wire]:
-        """Listen to every connection that the memory transport makes."""
-        open_pair = memory.open_pair
+        """Listen to every connection, between it and its transport: below that it may be TLS."""
+        connection_made, buffer_updated = Connection.connection_made, Connection.buffer_updated
+        conversations: dict[Connection, _Conversation] = {}
 
-        def tapped(
-            accept: Accept, address: Address, client: AnyProtocol, **how: Any
-        ) -> memory.MemoryTransport:
-            conversation = _Conversation(self._attempts)
-            transport = open_pair(accept, address, client, **how)
-            _overhear(transport, "receive", conversation.said_by_broker)
+        def made(connection: Connection, transport: asyncio.BaseTransport) -> None:
+            conversations[connection] = conversation = _Conversation(self._attempts)
             _overhear(transport, "write", conversation.said_by_client)
-            return transport
+            connection_made(connection, transport)
 
-        with mock.patch.object(memory, "open_pair", tapped):
+        def updated(connection: Connection, nbytes: int) -> None:
+            conversations[connection].said_by_broker(bytes(connection.get_buffer(-1)[:nbytes]))
+            buffer_updated(connection, nbytes)
+
+        with mock.patch.multiple(Connection, connection_made=made, buffer_updated=updated):
             yield self
 
 

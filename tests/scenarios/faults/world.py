@@ -137,12 +137,30 @@ class Scenario:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+SECURED: Final[Mapping[str, Any]] = {
+    "security_protocol": "SASL_SSL",
+    "users": {"alice": "hunter2"},
+    "sasl_mechanisms": ["SCRAM-SHA-256"],
+    "session_lifetime_s": 2.0,
+}
+"""What a cluster is told for TLS and logins, which are over so soon that some are under way during most faults."""
+
 Course = Callable[[World, Scenario, Mode], Awaitable[Verdict]]
 """What is sent while the fault of a scenario goes on, and what is promised to it."""
 
 
-async def play(scenario: Scenario, mode: Mode, *, seed: int = 0, course: Course | None = None) -> Verdict:
-    """Return which promises are broken in *scenario*; *course* is a steady load if nothing is said."""
+async def play(
+    scenario: Scenario,
+    mode: Mode,
+    *,
+    seed: int = 0,
+    course: Course | None = None,
+    security: Mapping[str, Any] | None = None,
+) -> Verdict:
+    """Return which promises are broken in *scenario*; *course* is a steady load if nothing is said.
+
+    With *security*, such as `SECURED`, over TLS, logged in.
+    """
     random.seed(seed)  # jitter, and which broker is asked first
     with Wire().listening() as wire:
         cluster = Cluster(
@@ -151,11 +169,12 @@ async def play(scenario: Scenario, mode: Mode, *, seed: int = 0, course: Course 
             transport="memory",
             latency_s=scenario.latency_s,
             auto_create_topics=False,
+            **(security or {}),
         )
         async with cluster:
             if scenario.before is not None:
                 scenario.before(cluster)
-            options = {**OPTIONS, **scenario.options}
+            options = {**OPTIONS, **cluster.client_options, **scenario.options}
             producer = Producer(
                 cluster.bootstrap_servers, acks=mode.acks, enable_idempotence=mode.idempotent, **options
             )

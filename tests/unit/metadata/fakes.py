@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import ConnectionFailed, ProducerError, UnknownTopicOrPartition
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError, UnknownTopicOrPartition
 from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
@@ -57,6 +57,8 @@ class FakeCluster:
         """Refuse connections."""
         self.deaf: set[int] = set()
         """Accept connections and then say nothing."""
+        self.refusing: set[int] = set()
+        """Accept connections and let nobody in."""
         self.mute: set[int] = set()
         """Shake hands, and never answer."""
         self.latency_s = LATENCY_S
@@ -88,6 +90,12 @@ class FakeCluster:
             raise ConnectionFailed(f"{address_of(node_id)}: the handshake did not end")
         if node_id in self.away:
             raise ConnectionFailed(f"{address_of(node_id)}: refused")
+        if node_id in self.refusing:
+            raise AuthenticationFailed(
+                f"{address_of(node_id)}: refused the login",
+                broker=str(address_of(node_id)),
+                mechanism="PLAIN",
+            )
         connection = FakeConnection(self, node_id)
         self.connections.append(connection)
         return connection

@@ -4,7 +4,13 @@ import asyncio
 
 import pytest
 
-from aioproducer.errors import ConnectionFailed, ProtocolError, RebootstrapRequired, UnknownServerError
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ProtocolError,
+    RebootstrapRequired,
+    UnknownServerError,
+)
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import answer
 from tests.unit.metadata.fakes import REQUEST_TIMEOUT_S, now, settings
@@ -223,3 +229,33 @@ class TestRebootstrap:
         await asyncio.sleep(1000.0)
         await setup.ask({1: NODES[1]})
         assert setup.answered_by == 1
+
+
+class TestRefused:
+    @in_virtual_time
+    async def test_nobody_logs_in_once_more_by_way_of_the_bootstrap_addresses(self) -> None:
+        """Accounts are locked for that, and the answer would be the same."""
+        setup = Setup()
+        setup.cluster.refusing = {1, 2, 3}
+        for _ in range(3):
+            with pytest.raises(AuthenticationFailed, match="refused the login"):
+                await setup.ask()
+        assert setup.cluster.connections == []
+        assert len(setup.pool.attempts) == 3
+        await setup.close()
+
+    @in_virtual_time
+    async def test_one_broker_that_lets_us_in_is_enough(self) -> None:
+        setup = Setup()
+        setup.cluster.refusing = {1, 3}
+        await setup.ask()
+        assert setup.answered_by == 2
+        await setup.close()
+
+    @in_virtual_time
+    async def test_one_bootstrap_address_that_refuses_us_is_an_end(self) -> None:
+        setup = Setup(1, 2)
+        setup.cluster.refusing, setup.cluster.away = {1}, {2}
+        with pytest.raises(AuthenticationFailed):
+            await setup.bootstrap()
+        assert now() < QUICKLY_S

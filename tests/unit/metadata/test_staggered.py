@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from aioproducer.errors import ConnectionFailed, ProtocolError
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProtocolError
 from aioproducer.metadata.staggered import Attempt, first_success
 from aioproducer.testing.virtual_time import in_virtual_time
 
@@ -185,3 +185,43 @@ async def test_two_that_fail_together_are_both_told_and_none_is_complained_about
     asyncio.get_running_loop().call_at(5.0, gate.set)
     with pytest.raises(ConnectionFailed, match="0: refused; 1: refused"):
         await race(Attempt("0", fail, 1.0), Attempt("1", fail, 1.0))
+
+
+@in_virtual_time
+async def test_a_refused_login_is_told_before_what_may_pass_by_itself() -> None:
+    runners = Runners()
+    refused = AuthenticationFailed("wrong password")
+    with pytest.raises(AuthenticationFailed) as raised:
+        await race(
+            runners.that_fails("a", takes_s=0.1),
+            runners.that("b", takes_s=0.1, raises=refused),
+            runners.that_fails("c", takes_s=0.1),
+        )
+    assert raised.value is refused
+    assert sorted(runners.started) == ["a", "b", "c"]  # another one may let us in
+
+
+@in_virtual_time
+async def test_a_refused_login_is_told_at_the_deadline_too() -> None:
+    runners = Runners()
+    with pytest.raises(AuthenticationFailed):
+        await race(
+            runners.that("a", takes_s=0.1, raises=AuthenticationFailed("wrong password")),
+            runners.that_wins("b", takes_s=99),
+            deadline=3.0,
+        )
+
+
+@in_virtual_time
+async def test_what_is_final_ends_it_at_once() -> None:
+    runners = Runners()
+    attempts = [
+        runners.that_wins("a", takes_s=9),
+        runners.that("b", takes_s=0.1, raises=AuthenticationFailed("wrong password")),
+        runners.that_wins("c", takes_s=0),
+    ]
+    with pytest.raises(AuthenticationFailed):
+        await first_success(attempts, deadline=inf, failure="nobody", final=AuthenticationFailed)
+    assert now() == pytest.approx(1.1)
+    assert runners.cancelled == ["a"]
+    assert "c" not in runners.started

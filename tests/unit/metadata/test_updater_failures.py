@@ -7,12 +7,12 @@ from collections.abc import Collection
 import pytest
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import ProtocolError
+from aioproducer.errors import AuthenticationFailed, ProtocolError
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import ANOTHER_ID, leaders, topic
 from tests.unit.metadata.fakes import address_of, now, settings
-from tests.unit.metadata.updater_rig import started, waiting
+from tests.unit.metadata.updater_rig import error_of, started, waiting
 
 
 class TestFailure:
@@ -109,3 +109,31 @@ class TestFailure:
             assert len(told) == 2
             assert all(each.startswith("metadata.bug") for each in told)
             assert setup.changes == [{"third"}]
+
+
+class TestRefusal:
+    @in_virtual_time
+    async def test_ends_the_waiting_at_once_for_each_with_an_error_of_its_own(self) -> None:
+        async with started() as setup:
+            for node_id in (1, 2, 3):
+                setup.pool.lose(node_id)
+            setup.cluster.away, setup.cluster.refusing = set(), {1, 2, 3}
+            began_at = now()
+            first, second = [await error_of(each) for each in [waiting(setup, "a"), waiting(setup, "b")]]
+            assert now() - began_at < 1
+            for each in (first, second):
+                assert isinstance(each, AuthenticationFailed)
+                assert each.mechanism == "PLAIN"
+            assert first is not second
+
+    @in_virtual_time
+    async def test_is_over_when_somebody_lets_us_in(self) -> None:
+        async with started() as setup:
+            setup.cluster.has(topic("orders", 1))
+            for node_id in (1, 2, 3):
+                setup.pool.lose(node_id)
+            setup.cluster.away, setup.cluster.refusing = set(), {1, 2, 3}
+            assert isinstance(await error_of(waiting(setup, "orders")), AuthenticationFailed)
+            setup.cluster.refusing = {1, 2}
+            await asyncio.sleep(2)
+            assert (await setup.topic("orders")).partitions

@@ -7,8 +7,11 @@ import random
 import pytest
 
 from aioproducer.backoff import Backoff, UniformSource
-from aioproducer.errors import ConnectionFailed, ProtocolError
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProtocolError
 from aioproducer.net import pool as pool_module
+from aioproducer.net.address import Address
+from aioproducer.net.connection import Connection
+from aioproducer.net.pool import Pool
 from tests.unit.net.pool_bench import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable
 from tests.unit.net.scripted import ScriptedBroker, settings, stay_silent
 
@@ -144,3 +147,57 @@ async def test_to_lose_a_connection_again_is_news_if_it_was_well_meanwhile(
             await reports.expect_disconnected()
     lost = [each.levelname for each in caplog.records if each.message.startswith("connection.lost")]
     assert lost == ["WARNING", level]
+
+
+class TestRefusal:
+    async def attempt(
+        self,
+        pool: Pool,
+        reports: Reports,
+        address: Address,
+        monkeypatch: pytest.MonkeyPatch,
+        error: Exception,
+    ) -> None:
+        """Have the next attempt fail with *error*."""
+
+        async def refuse(*_: object, **__: object) -> Connection:
+            raise error
+
+        monkeypatch.setattr(pool_module, "open_connection", refuse)
+        pool.connect_soon(NODE, address)
+        assert await reports.expect_disconnected() is error
+        monkeypatch.undo()
+
+    async def test_it_lasts_from_the_first_in_a_row_to_the_next_that_is_none(
+        self, reports: Reports, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wrong, still = AuthenticationFailed("wrong"), AuthenticationFailed("still wrong")
+        async with pool_of(reports, config=settings(reconnect_backoff=Backoff(0, 0))) as pool:
+            assert pool.refusal(NODE) is None
+            began_at = asyncio.get_running_loop().time()
+            await self.attempt(pool, reports, broker.address, monkeypatch, wrong)
+            first = pool.refusal(NODE)
+            assert first is not None
+            assert first.error is wrong
+            assert first.since >= began_at
+            await self.attempt(pool, reports, broker.address, monkeypatch, still)
+            assert pool.refusal(NODE) == (still, first.since)
+            await self.attempt(pool, reports, broker.address, monkeypatch, ConnectionFailed("away"))
+            assert pool.refusal(NODE) is None
+            await self.attempt(pool, reports, broker.address, monkeypatch, wrong)
+            again = pool.refusal(NODE)
+            assert again is not None
+            assert again.since >= first.since
+            await connect(pool, reports, broker)
+            assert pool.refusal(NODE) is None
+
+    async def test_one_that_ends_a_connection_counts(self, reports: Reports, broker: ScriptedBroker) -> None:
+        async with pool_of(reports) as pool:
+            await connect(pool, reports, broker)
+            usable(pool).close(AuthenticationFailed("no longer"))
+            await reports.expect_disconnected()
+            refusal = pool.refusal(NODE)
+            assert refusal is not None
+            assert str(refusal.error) == "no longer"
+            pool.forget(NODE)
+            assert pool.refusal(NODE) is None

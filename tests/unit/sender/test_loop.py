@@ -8,11 +8,13 @@ import pytest
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.batch_state import BatchState
-from aioproducer.errors import DeliveryTimeout, UnsupportedVersion
+from aioproducer.errors import AuthenticationFailed, DeliveryTimeout, UnsupportedVersion
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.net.address import Address
+from aioproducer.net.pool import Refusal
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
+from aioproducer.sender.loop import REFUSAL_PATIENCE_S
 from aioproducer.sender.requests import Encoder
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import NODE, FakeConnection, lost, settle
@@ -173,6 +175,46 @@ class TestWithoutConnection:
             rig.pool.backing_off_until.clear()
             await pass_time(0.1)
             assert len(rig.pool.wanted) == tried + 1
+
+    @in_virtual_time
+    async def test_a_leader_that_refuses_us_for_long_fails_what_is_for_it(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refusals[NODE] = Refusal(AuthenticationFailed("wrong password", mechanism="PLAIN"), 0.0)
+            rig.pool.backing_off_until[NODE] = 60.0
+            patient = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            assert not patient.done()
+            assert rig.pool.wanted  # it is tried all the while
+            await pass_time(0.1)
+            error = patient.exception()
+            assert isinstance(error, AuthenticationFailed)
+            assert "orders-0: wrong password" in str(error)
+            assert not error.possibly_persisted
+            late = rig.append(b"b")
+            await pass_time(LINGER_S)
+            assert isinstance(late.exception(), AuthenticationFailed)
+
+    @in_virtual_time
+    async def test_a_refusal_that_is_over_in_time_fails_nothing(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refusals[NODE] = Refusal(AuthenticationFailed("wrong password"), 0.0)
+            delivered = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            rig.pool.refusals.clear()
+            rig.pool.connections[NODE] = FakeConnection()
+            rig.wakeup.ring()
+            await settle()
+            rig.accept()
+            await settle()
+            assert delivered.exception() is None
+
+    @in_virtual_time
+    async def test_a_refusal_of_one_node_is_none_of_another(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refusals[NODE + 1] = Refusal(AuthenticationFailed("wrong password"), 0.0)
+            waiting = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S + 1)
+            assert not waiting.done()
 
     @in_virtual_time
     async def test_a_leader_that_is_gone_is_looked_up_again(self) -> None:
