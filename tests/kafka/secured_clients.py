@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
@@ -100,27 +101,19 @@ def admin(kafka: SecuredKafka) -> AdminClient:
 
 
 def set_password(kafka: SecuredKafka, user: str, password: str) -> None:
-    """Make *user* for both kinds of SCRAM, or give them another password."""
-    with admin(kafka) as client:
-        changes = client.alter_user_scram_credentials(
-            [
-                UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode())
-                for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-            ]
-        )
-        changes[user].result(SOON_S)
+    """Make *user*, for SCRAM-SHA-512, or give them another password."""
+    kind = ScramMechanism.SCRAM_SHA_512
+    _alter(kafka, UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode()))
 
 
 def delete_user(kafka: SecuredKafka, user: str) -> None:
-    """Let *user* log in by SCRAM no more."""
+    """Let *user* of `set_password` log in no more."""
+    _alter(kafka, UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_512))
+
+
+def _alter(kafka: SecuredKafka, change: UserScramCredentialAlteration) -> None:
     with admin(kafka) as client:
-        changes = client.alter_user_scram_credentials(
-            [
-                UserScramCredentialDeletion(user, kind)
-                for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-            ]
-        )
-        changes[user].result(SOON_S)
+        client.alter_user_scram_credentials([change])[change.user].result(SOON_S)
 
 
 def allow(kafka: SecuredKafka, user: str, operation: AclOperation, topics: Iterable[str]) -> None:
@@ -156,6 +149,12 @@ def _rules_of(user: str) -> AclBindingFilter:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
+
+
+def reset(producer: Producer) -> None:
+    """Lose all connections of *producer*, as when a network does."""
+    for each in connections(producer):
+        each._transport.abort()
 
 
 def connections(producer: Producer) -> list[Connection]:

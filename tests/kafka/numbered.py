@@ -1,0 +1,35 @@
+"""A stream of numbered records: sent at an even pace, to be found once, in order, and all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aioproducer import Producer
+from tests.kafka.apache.secured import SecuredKafka
+from tests.kafka.readback import await_records
+
+PARTITIONS: Final = 3
+AT_ONCE: Final = 100
+
+
+async def send_numbered(producer: Producer, topic: str, count: int, *, per_s: float) -> None:
+    """Send so many records, about so many in a second; raise the first error of any."""
+    loop = asyncio.get_running_loop()
+    began_at, sent = loop.time(), []
+    for first in range(0, count, AT_ONCE):
+        sent += [
+            await producer.enqueue(topic, b"%d" % number, partition=number % PARTITIONS)
+            for number in range(first, min(first + AT_ONCE, count))
+        ]
+        # the pace of the load; nothing is waited for
+        await asyncio.sleep(max(0.0, began_at + len(sent) / per_s - loop.time()))
+    await asyncio.gather(*sent)
+
+
+def assert_all_once_in_order(kafka: SecuredKafka, topic: str, count: int) -> None:
+    """Look at what another client finds."""
+    log = await_records(kafka.kafka.bootstrap_servers, topic, lambda found: len(found) >= count)
+    for partition in range(PARTITIONS):
+        found = [int(each.value or b"") for each in log if each.partition == partition]
+        assert found == list(range(partition, count, PARTITIONS))
