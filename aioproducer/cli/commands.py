@@ -22,7 +22,7 @@ from aioproducer.cli.parameters import (
     producer_options,
     rate_option,
 )
-from aioproducer.cli.security_options import given
+from aioproducer.cli.securing import given
 from aioproducer.cli.send.command import send
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aioproducer.cli.security_options import refuse_secret, refuse_twice, secured, security_options
+from aioproducer.cli.securing import refuse_secret, refuse_twice, secured, security_options
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig

@@ -151,3 +151,68 @@ def test_a_warning_about_an_option_is_given_once_not_per_micro_batch(
         for _ in range(3):
             sink_options(options)
     assert [record.getMessage() for record in caplog.records] == ["config.without_effect name=client.rack"]
+
+
+SECRET = "hunter2"
+LOGIN = {
+    **SERVERS,
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "topic": "orders",
+}
+
+
+def login_of_the_job() -> tuple[str, str]:
+    return "alice", SECRET
+
+
+@pytest.mark.parametrize("spelt", [str, str.lower, str.upper])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kafka.sasl.username": "alice", "kafka.sasl.password": SECRET},
+        {
+            "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
+            f' username="alice" password="{SECRET}" tokenauth="true";'
+        },
+    ],
+    ids=["username", "jaas"],
+)
+def test_a_login_reaches_the_tasks_and_nothing_shows_it(
+    options: dict[str, str], spelt: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = sink_options({spelt(name): value for name, value in (LOGIN | options).items()})
+    arrived = pickle.loads(pickle.dumps(sink))
+    assert arrived == sink
+    for each in (sink, arrived, sink.producer, arrived.producer.config()):
+        assert SECRET not in f"{each!r} {each}"
+    sasl = arrived.producer.config().security_settings().sasl
+    assert sasl.credentials.password.reveal() == SECRET
+    assert SECRET not in caplog.text
+
+
+def test_a_login_may_be_asked_of_a_function_by_its_name() -> None:
+    options = LOGIN | {"kafka.sasl.credentials": f"{__name__}:login_of_the_job"}
+    pickled = pickle.dumps(sink_options(options))
+    assert SECRET.encode() not in pickled
+    assert pickle.loads(pickled).producer.config().sasl_credentials is login_of_the_job
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kafka.sasl.username": "alice"}, "needs sasl_username and sasl_password"),
+        ({"kafka.sasl.credentials": SECRET}, "expected the name of a function"),
+        ({"kafka.sasl.pasword": SECRET}, "did you mean 'sasl.password'"),
+        ({"kafka.ssl.truststore.location": "/nowhere.pem", "kafka.security.protocol": "SSL"}, "/nowhere.pem"),
+        ({"kafka.security.protocol": SECRET.upper() + "!"}, "expected one of PLAINTEXT, SSL"),
+        ({"kafka.sasl.jaas.config": f'password="{SECRET}"'}, "sasl.jaas.config"),
+    ],
+)
+def test_what_is_wrong_with_a_login_is_said_on_the_driver_without_it(
+    options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        sink_options(LOGIN | options)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value.__cause__)

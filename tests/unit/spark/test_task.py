@@ -106,3 +106,28 @@ def test_what_reading_raises_ends_the_task_as_it_is(kafka_cluster: ThreadedClust
     with pytest.raises(EOFError, match="the JVM has gone"):
         task(kafka_cluster).run(broken())
     assert task(kafka_cluster).run(batches(10)).rows == 10
+
+
+@pytest.mark.kafka_cluster(topics={"orders": 1}, security_protocol="SASL_SSL", users={"alice": "hunter2"})
+def test_a_task_logs_in_over_tls(kafka_cluster: ThreadedCluster) -> None:
+    options = {name: str(value) for name, value in kafka_cluster.client_options.items()}
+    sent = pickle.loads(pickle.dumps(task(kafka_cluster, **options)))
+    assert sent.run(batches(10)).rows == 10
+    assert "hunter2" not in repr(sent)
+
+
+def token_of_the_job() -> str:
+    return "t0ken"
+
+
+@pytest.mark.kafka_cluster(
+    topics={"orders": 1}, security_protocol="SASL_PLAINTEXT", tokens={"t0ken": "alice"}
+)
+def test_a_task_asks_for_a_token_itself(kafka_cluster: ThreadedCluster) -> None:
+    sent = task(
+        kafka_cluster,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=f"{__name__}:token_of_the_job",
+    )
+    assert pickle.loads(pickle.dumps(sent)).run(batches(10)).rows == 10

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aioproducer.cli.commands import program
-from aioproducer.cli.security_options import secret_names
+from aioproducer.cli.securing import secret_names
 from aioproducer.testing import ThreadedCluster
 
 PASSWORD = "hunter2, and more"
