@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage constraints clean
+.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -174,6 +174,10 @@ coverage: $(VENV)/.dev  ## which lines unit and property tests never reach; fail
 	@$(BIN)/coverage report
 	$(SAY) "the core"
 	@$(BIN)/coverage report --include "$$(printf 'aioproducer/%s/*,' $(CORE))" --precision 1 --fail-under $(CORE_COVERED)
+
+mutants: $(VENV)/.dev  ## small changes to the core, each of which a test must notice: hours, or make mutants OF=aioproducer/idempotence
+	$(SAY) "mutants"
+	@PYTHONASYNCIODEBUG=1 $(BIN)/python -m tests.mutants $(OF)
 
 constraints:  ## pin the newest releases of everything in constraints.txt
 	@$(PYTHON) -m venv --clear .cache/newest

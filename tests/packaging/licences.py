@@ -25,8 +25,9 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Some packages are needed on some of them only; the page has those, too."""
 LONGEST_NAME = 30
 """Of a licence, in characters: some packages have the whole text where its name belongs."""
-NOT_INSTALLED = {"botocore": "Apache-2.0", "gssapi": "ISC"}
-"""What the checks do without: the one wants an old python-dateutil, the other is built against the system's Kerberos."""
+NOT_INSTALLED = {"botocore": "Apache-2.0", "gssapi": "ISC", "pyyaml-ft": "MIT"}
+"""What the checks do without: the first wants an old python-dateutil, the second is built against the system's Kerberos,
+the third is needed on Python 3.13 only."""
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2": "Apache-2.0",

@@ -20,6 +20,8 @@ def profiles(environ: Mapping[str, str]) -> dict[str, settings]:
         "full": settings(PATIENT, max_examples=100, print_blob=True),  # other examples each time
         # A submission is judged by its change, not by its luck; new counterexamples are for the machines of people.
         "ci": settings(PATIENT, max_examples=100, print_blob=True, derandomize=True),
+        # make mutants: few, since many play them, and the same, or a mutant is killed on some days only.
+        "mutants": settings(PATIENT, max_examples=20, derandomize=True),
         "long": settings(PATIENT, max_examples=int(environ.get("EXAMPLES") or 1000), print_blob=True),
     }
 

@@ -60,8 +60,11 @@ class ConnectionMachine(RuleBasedStateMachine):
         self.handed_over = b""
         self.left_us = 0  # bytes
         self.broker = FrameReader(1 << 20)
+        self.came = FrameReader(1 << 20)
+        """Knows whether an answer has begun."""
         self.to_answer: list[RequestHeader] = []
         self.on_its_way = b""
+        self.is_retired = False
         self.core.connection_made(self.now)
         self.made, self.asked_at = 1, self.now  # its greeting
 
@@ -83,6 +86,13 @@ class ConnectionMachine(RuleBasedStateMachine):
     @rule()
     def the_next_one_has_its_handshake_in_pieces(self) -> None:
         self.another_connection()
+
+    @precondition(lambda self: not self.is_open)
+    @rule()
+    def the_next_one_is_retired_in_its_handshake(self) -> None:
+        self.another_connection()
+        self.it_is_retired()
+        self.hands_are_shaken()
 
     @property
     def oldest(self) -> float:
@@ -121,10 +131,11 @@ class ConnectionMachine(RuleBasedStateMachine):
             self.core.send(ASK, self.now, on_answer=partial(self.settle, -1))
         assert not refused.value.written
 
-    @precondition(lambda self: self.waiting)
+    @precondition(lambda self: self.waiting or self.core.state is ConnectionState.HANDSHAKE)
     @rule()
     def it_is_retired(self) -> None:
         self.core.retire()
+        self.is_retired = True
 
     # The transport.
 
@@ -137,7 +148,9 @@ class ConnectionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_open and self.left_us < len(self.handed_over))
     @rule(data=st.data())
     def some_of_it_leaves(self, data: st.DataObject) -> None:
-        size = data.draw(st.integers(1, len(self.handed_over) - self.left_us))
+        self.so_much_leaves(data.draw(st.integers(1, len(self.handed_over) - self.left_us)))
+
+    def so_much_leaves(self, size: int) -> None:
         for payload in self.broker.feed(self.handed_over[self.left_us : self.left_us + size]):
             self.to_answer.append(decode_request(payload, REQUESTS)[0])
         self.left_us += size
@@ -190,21 +203,38 @@ class ConnectionMachine(RuleBasedStateMachine):
         else:
             self.lose(ConnectionFailed("enough of that"), None)
 
+    @precondition(lambda self: self.waiting and not self.on_its_way and not self.came.buffered)
+    @rule()
+    def nonsense_begins(self) -> None:
+        """It is not waited for until it is whole."""
+        start = (1000).to_bytes(4, "big") + (self.made + 1).to_bytes(4, "big")
+        with pytest.raises(ProtocolError, match="correlation id") as raised:
+            self.receive(start)
+        self.lose(raised.value, None)
+
     @precondition(lambda self: self.is_open and self.on_its_way)
-    @rule(told=st.booleans())
-    def who_is_answered_closes_it(self, told: bool) -> None:
-        """The rest of the chunk is not read."""
-        chunk, self.on_its_way = self.on_its_way, b""
+    @rule(told=st.booleans(), tail=st.sampled_from([b"", b"HTTP/1.1"]))
+    def who_is_answered_closes_it(self, told: bool, tail: bytes) -> None:
+        """The rest of the chunk is not read, be it nonsense."""
+        chunk, self.on_its_way = self.on_its_way + tail, b""
         received = self.core.receive_data(chunk, self.now)
-        for call, answer, _ in received:
-            self.handshake_or(call.on_answer, answer)
-            self.lose(ConnectionFailed("enough"), len(self.handed_over) - self.left_us if told else None)
+        try:
+            for call, answer, _ in received:
+                self.handshake_or(call.on_answer, answer)
+                self.lose(ConnectionFailed("enough"), len(self.handed_over) - self.left_us if told else None)
+        except ProtocolError as error:
+            assert tail
+            assert self.is_open
+            self.lose(error, None)
         assert list(received) == []
+        if self.is_open:
+            self.lose(ConnectionFailed("nobody was answered"), None)
 
     def receive(self, chunk: bytes) -> None:
         for call, answer, surplus in self.core.receive_data(chunk, self.now):
             assert surplus in {0, 2}
             self.handshake_or(call.on_answer, answer)
+        _ = list(self.came.feed(chunk))
 
     def handshake_or(self, on_answer: Any, answer: Any) -> None:
         on_answer(answer)
@@ -228,11 +258,24 @@ class ConnectionMachine(RuleBasedStateMachine):
             assert not due
             assert self.core.next_timeout > self.now
 
-    @precondition(lambda self: self.waiting or self.core.state is ConnectionState.HANDSHAKE)
+    @precondition(
+        lambda self: self.waiting or self.core.state in {ConnectionState.HANDSHAKE, ConnectionState.RETIRED}
+    )
     @rule(told=st.booleans(), ours=st.booleans())
     def it_is_lost(self, told: bool, ours: bool) -> None:
         unwritten = len(self.handed_over) - self.left_us
         self.lose(None if ours else ConnectionFailed("lost"), unwritten if told else None)
+
+    @precondition(lambda self: self.core.state is ConnectionState.READY)
+    @rule(more=st.integers(-4, 4))
+    def it_is_lost_about_where_a_request_begins(self, more: int) -> None:
+        self.what_there_is_is_handed_over()
+        begins = len(self.handed_over)
+        self.requests_are_made([True])
+        self.what_there_is_is_handed_over()
+        if begins + more > self.left_us:
+            self.so_much_leaves(begins + more - self.left_us)
+        self.it_is_lost(told=True, ours=False)
 
     def lose(self, cause: ProducerError | None, unwritten: int | None) -> None:
         starts = [0, *accumulate(self.sizes)]
@@ -250,6 +293,16 @@ class ConnectionMachine(RuleBasedStateMachine):
         assert list(self.waiting) == self.expected[len(self.settled) :]
         for number, outcome in self.settled:
             assert isinstance(outcome, ProducerError) or outcome.producer_id == number
+
+    @invariant()
+    def a_retired_one_stays_so(self) -> None:
+        if self.is_open and self.is_retired:
+            assert self.core.state is ConnectionState.RETIRED
+
+    @invariant()
+    def it_asks_for_itself_in_the_handshake_only(self) -> None:
+        if self.is_open and not self.is_retired:
+            assert self.core.is_exchanging is (self.core.state is ConnectionState.HANDSHAKE)
 
     @invariant()
     def nothing_waits_at_the_end(self) -> None:

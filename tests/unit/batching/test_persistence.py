@@ -41,6 +41,7 @@ EVENTS: Mapping[str, Event] = {
     "never left": lambda batch: batch.connection_lost(reached_socket=False),
     "not understood": Persistence.answer_not_understood,
     "ruled out": Persistence.ruled_out,
+    "another leader": Persistence.forget_denials,
 }
 TABLE: Mapping[str, tuple[Known, Known, Known, Known]] = {
     # before:                 NOTHING  OUT      DOUBT  BOTH
@@ -55,12 +56,20 @@ TABLE: Mapping[str, tuple[Known, Known, Known, Known]] = {
     "never left":            (NOTHING, NOTHING, DOUBT, DOUBT),
     "not understood":        (DOUBT,   BOTH,    DOUBT, BOTH),
     "ruled out":             (NOTHING, OUT,     NOTHING, OUT),
+    "another leader":        (NOTHING, OUT,     DOUBT, BOTH),
 }  # fmt: skip
 """What is known after one more event."""
 ENDS_THE_STORY = {"ruled out", "not understood"}
 """After these no answer under the same sequence is heard."""
 CODES = sorted(BrokerError.by_code)
-BEGINS_THE_COUNT_AGAIN = {"refused", "left open", "denied behind another", "lost", "never left"}
+BEGINS_THE_COUNT_AGAIN = {
+    "refused",
+    "left open",
+    "denied behind another",
+    "lost",
+    "never left",
+    "another leader",
+}
 
 
 def after(*events: str) -> Persistence:
@@ -86,6 +95,8 @@ def test_at_first_nothing_is_possible() -> None:
     persistence = Persistence()
     assert known(persistence) == NOTHING
     assert not persistence.possible
+    assert persistence.possibly_persisted is False
+    assert persistence.denials == 0
     assert not persistence.half_of_possibly_persisted
 
 

@@ -41,6 +41,11 @@ def test_a_later_stamp_of_the_same_range_keeps_the_identity() -> None:
     assert BatchSequence(IDENTITY, LAST_SEQUENCE).after(3) == BatchSequence(IDENTITY, 2)
 
 
+def test_a_partition_begins_without_a_gap_and_unknown_to_its_leader() -> None:
+    sequences = PartitionSequences()
+    assert (sequences.needs_epoch_bump, sequences.gap_at, sequences.acknowledged_here) == (False, None, False)
+
+
 def test_without_an_identity_nothing_may_be_stamped() -> None:
     sequences = PartitionSequences()
     assert not settled(sequences, IdentityKeeper())
@@ -150,9 +155,9 @@ def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: Iden
     sequences.acknowledge(old, (1,), 1, 0)
     sequences.request_epoch_bump((1,), absent=True)
     assert settled(sequences, keeper)
-    assert not sequences.acknowledged_here
+    assert sequences.acknowledged_here is False
     sequences.acknowledge(old, (1,), 1, 0)
-    assert not sequences.acknowledged_here
+    assert sequences.acknowledged_here is False
 
 
 class TestProof:
@@ -182,6 +187,32 @@ class TestProof:
         """Else the log has lost its end or is another one, and the leader took what came first."""
         assert self.acknowledged(keeper, (1, 10, 100), (3, 5, base_offset)).proves((2,), 3) is proved
 
+    @pytest.mark.parametrize(("base_offset", "proved"), [(2, False), (3, True)])
+    def test_room_begins_at_0_if_none_before_it_is_known(
+        self, keeper: IdentityKeeper, base_offset: int, proved: bool
+    ) -> None:
+        assert self.acknowledged(keeper, (3, 5, base_offset)).proves((2,), 3) is proved
+
+    def test_one_before_it_at_offset_0_takes_room(self, keeper: IdentityKeeper) -> None:
+        assert not self.acknowledged(keeper, (1, 10, 0), (3, 5, 12)).proves((2,), 3)
+        assert self.acknowledged(keeper, (1, 10, 0), (3, 5, 13)).proves((2,), 3)
+
+    @pytest.mark.parametrize(("base_offset", "proved"), [(1, False), (3, True)])
+    def test_one_before_it_whose_place_in_the_log_is_not_known_takes_none(
+        self, keeper: IdentityKeeper, base_offset: int, proved: bool
+    ) -> None:
+        assert self.acknowledged(keeper, (1, 10, -1), (3, 5, base_offset)).proves((2,), 3) is proved
+
+    def test_a_batch_does_not_prove_itself_nor_take_room_from_itself(self, keeper: IdentityKeeper) -> None:
+        assert not self.acknowledged(keeper, (2, 3, -1)).proves((2,), 3)
+        assert self.acknowledged(keeper, (2, 3, 100), (3, 5, 101)).proves((2,), 3)
+
+    def test_only_the_last_16_are_remembered(self, keeper: IdentityKeeper) -> None:
+        sequences = self.acknowledged(keeper, (3, 5, -1), *[(1, 1, -1)] * 15)
+        assert sequences.proves((2,), 3)
+        sequences.acknowledge(sequences.assign(1), (1,), 1, -1)
+        assert not sequences.proves((2,), 3)
+
     def test_part_of_a_batch_stands_where_the_batch_stood(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, -1))
         assert sequences.proves((2, 1), 1)
@@ -191,7 +222,7 @@ class TestProof:
         sequences = self.acknowledged(keeper, (3, 5, 113))
         sequences.forget_log()
         assert not sequences.proves((2,), 3)
-        assert not sequences.acknowledged_here
+        assert sequences.acknowledged_here is False
 
     def test_nor_does_another_identity(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, 113))

@@ -59,3 +59,8 @@ def test_a_payload_before_an_impossible_length_is_given_first() -> None:
     assert [next(frames), next(frames)] == PAYLOADS
     with pytest.raises(ProtocolError, match="it begins with b'junk'"):
         next(frames)
+
+
+def test_what_is_like_no_other_protocol_is_likened_to_none() -> None:
+    with pytest.raises(ProtocolError, match=r"it begins with b'junk'$"):
+        list(FrameReader(6).feed(b"junk"))

@@ -108,3 +108,12 @@ def test_any_other_error_code_is_raised_as_its_class() -> None:
 def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
     with pytest.raises(ProtocolError):
         Dialogue(garbage).of()
+
+
+def test_of_error_35_nothing_but_the_code_is_read_and_nothing_is_left_over() -> None:
+    ask = next(handshake(settings()))
+    refusal = b"\x00\x00\x00\x01" + (35).to_bytes(2, "big") + b"\xff garbage"
+    assert ask.decode(ask.request.RESPONSE, NEWEST, refusal) == (
+        ApiVersionsResponse(error_code=35, api_keys=[]),
+        0,
+    )

@@ -126,3 +126,9 @@ def test_only_a_request_that_was_written_since_the_last_answer_can_be_answered(w
 def test_an_answer_without_a_call_is_refused() -> None:
     with pytest.raises(ProtocolError, match="no request was waiting for, with correlation id 5"):
         InFlight().match(answer(5))
+
+
+def test_what_was_asked_after_the_oldest_call_cannot_be_answered_before_it() -> None:
+    in_flight = after(9, None, call(11), None, call(13))
+    with pytest.raises(ProtocolError, match="correlation id 12, while 11"):
+        in_flight.match(answer(12))

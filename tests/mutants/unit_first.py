@@ -1,0 +1,9 @@
+"""A pytest plugin: unit tests before property tests, since most mutants die of them in a tenth of the time."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "property" in item.path.parts)
