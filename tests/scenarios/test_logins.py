@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.errors import AuthenticationFailed, ProducerError, SaslAuthenticationFailed
-from tests.scenarios.logins import FAILS_WITHIN_S, PROTOCOLS, producer_on, secured
+from tests.scenarios.login_story import FAILS_WITHIN_S, PROTOCOLS, producer_on, secured
 from tests.scenarios.story import TOPIC, now, story, values
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import AuthenticationFailed
-from tests.scenarios.logins import FAILS_WITHIN_S, Steady, numbers, producer_on, secured
+from tests.scenarios.login_story import FAILS_WITHIN_S, Steady, numbers, producer_on, secured
 from tests.scenarios.story import TOPIC, now, story, values
 
 

@@ -16,7 +16,7 @@ from aioproducer.net.dial import MakeProtocol, routes
 from aioproducer.testing import Cluster
 from aioproducer.testing.faults import HangUp, Rewrite
 from tests.scenarios.faults import hostile
-from tests.scenarios.logins import PROTOCOLS, USERS, producer_on, secured
+from tests.scenarios.login_story import PROTOCOLS, USERS, producer_on, secured
 from tests.scenarios.story import TOPIC, cluster, now, settle, story
 
 # --- brokers that do not play by the rules
