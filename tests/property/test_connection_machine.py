@@ -22,6 +22,8 @@ from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from tests.unit.net.scripted import ASK, OFFER, settings
 
 TIMEOUT_S = 20.0
+HELD = 1_000_000
+"""Behind every correlation id: calls that are held back have none yet."""
 
 
 def answer_to(header: RequestHeader, *, too_old: bool = False, surplus: bytes = b"") -> bytes:
@@ -45,9 +47,16 @@ class ConnectionMachine(RuleBasedStateMachine):
         super().__init__()
         self.another_connection()
 
-    def another_connection(self) -> None:
+    def another_connection(self, *, logs_in: bool = False) -> None:
         self.now = 100.0
-        self.core = ConnectionProtocol(Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, self.now)
+        self.core = ConnectionProtocol(
+            Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, self.now, logs_in=logs_in
+        )
+        self.is_holding = False
+        self.held: list[int | None] = []
+        """What is held back, in its order: a call by a number that it has meanwhile, or None for what is no call."""
+        self.numbers: dict[int, int] = {}
+        """The correlation ids of calls that were held back, by those numbers."""
         self.made = 0
         """How many requests there are, so the last one's correlation id."""
         self.sizes: list[int] = []
@@ -69,9 +78,9 @@ class ConnectionMachine(RuleBasedStateMachine):
         self.made, self.asked_at = 1, self.now  # its greeting
 
     @precondition(lambda self: not self.is_open)
-    @rule()
-    def the_next_one_is_made(self) -> None:
-        self.another_connection()
+    @rule(logs_in=st.booleans())
+    def the_next_one_is_made(self, logs_in: bool) -> None:
+        self.another_connection(logs_in=logs_in)
         self.hands_are_shaken()
 
     @initialize()
@@ -96,8 +105,12 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     @property
     def oldest(self) -> float:
-        """When the oldest call was made."""
-        return next(iter(self.waiting.values()), self.asked_at)
+        """When the oldest call was made, but for those that are held back."""
+        return next((at for number, at in self.waiting.items() if number not in self.held), self.asked_at)
+
+    @property
+    def held_calls(self) -> int:
+        return sum(each is not None for each in self.held)
 
     @property
     def is_open(self) -> bool:
@@ -112,6 +125,9 @@ class ConnectionMachine(RuleBasedStateMachine):
             self.a_request_is_made(answered=each)
 
     def a_request_is_made(self, *, answered: bool) -> None:
+        if self.is_holding:
+            self.a_request_is_held_back(answered=answered)
+            return
         self.made += 1
         if answered:
             self.waiting[self.made] = self.now
@@ -119,6 +135,51 @@ class ConnectionMachine(RuleBasedStateMachine):
             self.core.send(ASK, self.now, on_answer=partial(self.settle, self.made))
         else:
             self.core.send(ASK, self.now)
+
+    def a_request_is_held_back(self, *, answered: bool) -> None:
+        number = HELD + len(self.expected)
+        self.held.append(number if answered else None)
+        if answered:
+            self.waiting[number] = self.now
+            self.expected.append(number)
+            self.core.send(ASK, self.now, on_answer=partial(self.settle, number))
+        else:
+            self.core.send(ASK, self.now)
+
+    # Who logs in on it.
+
+    @precondition(lambda self: self.core.state is ConnectionState.LOGIN)
+    @rule()
+    def somebody_has_logged_in(self) -> None:
+        self.core.logged_in()
+
+    @precondition(lambda self: self.core.state in {ConnectionState.LOGIN, ConnectionState.READY})
+    @rule()
+    def a_login_asks(self) -> None:
+        """It goes before what is held back."""
+        self.made += 1
+        behind = [each for each in self.held if each is not None]
+        self.expected[len(self.expected) - len(behind) :] = [self.made, *behind]
+        before = {number: at for number, at in self.waiting.items() if number not in behind}
+        self.waiting = before | {self.made: self.now} | {each: self.waiting[each] for each in behind}
+        self.core.ask(ASK, self.now, partial(self.settle, self.made))
+
+    @precondition(lambda self: self.core.state is ConnectionState.READY and not self.is_holding)
+    @rule()
+    def others_are_held_back(self) -> None:
+        self.core.hold()
+        self.is_holding = True
+
+    @precondition(lambda self: self.is_holding)
+    @rule()
+    def they_are_released(self) -> None:
+        self.core.release(self.now)
+        self.is_holding, held, self.held = False, self.held, []
+        for number in held if self.is_open else ():
+            self.made += 1
+            if number is not None:
+                self.numbers[number] = self.made
+                self.waiting[number] = self.now
 
     def settle(self, number: int, outcome: Any) -> None:
         self.settled.append((number, outcome))
@@ -175,7 +236,10 @@ class ConnectionMachine(RuleBasedStateMachine):
     @rule(skipped=st.booleans(), too_old=st.booleans(), surplus=st.sampled_from([b"", b"!!"]))
     def the_broker_answers(self, skipped: bool, too_old: bool, surplus: bytes) -> None:
         header = self.to_answer.pop(0)
-        is_call = header.correlation_id in self.expected or header.api_key == ApiVersionsRequest.API_KEY
+        is_call = (
+            header.correlation_id in {self.numbers.get(each, each) for each in self.expected}
+            or header.api_key == ApiVersionsRequest.API_KEY
+        )
         if is_call or not skipped:
             self.on_its_way += answer_to(header, too_old=too_old, surplus=surplus)
 
@@ -248,7 +312,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         self.now += by_s
         if self.core.next_timeout > self.now:
             return
-        due = self.core.in_flight > 0 and self.oldest + TIMEOUT_S <= self.now
+        due = self.core.in_flight > self.held_calls and self.oldest + TIMEOUT_S <= self.now
         try:
             self.core.handle_timeout(self.now)
         except ConnectionFailed as error:
@@ -283,16 +347,19 @@ class ConnectionMachine(RuleBasedStateMachine):
         for call, error in self.core.connection_lost(cause, unwritten):
             call.on_answer(error)
             at = call.correlation_id - 1
-            is_written = at < len(self.sizes) and starts[at] < left_us
+            is_written = 0 <= at < len(self.sizes) and starts[at] < left_us
             assert getattr(error, "written", True) == is_written
             assert cause is None or cause in {error, error.__cause__}
+        self.is_holding, self.held = False, []
 
     @invariant()
     def each_call_is_settled_once_in_its_order(self) -> None:
         assert [number for number, _ in self.settled] == self.expected[: len(self.settled)]
         assert list(self.waiting) == self.expected[len(self.settled) :]
         for number, outcome in self.settled:
-            assert isinstance(outcome, ProducerError) or outcome.producer_id == number
+            assert isinstance(outcome, ProducerError) or outcome.producer_id == self.numbers.get(
+                number, number
+            )
 
     @invariant()
     def a_retired_one_stays_so(self) -> None:
@@ -316,8 +383,9 @@ class ConnectionMachine(RuleBasedStateMachine):
     @invariant()
     def the_oldest_call_is_the_next_to_time_out(self) -> None:
         if self.is_open and self.waiting:
-            assert self.core.next_timeout <= self.oldest + TIMEOUT_S
             assert self.core.in_flight == len(self.waiting)
+        if self.is_open and len(self.waiting) > self.held_calls:
+            assert self.core.next_timeout <= self.oldest + TIMEOUT_S
 
 
 TestConnection = ConnectionMachine.TestCase

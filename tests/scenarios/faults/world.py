@@ -68,6 +68,8 @@ class World:
     wire: Wire
     began_at: float
     """When the producer was started, in loop time."""
+    set_up_s: float = 0.0
+    """How much longer a connection takes than in the clear."""
     former_logs: dict[int, list[list[DecodedRecord]]] = field(default_factory=dict)
     """What was in the logs of topics that were deleted, and in logs that have lost their ends since."""
 
@@ -145,6 +147,9 @@ SECURED: Final[Mapping[str, Any]] = {
 }
 """What a cluster is told for TLS and logins, which are over so soon that some are under way during most faults."""
 
+ROUND_TRIPS: Final = 3
+"""How many more a connection takes with that: one for TLS 1.3, two for SCRAM."""
+
 Course = Callable[[World, Scenario, Mode], Awaitable[Verdict]]
 """What is sent while the fault of a scenario goes on, and what is promised to it."""
 
@@ -181,7 +186,8 @@ async def play(
             began_at = asyncio.get_running_loop().time()
             async with producer:
                 load = Load(producer, PARTITIONS, scenario.burst, scenario.pause_s, scenario.value_bytes)
-                world = World(cluster, producer, load, wire, began_at)
+                set_up_s = ROUND_TRIPS * 2 * scenario.latency_s if security else 0.0
+                world = World(cluster, producer, load, wire, began_at, set_up_s)
                 verdict = await (course or under_load)(world, scenario, mode)
                 check_leftovers(producer, verdict)
                 _check_costs(world, scenario, verdict)
@@ -208,7 +214,7 @@ async def under_load(world: World, scenario: Scenario, mode: Mode) -> Verdict:
     verdict = judged(world, scenario, mode)
     if scenario.recovery_s is not None:
         for probe in probes:
-            if probe.delivered is None or probe.resolved_at > over_at + scenario.recovery_s:
+            if probe.delivered is None or probe.resolved_at > over_at + scenario.recovery_s + world.set_up_s:
                 after_s = probe.resolved_at - over_at
                 verdict.hold_against("recovers in time", f"{probe} after {after_s:.3f} s ({probe.outcome!r})")
     check_works_again(last, verdict)

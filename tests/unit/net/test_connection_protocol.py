@@ -1,95 +1,33 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any
 
 import pytest
 
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     ConnectionFailed,
-    ProducerError,
     ProtocolError,
     UnsupportedVersion,
 )
-from aioproducer.net.address import Address
-from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer.net.connection_protocol import ConnectionState
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.frames import encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
-from aioproducer.protocol.schema import Message
-from tests.unit.net.scripted import ASK, OFFER, settings
-
-NOW = 100.0
-TIMEOUT_S = 20
-GREETING = ApiVersionsResponse(error_code=0, api_keys=OFFER)
-VERSION = InitProducerIdRequest.VERSIONS[1]
-
-Feed = Callable[[bytes], list[bytes]]
-
-
-def whole(data: bytes) -> list[bytes]:
-    return [data]
-
-
-def byte_by_byte(data: bytes) -> list[bytes]:
-    return [data[at : at + 1] for at in range(len(data))]
-
-
-def with_a_tail(data: bytes) -> list[bytes]:
-    """Each piece ends within an answer, but for the last one."""
-    return [data[:-3], data[-3:]]
-
-
-every_way = pytest.mark.parametrize("feed", [whole, byte_by_byte, with_a_tail])
-
-
-def made(**changes: Any) -> ConnectionProtocol:
-    """Return one that has just been connected, with its greeting taken out."""
-    connection = ConnectionProtocol(Address("b", 1), settings(request_timeout_s=TIMEOUT_S, **changes), 3, NOW)
-    connection.connection_made(NOW)
-    (greeting,) = connection.data_to_send()
-    assert (greeting[5], greeting[7]) == (ApiVersionsRequest.API_KEY, ApiVersionsRequest.VERSIONS[1])
-    return connection
-
-
-def ready(**changes: Any) -> ConnectionProtocol:
-    """Return one past its handshake; the next correlation id is 2."""
-    connection = made(**changes)
-    list(connection.receive_data(answer(1, GREETING, ApiVersionsRequest.VERSIONS[1]), NOW))
-    assert connection.state is ConnectionState.READY
-    connection.handle_timeout(NOW)  # nothing is in flight any more
-    return connection
-
-
-def answer(correlation_id: int, response: Message | None = None, version: int = VERSION) -> bytes:
-    """Return *response*, or the answer to `ASK` with the correlation id as producer id."""
-    if response is None:
-        response = InitProducerIdResponse(producer_id=correlation_id, producer_epoch=0)
-    return bytes(encode_response(response, version, correlation_id))
-
-
-def call(connection: ConnectionProtocol, times: int = 1, *, now: float = NOW) -> None:
-    for _ in range(times):
-        connection.send(ASK, now, on_answer=lambda _: None)
-
-
-def answers(connection: ConnectionProtocol, pieces: list[bytes], now: float = NOW) -> Iterator[int]:
-    """Yield the producer id of each answer to `ASK` in *pieces*."""
-    for piece in pieces:
-        for _, message, _ in connection.receive_data(piece, now):
-            if isinstance(message, InitProducerIdResponse):
-                yield message.producer_id
-
-
-def outcomes(connection: ConnectionProtocol, unwritten: int | None, cause: ProducerError) -> list[Any]:
-    """Lose the connection; return whether each call is told that it may have been written."""
-    lost = connection.connection_lost(cause, unwritten)
-    assert all(error is cause or error.__cause__ is cause for _, error in lost)
-    return [error.written for _, error in lost if isinstance(error, ConnectionFailed)]
-
+from tests.unit.net.connection_protocol_bench import (
+    GREETING,
+    NOW,
+    TIMEOUT_S,
+    VERSION,
+    Feed,
+    answer,
+    answers,
+    call,
+    every_way,
+    made,
+    outcomes,
+    ready,
+)
+from tests.unit.net.scripted import ASK
 
 # --- the handshake
 
@@ -331,171 +269,3 @@ def test_nothing_is_left_after_the_end() -> None:
     assert (connection.data_to_send(), connection.in_flight, connection.next_timeout) == ([], 0, inf)
     assert connection.connection_lost(None, 0) == []
     connection.handle_timeout(NOW + 1000)
-
-
-# --- logins
-
-
-def login(connection: ConnectionProtocol, answers: list[Any] | None = None) -> None:
-    got = [] if answers is None else answers
-    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW, got.append)
-
-
-def logging_in() -> ConnectionProtocol:
-    """Return one past its handshake, that waits for somebody to log in."""
-    connection = ConnectionProtocol(
-        Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, NOW, logs_in=True
-    )
-    connection.connection_made(NOW)
-    connection.data_to_send()
-    list(connection.receive_data(answer(1, GREETING, ApiVersionsRequest.VERSIONS[1]), NOW))
-    connection.handle_timeout(NOW)
-    return connection
-
-
-def keys(frames: list[bytearray]) -> list[int]:
-    """Return which requests these are."""
-    return [frame[5] for frame in frames]
-
-
-LOGIN_KEY, ASK_KEY = SaslHandshakeRequest.API_KEY, InitProducerIdRequest.API_KEY
-WELCOME = SaslHandshakeResponse(error_code=0, mechanisms=[])
-
-
-@every_way
-def test_before_the_login_only_the_login_may_ask(feed: Feed) -> None:
-    connection = logging_in()
-    assert (connection.state, connection.is_exchanging) == (ConnectionState.LOGIN, False)
-    with pytest.raises(ConnectionFailed, match=r"b:1 \(node 3\): the login is not over") as refused:
-        call(connection)
-    assert not refused.value.written
-    login(connection)
-    assert keys(connection.data_to_send()) == [LOGIN_KEY]
-    assert connection.next_timeout == NOW + TIMEOUT_S
-    (got,) = [
-        message
-        for piece in feed(answer(2, WELCOME, 1))
-        for _, message, _ in connection.receive_data(piece, NOW)
-    ]
-    assert got == WELCOME
-    assert connection.state is ConnectionState.LOGIN
-    connection.logged_in()
-    call(connection)
-    assert keys(connection.data_to_send()) == [ASK_KEY]
-
-
-def test_a_login_comes_after_the_handshake() -> None:
-    connection = made()
-    with pytest.raises(ConnectionFailed, match="the handshake is not over"):
-        login(connection)
-    connection.connection_lost(None, 0)
-    with pytest.raises(ConnectionFailed, match="the connection is closed"):
-        login(connection)
-    connection.logged_in()
-    assert connection.is_closed
-
-
-def test_one_retired_during_its_login_never_takes_requests() -> None:
-    connection = logging_in()
-    connection.retire()
-    connection.logged_in()
-    assert connection.state is ConnectionState.RETIRED
-
-
-def test_a_silent_login_ends_with_the_request_timeout() -> None:
-    connection = logging_in()
-    login(connection)
-    with pytest.raises(ConnectionFailed, match="no answer in 20 s to SaslHandshake v1"):
-        connection.handle_timeout(NOW + TIMEOUT_S)
-
-
-def test_what_is_held_back_goes_behind_the_login_in_its_order() -> None:
-    connection = ready()
-    call(connection)
-    login(connection)
-    connection.hold()
-    got: list[Any] = []
-    connection.send(ASK, NOW, on_answer=got.append, version=0)
-    connection.send(ASK, NOW)  # which is not to be answered
-    call(connection)
-    login(connection)
-    assert keys(connection.data_to_send()) == [ASK_KEY, LOGIN_KEY, LOGIN_KEY]
-    assert connection.in_flight == 5
-    connection.release(NOW + 3)
-    frames = connection.data_to_send()
-    assert keys(frames) == [ASK_KEY] * 3
-    assert [frame[7] for frame in frames] == [0, VERSION, VERSION]
-    assert connection.in_flight == 5
-    stream = answer(2) + answer(3, WELCOME, 1) + answer(4, WELCOME, 1) + answer(5, version=0) + answer(7)
-    assert list(answers(connection, [stream])) == [2, 5, 7]
-    assert connection.in_flight == 0
-
-
-def test_what_was_held_back_has_the_whole_request_timeout_from_then_on() -> None:
-    connection = ready()
-    connection.hold()
-    call(connection)
-    assert connection.next_timeout == inf
-    connection.handle_timeout(NOW + 1000)
-    connection.release(NOW + 15)
-    assert connection.next_timeout == NOW + 15 + TIMEOUT_S
-
-
-def test_nothing_is_held_back_any_more_after_the_release() -> None:
-    connection = ready()
-    connection.hold()
-    connection.release(NOW)
-    assert connection.data_to_send() == []
-    call(connection)
-    assert keys(connection.data_to_send()) == [ASK_KEY]
-    connection.release(NOW)
-    assert connection.data_to_send() == []
-
-
-@pytest.mark.parametrize("unwritten", [None, 0])
-def test_what_was_held_back_when_the_connection_is_lost_was_not_written(unwritten: int | None) -> None:
-    connection = ready()
-    call(connection)
-    connection.data_to_send()
-    connection.hold()
-    call(connection)
-    connection.send(ASK, NOW)
-    assert outcomes(connection, unwritten, ConnectionFailed("lost")) == [True, False]
-    connection.release(NOW)
-    assert (connection.data_to_send(), connection.in_flight) == ([], 0)
-
-
-def test_what_the_broker_does_not_know_is_not_held_back() -> None:
-    connection = made()
-    nothing = ApiVersionsResponse(error_code=0, api_keys=[])
-    list(connection.receive_data(answer(1, nothing, 4), NOW))
-    connection.hold()
-    with pytest.raises(UnsupportedVersion, match="InitProducerId"):
-        call(connection)
-    with pytest.raises(UnsupportedVersion, match="SaslHandshake"):
-        login(connection)
-    assert connection.in_flight == 0
-
-
-def test_a_retired_connection_still_sends_what_it_held_back() -> None:
-    connection = ready()
-    login(connection)
-    connection.hold()
-    call(connection)
-    connection.retire()
-    list(connection.receive_data(answer(2, WELCOME, 1), NOW))
-    assert not connection.is_done
-    connection.release(NOW)
-    assert list(answers(connection, [answer(3)])) == [3]
-    assert connection.is_done
-
-
-def test_a_retired_connection_is_not_done_before_it_has_sent_what_nobody_answers() -> None:
-    connection = ready()
-    connection.hold()
-    connection.send(ASK, NOW)
-    connection.retire()
-    assert (connection.in_flight, connection.is_done) == (0, False)
-    connection.release(NOW)
-    assert keys(connection.data_to_send()) == [ASK_KEY]
-    assert connection.is_done

@@ -1,16 +1,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aioproducer.errors import ClusterAuthorizationFailed, ConnectionFailed, ProtocolError
+from aioproducer.backoff import Backoff
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    ConnectionFailed,
+    ProtocolError,
+)
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.dial import MakeProtocol, dial
+from aioproducer.net.connection_security import ConnectionSecurity
+from aioproducer.net.dial import Dial, MakeProtocol, dial
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from aioproducer.security.exchange import Exchange
+from aioproducer.security.mechanism import Broker
+from aioproducer.security.security_settings import SecuritySettings
 from tests.unit.net.connection_bench import SHORT_S, connected
 from tests.unit.net.scripted import OFFER, Received, ScriptedBroker, hang_up, settings, stay_silent
 
@@ -144,3 +156,117 @@ async def test_cancelling_open_leaves_nothing_however_far_it_got() -> None:
                 connection = await opening
                 connection.close()
                 await connection.wait_closed()
+
+
+class FakeSecurity(ConnectionSecurity):
+    """Logs in as the test says."""
+
+    def __init__(self, start: Callable[[Connection], Awaitable[None]]) -> None:
+        super().__init__(SecuritySettings(), backoff=Backoff(1, 1))
+        self._start = start
+        self.refusal: AuthenticationFailed | None = None
+
+    @property
+    def logs_in(self) -> bool:
+        return True
+
+    async def dial(self, dial: Dial, address: Address, make_protocol: MakeProtocol) -> None:
+        connection = make_protocol()
+        assert isinstance(connection, Connection)
+        self.connection = connection
+        await dial(*address, lambda: connection)
+
+    def lost(self, error: Exception | None, address: Address) -> AuthenticationFailed | None:
+        return self.refusal
+
+    def exchange(self, address: Address) -> Exchange:
+        start, connection = self._start, self.connection
+
+        class Mechanism:
+            name = "PLAIN"
+
+            async def start(self, _: object) -> bytes:
+                await start(connection)
+                return b"first"
+
+            def respond(self, _: bytes) -> bytes:
+                return b""
+
+        return Exchange(Mechanism(), Broker(*address))
+
+
+async def login_answered(broker: ScriptedBroker, *, error_code: int = 0) -> None:
+    """Answer the two requests of a login."""
+    peer = await broker.accepted.get()
+    handshake = await peer.inbox.get()
+    peer.send(handshake.answered(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])))
+    authenticate = await peer.inbox.get()
+    peer.send(
+        authenticate.answered(
+            SaslAuthenticateResponse(error_code=error_code, error_message=None, auth_bytes=b"")
+        )
+    )
+    if error_code:
+        peer.close()
+
+
+async def at_once(_: Connection) -> None:
+    """Have a first message."""
+
+
+class TestLogin:
+    async def test_it_takes_requests_when_the_login_is_over(self, broker: ScriptedBroker) -> None:
+        answering = asyncio.create_task(login_answered(broker))
+        connection = await open_connection(broker.address, settings(), security=FakeSecurity(at_once))
+        assert not connection.closed
+        await answering
+        connection.close()
+        await connection.wait_closed()
+
+    async def test_refused_it_is_closed(self, broker: ScriptedBroker) -> None:
+        """The refusal is told, though the broker hangs up in the same moment."""
+        answering = asyncio.create_task(login_answered(broker, error_code=58))
+        with pytest.raises(AuthenticationFailed, match="refused the login by PLAIN"):
+            await open_connection(broker.address, settings(), security=FakeSecurity(at_once))
+        await answering
+
+    async def test_unanswered_it_is_given_up_at_the_deadline(self, broker: ScriptedBroker) -> None:
+        deadline = asyncio.get_running_loop().time() + 10 * SHORT_S
+        with pytest.raises(ConnectionFailed, match="the handshake did not finish"):
+            await open_connection(
+                broker.address, settings(), security=FakeSecurity(at_once), deadline=deadline
+            )
+        await (await broker.accepted.get()).gone.wait()
+
+    async def test_lost_while_its_first_message_is_fetched_it_says_what_for(
+        self, broker: ScriptedBroker
+    ) -> None:
+        """Such as for a certificate that the broker did not accept: TLS 1.3 tells late."""
+
+        async def lose(connection: Connection) -> None:
+            security.refusal = AuthenticationFailed("we are not accepted")
+            (await broker.accepted.get()).reset()
+            await connection.wait_closed()
+
+        security = FakeSecurity(lose)
+        with pytest.raises(AuthenticationFailed, match="we are not accepted"):
+            await open_connection(broker.address, settings(), security=security)
+
+    async def test_cancelling_leaves_nothing_however_far_it_got(self) -> None:
+        async with ScriptedBroker() as broker:
+            for steps in range(0, 40, 2):
+                answering = asyncio.create_task(login_answered(broker))
+                opening = asyncio.create_task(
+                    open_connection(broker.address, settings(), security=FakeSecurity(at_once))
+                )
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                if opening.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await opening
+                else:
+                    connection = await opening
+                    connection.close()
+                    await connection.wait_closed()
+                answering.cancel()
+                await asyncio.wait([answering])

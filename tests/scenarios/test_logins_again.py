@@ -1,0 +1,119 @@
+"""Sessions that end: logging in again while records are sent, and what may go wrong with that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer.errors import AuthenticationFailed
+from tests.scenarios.login_story import FAILS_WITHIN_S, Steady, numbers, producer_on, secured
+from tests.scenarios.story import TOPIC, now, story, values
+
+
+@pytest.mark.parametrize("acks", ["all", 0])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER", "SCRAM-SHA-256"])
+@story
+async def test_a_session_is_renewed_under_load(mechanism: str, acks: Any) -> None:
+    """In order, none twice, none sent again: no connection is lost for it."""
+    async with secured(mechanism, session_lifetime_s=3, latency_s=0.02) as opened:
+        async with producer_on(opened, acks=acks, enable_idempotence=acks != 0, linger_ms=0) as producer:
+            load = Steady(producer, pause_s=0.005)
+            await load.run(for_s=12)
+            report = producer.metrics()["producer"]
+            assert load.errors == []
+            assert report["record_retry_total"] == 0
+            assert report["connection_close_total"] <= 1  # the first, if it was to a bootstrap address
+            # three renewals of each connection and more
+            assert 4 <= opened.request_count("sasl_handshake") <= 6
+            await producer.flush()
+            await asyncio.sleep(1)
+        assert values(opened) == numbers(load.sent)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@story
+async def test_a_session_is_renewed_with_exactly_one_record_under_way(mechanism: str) -> None:
+    """The broker sits on it; the login is behind it, and both are answered."""
+    async with secured(mechanism, session_lifetime_s=3, latency_s=0.02) as opened:
+        async with producer_on(opened) as producer:
+            await producer.send(TOPIC, b"0")
+            _ = opened.on("produce").delay(3.0)
+            assert (await producer.send(TOPIC, b"1")).offset == 1
+            assert (await producer.send(TOPIC, b"2")).offset == 2
+            assert producer.metrics()["producer"]["record_retry_total"] == 0
+        assert values(opened) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(("mechanism", "round_trips"), [("PLAIN", 1), ("SCRAM-SHA-256", 3)])
+@story
+async def test_how_long_a_record_is_held_back_by_a_login(mechanism: str, round_trips: int) -> None:
+    latency_s = 0.1
+    async with (
+        secured(mechanism, session_lifetime_s=10, latency_s=latency_s) as opened,
+        producer_on(opened, linger_ms=0) as producer,
+    ):
+        await producer.send(TOPIC, b"value")
+        slowest = 0.0
+        while opened.request_count("sasl_handshake") < 4:
+            called_at = now()
+            await producer.send(TOPIC, b"value")
+            slowest = max(slowest, now() - called_at)
+        assert slowest == pytest.approx(2 * latency_s * round_trips, rel=0.5)
+        assert slowest <= 2 * latency_s * round_trips + 0.01
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@story
+async def test_a_session_over_a_slow_network_is_renewed_before_it_ends(mechanism: str) -> None:
+    async with secured(mechanism, session_lifetime_s=8, latency_s=1.0) as opened:
+        async with producer_on(opened, linger_ms=0) as producer:
+            load = Steady(producer, pause_s=0.05)
+            await load.run(for_s=40)
+            assert load.errors == []
+            assert producer.metrics()["producer"]["record_retry_total"] == 0
+        assert values(opened) == numbers(load.sent)
+
+
+@story
+async def test_a_renewal_that_is_refused_costs_the_connection_and_no_record() -> None:
+    async with secured(session_lifetime_s=3) as opened, producer_on(opened, linger_ms=0) as producer:
+        load = Steady(producer, pause_s=0.01)
+        logins = opened.request_count("sasl_authenticate")
+        refusing = opened.on("sasl_authenticate", after=0).answer(58)
+        await load.run(for_s=6)
+        assert logins
+        assert refusing.hits == 1
+        assert load.errors == []
+        assert values(opened) == numbers(load.sent)
+
+
+@story
+async def test_a_renewal_that_is_never_answered_costs_the_connection_and_no_record() -> None:
+    async with (
+        secured(session_lifetime_s=3) as opened,
+        producer_on(opened, linger_ms=0, request_timeout_ms=2_000) as producer,
+    ):
+        load = Steady(producer, pause_s=0.01)
+        dropping = opened.on("sasl_authenticate").drop()
+        await load.run(for_s=9)
+        assert dropping.hits == 1
+        assert load.errors == []
+        assert values(opened) == numbers(load.sent)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@story
+async def test_a_password_changed_on_the_broker_alone_ends_a_session(mechanism: str) -> None:
+    """What is held back at that moment was not written."""
+    async with secured(mechanism, session_lifetime_s=3) as opened, producer_on(opened) as producer:
+        await producer.send(TOPIC, b"before")
+        opened.users["alice"] = "rotated"
+        await asyncio.sleep(3)
+        called_at = now()
+        with pytest.raises(AuthenticationFailed) as failed:
+            await producer.send(TOPIC, b"refused")
+        assert now() - called_at <= FAILS_WITHIN_S
+        assert not failed.value.possibly_persisted
+        assert values(opened) == [b"before"]

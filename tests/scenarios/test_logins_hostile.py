@@ -1,0 +1,231 @@
+"""Brokers that answer a login with nonsense or never, listeners mixed up, and starts that are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
+from aioproducer.net.dial import MakeProtocol, routes
+from aioproducer.testing import Cluster
+from aioproducer.testing.faults import HangUp, Rewrite
+from tests.scenarios.faults import hostile
+from tests.scenarios.login_story import PROTOCOLS, USERS, producer_on, secured
+from tests.scenarios.story import TOPIC, cluster, now, settle, story
+
+# --- brokers that do not play by the rules
+
+
+@pytest.mark.parametrize("request_kind", ["sasl_handshake", "sasl_authenticate"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@story
+async def test_a_broker_that_never_answers_the_login_is_given_up_in_time(
+    protocol: str, request_kind: str
+) -> None:
+    async with secured(security_protocol=protocol) as opened:
+        _ = opened.on(request_kind, times=None).drop()
+        with pytest.raises(ConnectionFailed):
+            await producer_on(
+                opened, socket_connection_setup_timeout_ms=2_000, request_timeout_ms=3_000
+            ).start()
+        assert now() <= 5
+
+
+NONSENSE: dict[str, Rewrite] = {
+    "cut": hostile.cut,
+    "twice": hostile.twice,
+    "other-correlation-id": hostile.other_correlation_id,
+    "absurd-length": hostile.of_length(0x7FFFFFFF),
+    "zero-length": hostile.of_length(0),
+    "negative-length": hostile.of_length(-1),
+    "garbage": hostile.garbage,
+    "web-page": hostile.web_page,
+}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize("request_kind", ["sasl_handshake", "sasl_authenticate"])
+@pytest.mark.parametrize("nonsense", NONSENSE)
+@story
+async def test_nonsense_in_a_login_is_an_error_at_once(
+    nonsense: str, request_kind: str, mechanism: str
+) -> None:
+    async with secured(mechanism) as opened:
+        _ = opened.on(request_kind, times=None).rewrite(NONSENSE[nonsense])
+        with pytest.raises(ProducerError):
+            async with producer_on(opened) as producer:
+                # What is behind the last answer of a login may come with the next one's.
+                await producer.send(TOPIC, b"value", timeout_s=1)
+        assert now() <= 1.5
+
+
+TALK = {
+    "junk": b"\x00" * 64,
+    "text": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "alert": bytes.fromhex("15 0303 0002 0228"),
+    "half-a-record": bytes.fromhex("16 0303 4000 02"),
+    "a-record-of-junk": bytes.fromhex("16 0303 0008") + b"\xff" * 8,
+    "nothing": b"",
+}
+
+
+@asynccontextmanager
+async def talking(opened: Cluster, hello: bytes) -> AsyncIterator[None]:
+    """Let whoever answers at the address of the cluster's node say *hello*, and hang up."""
+    from aioproducer.testing.memory import open_pair  # noqa: PLC0415
+
+    address = opened._brokers[1].listener.address
+    serving: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(hello)
+        writer.close()
+        await writer.wait_closed()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.create_task(serve(reader, writer), name="talking"))
+
+    async def connect(_host: str, _port: int, make: MakeProtocol, /) -> asyncio.Transport:
+        return open_pair(accept, address, make())
+
+    before = routes[address]
+    routes[address] = connect
+    try:
+        yield
+    finally:
+        routes[address] = before
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+@pytest.mark.parametrize("hello", TALK)
+@story
+async def test_nonsense_instead_of_tls_is_an_error_at_once(hello: str) -> None:
+    async with secured(security_protocol="SASL_SSL") as opened, talking(opened, TALK[hello]):
+        with pytest.raises((ConnectionFailed, AuthenticationFailed)):
+            await producer_on(opened).start()
+        assert now() <= 1.5
+
+
+@story
+async def test_tls_to_a_listener_in_the_clear_says_what_it_is() -> None:
+    async with cluster() as opened:
+        with pytest.raises(ConnectionFailed, match="PLAINTEXT"):
+            await Producer(opened.bootstrap_servers, security_protocol="SSL").start()
+        assert now() <= 1.5
+
+
+@story
+async def test_in_the_clear_to_a_listener_with_tls_says_what_it_is() -> None:
+    async with cluster(security_protocol="SSL") as opened:
+        with pytest.raises(ProducerError, match="TLS"):
+            await Producer(opened.bootstrap_servers).start()
+        assert now() <= 1.5
+
+
+@story
+async def test_no_login_at_a_listener_that_wants_one_says_so() -> None:
+    async with secured() as opened:
+        with pytest.raises(ProducerError, match="SASL"):
+            await Producer(opened.bootstrap_servers).start()
+        assert now() <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("renewed", "why"),
+    [
+        ({"expired": True}, "expired"),
+        ({"new_authority": True}, "do not trust"),
+        ({"hosts": ["elsewhere"]}, "is not for broker-1.memory"),
+    ],
+)
+@story
+async def test_a_certificate_that_does_not_verify_ends_the_start_at_once(
+    renewed: dict[str, Any], why: str
+) -> None:
+    async with secured(security_protocol="SASL_SSL") as opened:
+        options = opened.client_options
+        opened.renew_certificates(**renewed)
+        with pytest.raises(AuthenticationFailed, match=why) as refused:
+            await Producer(opened.bootstrap_servers, **options).start()
+        assert "_ssl.c" not in str(refused.value)
+        assert now() <= 1.5
+        assert opened.request_count("sasl_handshake") == 0
+
+
+@story
+async def test_a_client_certificate_that_is_missing_ends_the_start_at_once() -> None:
+    """Under TLS 1.3 the broker says so when our side of the handshake is over."""
+    async with cluster(security_protocol="SSL", client_auth=True) as opened:
+        options = {
+            name: each for name, each in opened.client_options.items() if not name.startswith("ssl_keystore")
+        }
+        with pytest.raises(AuthenticationFailed, match="wants a client certificate"):
+            await Producer(opened.bootstrap_servers, **options).start()
+        assert now() <= 1.5
+        async with producer_on(opened) as producer:
+            await producer.send(TOPIC, b"value")
+
+
+# --- cancelled
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@story
+async def test_a_start_cancelled_anywhere_leaves_nothing_behind(protocol: str) -> None:
+    """After each so many turns of the event loop, until it is not cancelled in time."""
+    users = USERS if protocol.startswith("SASL") else None
+    async with cluster(security_protocol=protocol, users=users) as opened:
+        for turns in itertools.count(0, 3):
+            producer = producer_on(opened)
+            starting = asyncio.create_task(producer.start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            is_late = starting.done()
+            starting.cancel()
+            await asyncio.wait([starting])
+            await producer.close()
+            await settle()
+            await asyncio.sleep(0.01)
+            assert not opened._brokers[1]._connections
+            if is_late:
+                break
+        assert turns > 10
+
+
+@pytest.mark.parametrize("moment", ["tls", "login"])
+@story
+async def test_a_start_cancelled_while_the_broker_is_silent_leaves_nothing_behind(moment: str) -> None:
+    async with secured(security_protocol="SASL_SSL") as opened:
+        if moment == "tls":
+            opened.freeze_broker(1)
+        else:
+            _ = opened.on("sasl_authenticate", times=None).drop()
+        producer = producer_on(opened)
+        starting = asyncio.create_task(producer.start())
+        await asyncio.sleep(1)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert now() == pytest.approx(1, abs=0.1)
+        opened.thaw_broker(1)
+        await asyncio.sleep(1)
+        assert not opened._brokers[1]._connections
+
+
+@story
+async def test_a_broker_that_hangs_up_on_every_login_is_unreachable_and_no_more() -> None:
+    def hang_up(_: bytes) -> bytes:
+        raise HangUp
+
+    async with secured() as opened:
+        _ = opened.on("sasl_authenticate", times=None).rewrite(hang_up)
+        with pytest.raises(ConnectionFailed):
+            await producer_on(opened).start()
+        assert now() <= 1.5
