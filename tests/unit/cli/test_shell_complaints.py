@@ -76,8 +76,8 @@ def test_other_errors_are_told_as_they_are(error: ProducerError) -> None:
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT"])
 async def test_a_listener_that_wants_more_is_there(protocol: str) -> None:
-    users = {"users": {"alice": "password"}} if protocol.startswith("SASL") else {}
-    with ThreadedCluster(security_protocol=protocol, **users) as cluster:
+    users = {"alice": "password"} if protocol.startswith("SASL") else None
+    with ThreadedCluster(security_protocol=protocol, users=users) as cluster:
         told = complaint(await failure_of(cluster.bootstrap_servers, by_producer=True))
     first, hint = told.splitlines()
     assert first.startswith("ConnectionFailed: 127.0.0.1:")
