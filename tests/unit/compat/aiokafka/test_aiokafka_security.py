@@ -51,7 +51,7 @@ class Provider:
         {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "AWS_MSK_IAM"},
         {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "plain", **LOGIN},
     ],
-    ids=" ".join,
+    ids=lambda options: "-".join(str(each) for each in options.values() if isinstance(each, str)),
 )
 async def test_what_aiokafka_refuses_is_refused_as_there(client: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
