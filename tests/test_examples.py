@@ -36,7 +36,7 @@ def everything(cluster: ThreadedCluster, topic: str, partitions: int) -> list[De
 
 def test_every_example_is_tested() -> None:
     names = {path.name for path in EXAMPLES.glob("*.py")}
-    assert names == {"quickstart.py", "service.py", "bulk.py", "errors.py", "test_your_code.py"}
+    assert names == {"quickstart.py", "service.py", "bulk.py", "errors.py", "secured.py", "test_your_code.py"}
     assert {path.parent.name for path in EXAMPLES.glob("*_app/app.py")} == set(APPS)  # by tests/services
 
 
@@ -47,6 +47,14 @@ def test_quickstart(kafka_cluster: ThreadedCluster) -> None:
     records = everything(kafka_cluster, "orders", 3)
     assert sorted(json.loads(record.value or b"")["order"] for record in records) == list(range(1, 102))
     assert [record.headers for record in records if record.headers] == [(("trace", b"9f1c"),)]
+
+
+def test_secured() -> None:
+    assert run(EXAMPLES / "secured.py") == [
+        "acknowledged: offset 0",
+        "acknowledged: offset 1, with the new password and certificate",
+        "SaslAuthenticationFailed: by SCRAM-SHA-512",
+    ]
 
 
 def test_service(kafka_cluster: ThreadedCluster) -> None:

@@ -114,6 +114,10 @@ _CONNECT_CALL: Final = re.compile(r"\[Errno (\d+)\] Connect call failed \(.*\)")
 _NEXT: Final = re.compile(r"; (?=\S+:\d+(?: \(bootstrap\))?: )")
 _ONE: Final = re.compile(r"(?P<server>\S+:\d+)(?: \(bootstrap\))?: (?P<why>.*)")
 HINT: Final = "Is a Kafka cluster there? `aioproducer broker` runs one for development."
+_ABOUT_SECURITY: Final = re.compile(r"\b(TLS|SASL)\b")
+SECURITY_HINT: Final = (
+    "What a listener expects is for --security-protocol, or security.protocol in --config, to say."
+)
 
 
 def complaint(error: ProducerError) -> str:
@@ -135,7 +139,8 @@ def complaint(error: ProducerError) -> str:
         else f"{', '.join(those)}: {reason}"
         for reason, those in by_reason.items()
     )
-    return f"{type(error).__name__}: {reasons}{tried}\n{HINT}"
+    hint = SECURITY_HINT if _ABOUT_SECURITY.search(reasons) else HINT
+    return f"{type(error).__name__}: {reasons}{tried}\n{hint}"
 
 
 def _reason(why: str) -> str:

@@ -7,9 +7,10 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.cli.client import Client
-from aioproducer.cli.shell import HINT, complaint
+from aioproducer.cli.shell import HINT, SECURITY_HINT, complaint
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout, ProducerError
+from aioproducer.testing import ThreadedCluster
 
 REFUSED = os.strerror(errno.ECONNREFUSED).lower()
 
@@ -71,3 +72,13 @@ def test_a_reason_may_have_semicolons_itself() -> None:
 )
 def test_other_errors_are_told_as_they_are(error: ProducerError) -> None:
     assert complaint(error) == f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT"])
+async def test_a_listener_that_wants_more_is_there(protocol: str) -> None:
+    users = {"alice": "password"} if protocol.startswith("SASL") else None
+    with ThreadedCluster(security_protocol=protocol, users=users) as cluster:
+        told = complaint(await failure_of(cluster.bootstrap_servers, by_producer=True))
+    first, hint = told.splitlines()
+    assert first.startswith("ConnectionFailed: 127.0.0.1:")
+    assert hint == SECURITY_HINT
