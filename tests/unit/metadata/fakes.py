@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import ConnectionFailed, ProducerError, UnknownTopicOrPartition
+from aioproducer.errors import (
+    ConnectionFailed,
+    ProducerError,
+    SaslAuthenticationFailed,
+    UnknownTopicOrPartition,
+)
 from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
@@ -55,10 +60,13 @@ class FakeCluster:
         self.topics: dict[str, MetadataResponseTopic] = {}
         self.away: set[int] = set()
         """Refuse connections."""
+        self.unwilling: set[int] = set()
+        """Refuse our login."""
         self.deaf: set[int] = set()
         """Accept connections and then say nothing."""
         self.mute: set[int] = set()
         """Shake hands, and never answer."""
+        self.refused_logins = 0
         self.latency_s = LATENCY_S
         self.closing_s = 0.0
         self.next_answers: list[MetadataResponse | ProducerError] = []
@@ -88,6 +96,11 @@ class FakeCluster:
             raise ConnectionFailed(f"{address_of(node_id)}: the handshake did not end")
         if node_id in self.away:
             raise ConnectionFailed(f"{address_of(node_id)}: refused")
+        if node_id in self.unwilling:
+            self.refused_logins += 1
+            raise SaslAuthenticationFailed(
+                f"{address_of(node_id)} refused us", broker=str(address_of(node_id))
+            )
         connection = FakeConnection(self, node_id)
         self.connections.append(connection)
         return connection

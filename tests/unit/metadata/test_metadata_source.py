@@ -4,7 +4,13 @@ import asyncio
 
 import pytest
 
-from aioproducer.errors import ConnectionFailed, ProtocolError, RebootstrapRequired, UnknownServerError
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ProtocolError,
+    RebootstrapRequired,
+    UnknownServerError,
+)
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import answer
 from tests.unit.metadata.fakes import REQUEST_TIMEOUT_S, now, settings
@@ -99,6 +105,18 @@ class TestAsk:
         assert len(setup.pool.attempts) == 3
         await asyncio.sleep(5.0)
         setup.cluster.away = set()
+        await setup.ask()
+
+    @in_virtual_time
+    async def test_does_not_go_round_brokers_that_refuse_our_login(self) -> None:
+        setup = Setup(pause_s=5.0)
+        setup.cluster.unwilling = {1, 2, 3}
+        for _ in range(2):
+            with pytest.raises(AuthenticationFailed, match="refused us"):
+                await setup.ask()
+        assert setup.cluster.refused_logins == 3
+        await asyncio.sleep(5.0)
+        setup.cluster.unwilling = set()
         await setup.ask()
 
     @in_virtual_time
