@@ -111,7 +111,10 @@ class MetadataSource:
     async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
         """Ask any of *brokers*, and if none can be reached, the bootstrap addresses.
 
-        Raises: ConnectionFailed with each cause, AuthenticationFailed if that was one. Cancelling leaves nothing behind.
+        Brokers that refuse our login can be reached: the bootstrap addresses would say the same, and the pool paces
+        how often they are asked to think it over.
+
+        Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves nothing behind.
         """
         now = asyncio.get_running_loop().time()
         deadline = now + self._settings.request_timeout_s
@@ -184,10 +187,8 @@ class MetadataSource:
             pause_over_at = self._pool.next_attempt_at(broker.node_id)
             if pause_over_at is not None and pause_over_at > asyncio.get_running_loop().time():
                 cause = self._pool.last_error(broker.node_id)
-                if isinstance(
-                    cause, AuthenticationFailed
-                ):  # bootstrap addresses would refuse us, too, once more
-                    raise cause
+                if isinstance(cause, AuthenticationFailed):
+                    raise again(cause)
                 raise ConnectionFailed(str(cause), written=False) from cause
             news = self._news
             self._pool.connect_soon(broker.node_id, broker.address)
@@ -210,6 +211,13 @@ class MetadataSource:
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+def again(error: AuthenticationFailed) -> AuthenticationFailed:
+    """Return an instance of its own for one more who is told."""
+    another = type(error)(*error.args, broker=error.broker, mechanism=error.mechanism)
+    another.__cause__ = error.__cause__
+    return another
 
 
 async def close_all(*connections: Connection) -> None:

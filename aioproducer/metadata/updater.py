@@ -26,7 +26,7 @@ from aioproducer.errors import (
 )
 from aioproducer.log_limits import Outage
 from aioproducer.metadata.metadata_settings import MetadataSettings
-from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection
+from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection, again
 from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer.net.address import Address
@@ -66,6 +66,7 @@ class MetadataUpdater:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_error: ProducerError | None = None
+        self._refused: AuthenticationFailed | None = None  # what came of the last request, until the next one
         self._outage = Outage()
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
@@ -76,6 +77,7 @@ class MetadataUpdater:
         Cancelling leaves no connection open. It may be called again after a failure.
         """
         refresh = self._schedule.begin(_now())
+        self._refused = None
         try:
             answer = await self._source.bootstrap(self._request(refresh), deadline)
         except BaseException:
@@ -131,6 +133,7 @@ class MetadataUpdater:
         *anew*: what is known now does not do, somebody has to be asked again first.
 
         Raises: MetadataTimeout at *deadline* (loop time), its cause being why the topic is not known;
+            AuthenticationFailed if that is what came of the last request, or comes of the next;
             TopicAuthorizationFailed, InvalidTopicException or ClusterAuthorizationFailed as soon as a broker says
             so; ProducerClosed; what `fail_all` was given. Cancelling stops the waiting, nothing else.
         """
@@ -140,6 +143,8 @@ class MetadataUpdater:
             self.touch(name)
             return self.snapshot.topics[name]
         self.request_refresh([name])
+        if self._refused is not None:  # callers come one by one: each would wait for a login of its own
+            raise again(self._refused)
         loop = asyncio.get_running_loop()
         waiter = self._waiters.enter(name)
         timer = loop.call_at(deadline, self._give_up, name, waiter, loop.time())
@@ -165,6 +170,7 @@ class MetadataUpdater:
     def connected(self, node_id: int) -> None:
         """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""
         self._source.connected()
+        self._refused = None
         self._schedule.hurry()
         self._wakeup.set()
 
@@ -192,6 +198,7 @@ class MetadataUpdater:
 
     async def _refresh(self) -> None:
         refresh = self._schedule.begin(_now())
+        self._refused = None
         try:
             self._take(refresh, await self._source.ask(self._request(refresh), self.snapshot.brokers))
         except ProducerError as error:
@@ -200,7 +207,8 @@ class MetadataUpdater:
             self._last_error = error
             self._schedule.failed(refresh, _now())
             if isinstance(error, AuthenticationFailed):  # nobody is to wait for what does not pass by itself
-                self._waiters.fail_all(partial(_again, error))
+                self._refused = error
+                self._waiters.fail_all(partial(again, error))
         except Exception:
             # A bug of ours. To go on without metadata would be worse than to go on with the bug.
             log.exception("metadata.bug topics=%d", len(refresh.topics))
@@ -249,13 +257,6 @@ class MetadataUpdater:
         error = MetadataTimeout(text)
         error.__cause__ = cause
         self._waiters.wake(topic, waiter, error)
-
-
-def _again(error: AuthenticationFailed) -> AuthenticationFailed:
-    """Return an instance of its own for one who waits."""
-    again = type(error)(*error.args, broker=error.broker, mechanism=error.mechanism)
-    again.__cause__ = error.__cause__
-    return again
 
 
 def _now() -> float:

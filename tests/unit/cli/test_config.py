@@ -123,13 +123,14 @@ def test_options_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     told = {each.pop("name"): each for each in json.loads(capsys.readouterr().out)}
     assert list(told) == list(KINDS)
     assert (told["bootstrap_servers"]["required"], told["bootstrap_servers"]["default"]) == (True, None)
-    assert told["linger_ms"] == {
+    assert told["max_block_ms"] == {
         "required": False,
-        "default": 5,
+        "default": 60_000,
         "unit": "ms",
-        "meaning": "How long a batch that is not full waits for more records.",
-        "expected": KINDS["linger_ms"].expected,
+        "meaning": "How long a call may wait for metadata and for memory, together.",
+        "expected": KINDS["max_block_ms"].expected,
     }
+    assert told["linger_ms"]["default"] == 5
     assert told["interceptors"]["default"] == []
 
 

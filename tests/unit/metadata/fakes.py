@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError, UnknownTopicOrPartition
+from aioproducer.errors import (
+    ConnectionFailed,
+    ProducerError,
+    SaslAuthenticationFailed,
+    UnknownTopicOrPartition,
+)
 from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
@@ -61,6 +66,7 @@ class FakeCluster:
         """Accept connections and let nobody in."""
         self.mute: set[int] = set()
         """Shake hands, and never answer."""
+        self.refused_logins = 0
         self.latency_s = LATENCY_S
         self.closing_s = 0.0
         self.next_answers: list[MetadataResponse | ProducerError] = []
@@ -91,7 +97,8 @@ class FakeCluster:
         if node_id in self.away:
             raise ConnectionFailed(f"{address_of(node_id)}: refused")
         if node_id in self.refusing:
-            raise AuthenticationFailed(
+            self.refused_logins += 1
+            raise SaslAuthenticationFailed(
                 f"{address_of(node_id)}: refused the login",
                 broker=str(address_of(node_id)),
                 mechanism="PLAIN",

@@ -108,6 +108,18 @@ class TestAsk:
         await setup.ask()
 
     @in_virtual_time
+    async def test_does_not_go_round_brokers_that_refuse_our_login(self) -> None:
+        setup = Setup(pause_s=5.0)
+        setup.cluster.refusing = {1, 2, 3}
+        for _ in range(2):
+            with pytest.raises(AuthenticationFailed, match="refused the login"):
+                await setup.ask()
+        assert setup.cluster.refused_logins == 3
+        await asyncio.sleep(5.0)
+        setup.cluster.refusing = set()
+        await setup.ask()
+
+    @in_virtual_time
     async def test_fails_when_nobody_can_be_reached_in_time(self) -> None:
         setup = Setup(config=settings(rebootstrap=False))
         setup.cluster.mute = {1, 2, 3}

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import AuthenticationFailed, ProtocolError
+from aioproducer.errors import AuthenticationFailed, ProtocolError, SaslAuthenticationFailed
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import ANOTHER_ID, leaders, topic
@@ -89,6 +89,23 @@ class TestFailure:
             await asyncio.sleep(1.0)
             assert leaders(setup.snapshot, "orders") == [5]
             assert setup.snapshot.brokers.keys() == {4, 5}
+
+    @in_virtual_time
+    async def test_by_a_refused_login_is_told_at_once_to_all_who_come_one_after_another(self) -> None:
+        async with started() as setup:
+            setup.cluster.refusing = {1, 2, 3}
+            for node_id in (1, 2, 3):
+                setup.pool.lose(node_id)
+            setup.cluster.away.clear()
+            began_at = now()
+            errors = [await error_of(waiting(setup, "orders")) for _ in range(100)]
+            assert now() - began_at < 0.5
+            assert {type(each) for each in errors} == {SaslAuthenticationFailed}
+            assert len({id(each) for each in errors}) == len(errors)
+            setup.cluster.refusing = set()
+            setup.cluster.has(topic("orders", 1))
+            await asyncio.sleep(2.0)
+            assert (await setup.topic("orders")).partitions
 
     @in_virtual_time
     async def test_on_our_side_is_logged_and_survived(self, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,84 @@
+"""What an authorizer denies fails alone: the records concerned, at once; others go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from confluent_kafka.admin import AclOperation
+
+from aioproducer import Producer, ProducerError, RecordMetadata
+from aioproducer.config import ProducerOptions
+from aioproducer.errors import ClusterAuthorizationFailed, TopicAuthorizationFailed
+from tests.kafka.apache.secured import SecuredKafka
+from tests.kafka.secured_clients import allow, connect, options, set_password, values
+
+AT_ONCE_S = 2.0
+either = pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
+
+
+def as_user(kafka: SecuredKafka, user: str) -> ProducerOptions:
+    """Make *user*, and return what they log in with."""
+    set_password(kafka, user, "password")
+    chosen = options(kafka, "SASL", "SCRAM-SHA-512")
+    return chosen | {"sasl_username": user, "sasl_password": "password"}
+
+
+@either
+async def test_writing_is_denied_on_one_topic_and_not_on_another(
+    secured: SecuredKafka, secured_topic: str, idempotent: bool
+) -> None:
+    user, forbidden = secured_topic, f"{secured_topic}-forbidden"
+    await asyncio.to_thread(secured.kafka.create_topic, forbidden, 1)
+    chosen = as_user(secured, user) | {"enable_idempotence": idempotent, "linger_ms": 5}
+    allow(secured, user, AclOperation.WRITE, [secured_topic])
+    allow(secured, user, AclOperation.DESCRIBE, [forbidden])
+    async with Producer(secured.at("SASL"), **chosen) as producer:
+        sending = {
+            topic: [await producer.enqueue(topic, b"%d" % number, partition=0) for number in range(50)]
+            for topic in (secured_topic, forbidden)
+        }
+        async with asyncio.timeout(AT_ONCE_S):
+            outcomes = {
+                topic: await asyncio.gather(*futures, return_exceptions=True)
+                for topic, futures in sending.items()
+            }
+        assert {type(each) for each in outcomes[secured_topic]} == {RecordMetadata}
+        assert {type(each) for each in outcomes[forbidden]} == {TopicAuthorizationFailed}
+        assert all(
+            isinstance(each, ProducerError) and not each.possibly_persisted for each in outcomes[forbidden]
+        )
+        assert forbidden in str(outcomes[forbidden][0])
+        allow(secured, user, AclOperation.WRITE, [forbidden])
+        await producer.send(forbidden, b"allowed")
+    assert values(secured, secured_topic) == [b"%d" % number for number in range(50)]
+    assert values(secured, forbidden) == [b"allowed"]
+
+
+async def test_a_topic_may_not_be_created(secured: SecuredKafka, secured_topic: str) -> None:
+    user, missing = secured_topic, f"{secured_topic}-missing"
+    chosen = as_user(secured, user)
+    allow(secured, user, AclOperation.WRITE, [secured_topic, missing])
+    async with Producer(secured.at("SASL"), **chosen) as producer:
+        async with asyncio.timeout(AT_ONCE_S):
+            with pytest.raises(TopicAuthorizationFailed, match=missing):
+                await producer.send(missing, b"nowhere")
+            await producer.send(secured_topic, b"here")
+    assert values(secured, secured_topic) == [b"here"]
+
+
+async def test_a_topic_may_be_created(secured: SecuredKafka, secured_topic: str) -> None:
+    async with connect(secured, "SASL", "SCRAM-SHA-256") as producer:
+        await producer.send(f"{secured_topic}-new", b"first")
+    assert values(secured, f"{secured_topic}-new") == [b"first"]
+
+
+async def test_who_may_write_nowhere_gets_no_producer_id(secured: SecuredKafka, secured_topic: str) -> None:
+    """Bob may see the topic, and that is all: the cluster gives him no producer id."""
+    allow(secured, "bob", AclOperation.DESCRIBE, [secured_topic])
+    chosen = options(secured, "SASL", "SCRAM-SHA-512", "bob")
+    async with Producer(secured.at("SASL"), **chosen) as producer:
+        async with asyncio.timeout(AT_ONCE_S):
+            with pytest.raises(ClusterAuthorizationFailed):
+                await producer.send(secured_topic, b"no")
+    assert values(secured, secured_topic) == []
