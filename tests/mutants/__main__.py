@@ -124,7 +124,7 @@ def prepare(module: str) -> None:
         + f"pytest_add_cli_args_test_selection = {list(tests_of(module))}\n"
         + 'pytest_add_cli_args = ["-p", "tests.mutants.unit_first", "-p", "no:cacheprovider"]\n'
         + 'do_not_mutate_patterns = ["raise AssertionError"]\n'  # the words of what cannot happen
-        + "timeout_multiplier = 8.0\n"
+        + "timeout_multiplier = 4.0\n"
         + "use_git_change_detection = false\n"
     )
 
