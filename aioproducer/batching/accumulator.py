@@ -58,11 +58,11 @@ class Accumulator:
         self.topics: dict[str, TopicQueues] = {}
         self.flushing: int = 0
         """How many wait for everything to be sent: while there are any, nothing lingers."""
-        self.finishing = False
+        self.finishing: bool = False
         """Whether the sender ends as soon as everything has its outcome."""
-        self.callers = 0
+        self.callers: int = 0
         """How many calls are on their way here: waiting for earlier calls, metadata or memory."""
-        self.arriving = 0
+        self.arriving: int = 0
         """How many records those calls have still to append."""
         self.closed_for: Failure | None = None
         """Why nothing is taken any more."""

@@ -43,7 +43,9 @@ class Word(Kind):
 class Text(Kind):
     """Any text; an empty one is none."""
 
-    expected = "a string, or None"
+    @property
+    def expected(self) -> str:
+        return "a string, or None"
 
     def check(self, value: object) -> str | None:
         if value is None or value == "":
@@ -56,7 +58,9 @@ class Text(Kind):
 class PathKind(Kind):
     """The name of a file. What should be in the file is hidden, should it stand here: it may be a key."""
 
-    expected = "the path of a file, or None"
+    @property
+    def expected(self) -> str:
+        return "the path of a file, or None"
 
     def __init__(self, instead: str = "") -> None:
         """*instead* is the option for the text of such a file."""
@@ -81,7 +85,9 @@ class PathKind(Kind):
 class SecretKind(Kind):
     """A text that nothing shows."""
 
-    expected = "a string, or None"
+    @property
+    def expected(self) -> str:
+        return "a string, or None"
 
     def check(self, value: object) -> Secret | None:
         if value is None or value == "":
@@ -99,7 +105,9 @@ class SecretKind(Kind):
 class Jaas(SecretKind):
     """A login module of Java's."""
 
-    expected = "a login module as in .properties files, or None"
+    @property
+    def expected(self) -> str:
+        return "a login module as in .properties files, or None"
 
     def check(self, value: object) -> Secret | None:
         secret = super().check(value)
@@ -141,7 +149,9 @@ class Words(Kind):
 class HostnameCheck(Kind):
     """Whether a certificate has to be for the host that was dialled."""
 
-    expected = "'https', or '' for no check of host names"
+    @property
+    def expected(self) -> str:
+        return "'https', or '' for no check of host names"
 
     def check(self, value: object) -> str:
         if not isinstance(value, str) or value.lower() not in {"https", ""}:
@@ -152,7 +162,9 @@ class HostnameCheck(Kind):
 class SslContext(Kind):
     """A context of the user's own, or what returns one."""
 
-    expected = "an ssl.SSLContext, a callable that returns one, or None"
+    @property
+    def expected(self) -> str:
+        return "an ssl.SSLContext, a callable that returns one, or None"
 
     def check(self, value: object) -> object:
         if isinstance(value, ssl.SSLContext):
@@ -167,7 +179,9 @@ class SslContext(Kind):
 class MechanismKind(Kind):
     """A mechanism's name, or what makes one."""
 
-    expected = f"one of {', '.join(MECHANISMS)}, a factory of mechanisms, or None"
+    @property
+    def expected(self) -> str:
+        return f"one of {', '.join(MECHANISMS)}, a factory of mechanisms, or None"
 
     def check(self, value: object) -> object:
         if isinstance(value, str):
@@ -202,8 +216,11 @@ class CallableKind(Kind):
 class Url(Kind):
     """Where a token endpoint is."""
 
-    expected = "an http, https or file URL, or None"
-    schemes: ClassVar = ("http", "https", "file")
+    @property
+    def expected(self) -> str:
+        return "an http, https or file URL, or None"
+
+    schemes: ClassVar[tuple[str, ...]] = ("http", "https", "file")
 
     def check(self, value: object) -> str | None:
         if value is None or value == "":

@@ -83,21 +83,21 @@ class ConnectionProtocol:
         self._exchange: Exchange[ApiVersionTable] = handshake(settings)
         self._is_heard = False
         self.address: Final = address
-        self.node_id = node_id
+        self.node_id: int = node_id
         self.opened_at: Final = now
-        self.state = ConnectionState.HANDSHAKE
-        self.versions = ApiVersionTable({})
+        self.state: ConnectionState = ConnectionState.HANDSHAKE
+        self.versions: ApiVersionTable = ApiVersionTable({})
         """Empty until the handshake is over."""
         self.error: ProducerError | None = None
         """What the connection was closed for; None also if on purpose."""
-        self.last_used = now
+        self.last_used: float = now
         """When the last request was made or the last bytes came."""
-        self.next_timeout = inf
+        self.next_timeout: float = inf
         """When to call `handle_timeout`; earlier is no harm, and sometimes it is earlier than it had to be: looking for the
         oldest call with each new one, and with each answer, would cost more than a call in half a minute for nothing."""
-        self.is_exchanging = True
+        self.is_exchanging: bool = True
         """Whether it has something to ask for itself. Only then `receive_data` leaves something in `data_to_send`."""
-        self.throttled_until = 0.0
+        self.throttled_until: float = 0.0
         """The broker asked for silence until then (KIP-219); callers heed it."""
 
     def __str__(self) -> str:
