@@ -36,13 +36,14 @@ CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "net/handshake": CONNECTION,
     "net/connection_protocol": CONNECTION,
     "batching/memory_budget": (),
+    "sender/requests": (),
+    # Nobody has looked at the survivors of these yet.
     "batching/schedule": BATCHING,
     "batching/waiters": BATCHING,
     "batching/completion": BATCHING,
     "batching/bulk": BATCHING,
     "batching/topic": BATCHING,
     "batching/accumulator": BATCHING,
-    "sender/requests": (),
     "sender/producer_id": (),
     "sender/answers": BATCHING,
     "sender/loop": (),
@@ -87,12 +88,9 @@ def explained() -> dict[str, list[Change]]:
 def tests_of(module: str) -> Iterator[str]:
     """Yield the paths of the tests that are to kill the mutants of *module*."""
     folder, _, name = module.rpartition("/")
-    others = [Path(each).name for each in CORE if each.startswith(f"{folder}/{name}_")]
+    longer = tuple(f"test_{path.stem}" for path in ROOT.glob(f"aioproducer/{folder}/{name}_*.py"))
     for path in sorted(ROOT.glob(f"tests/unit/{folder}/test_{name}*.py")):
-        if path.stem == f"test_{name}" or (
-            path.stem.startswith(f"test_{name}_")
-            and not any(path.stem.removeprefix("test_").startswith(each) for each in others)
-        ):
+        if f"{path.stem}_".startswith(f"test_{name}_") and not path.stem.startswith(longer):
             yield str(path.relative_to(ROOT))
     yield from (f"tests/property/{each}.py" for each in CORE[module])
 

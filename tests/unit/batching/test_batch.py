@@ -16,7 +16,7 @@ from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.batching.batch_rig import HAPPEN, batch_in, mixed, send
+from tests.unit.batching.batch_rig import HAPPEN, HEADERS, batch_in, mixed, send
 from tests.unit.floor_rig import FIRST, lose, lost
 
 STAMP = BatchSequence(FIRST, 4)
@@ -33,8 +33,10 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     assert batch.state is BatchState.OPEN
     assert len(batch) == 0
     assert batch.size == BATCH_OVERHEAD
-    assert batch.waiters == []
-    assert batch.sequence is None
+    assert batch.waiters == batch.last_waiters == []
+    assert batch.waits is None
+    assert batch.due is False
+    assert (batch.sequence, batch.numbered_before) == (None, 0)
 
 
 def test_a_batch_may_begin_with_what_another_held() -> None:
@@ -157,6 +159,14 @@ class TestWhatIsNotedOfIt:
         assert batch.persistence.in_doubt is not oldest
         assert batch.possibly_persisted
 
+    def test_denied_before_a_newer_one_was_asked_for_it_stays_in_doubt(self) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        batch.written()
+        lose(batch)
+        for _ in range(DENIALS_BELIEVED):
+            batch.refused(OutOfOrderSequenceNumber("no"), in_turn=True, newest=False)
+        assert batch.persistence.in_doubt
+
     def test_due_it_waits_for_no_more_records_but_takes_them(self) -> None:
         batch = batch_in()
         assert not batch.due
@@ -205,6 +215,13 @@ class TestParts:
         part.resolve(40, -1)
         assert [futures[0].result().offset, futures[2].result().offset] == [40, 41]
         assert not futures[1].done()
+
+    @in_virtual_time
+    async def test_keys_and_headers_count_in_its_size(self) -> None:
+        batch, _, _ = mixed()
+        assert batch.part([1, 2], 0, BatchState.SEALED).size == BATCH_OVERHEAD + sum(
+            (record_size_bound(b"one", b"key", ()), record_size_bound(b"many", None, HEADERS))
+        )
 
     def test_what_the_batch_went_through_it_went_through(self) -> None:
         batch = batch_in(BatchState.BACKOFF)

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from aioproducer.batching.bulk import CallWaiters
-from aioproducer.batching.waiters import Failure, FutureWaiters
+from aioproducer.batching.waiters import (
+    AwaitingWaiters,
+    Delivered,
+    Failure,
+    FutureWaiters,
+    acknowledgement_on,
+)
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -22,6 +31,17 @@ class TestRuns:
         [waiters] = batch.waiters
         assert isinstance(waiters, FutureWaiters)
         assert waiters.futures == futures
+
+    @in_virtual_time
+    async def test_consecutive_records_that_are_awaited_share_one_of_their_own_kind(self) -> None:
+        batch = batch_in()
+        kind = acknowledgement_on(asyncio.get_running_loop())
+        awaited = [kind(), kind()]
+        for each in awaited:
+            batch.add_waiter(each)
+        [waiters] = batch.waiters
+        assert isinstance(waiters, AwaitingWaiters)
+        assert waiters.acknowledgements == awaited
 
     @in_virtual_time
     async def test_bulk_records_end_a_run_of_single_ones(self) -> None:
@@ -72,6 +92,22 @@ class TestResolving:
             (45, 15),
         ]
         assert [call.result.offset(position) for position in range(3)] == [42, 43, 44]
+
+    def test_no_run_is_told_of_the_records_behind_it(self) -> None:
+        class Told(FutureWaiters):
+            def __len__(self) -> int:
+                return 1
+
+            def resolve(self, delivered: Delivered) -> None:
+                told.append((delivered.base_offset, delivered.timestamps_ms))
+
+        told: list[tuple[int, Sequence[int]]] = []
+        batch = batch_in()
+        for timestamp_ms in (10, 11):
+            batch.columns.append(b"v", None, (), timestamp_ms)
+            batch.add_waiters(Told([]))
+        batch.resolve(40, -1)
+        assert told == [(40, [10]), (41, [11])]
 
     @pytest.mark.parametrize("log_append_time_ms", [0, 99])
     @in_virtual_time
@@ -133,6 +169,7 @@ class TestDropping:
         assert isinstance(bulk, CallWaiters)
         assert bulk.positions == [1]
         assert batch.columns.values == [b"zero", b"many", b"many", b"five"]
+        assert batch.waits is None
         assert batch.columns.timestamps == [10, 12, 12, 15]
         batch.resolve(40, -1)
         assert [futures[0].result().offset, futures[2].result().offset] == [40, 43]

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
 from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
+from aioproducer.metadata.snapshot import NO_LEADER
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lost
 
 
@@ -50,6 +53,10 @@ class Rig:
 
 def test_a_queue_is_written_as_kafka_writes_partitions() -> None:
     assert str(Rig().queue) == "orders-3"
+
+
+def test_its_leader_is_not_known_at_first() -> None:
+    assert Rig().queue.leader == NO_LEADER
 
 
 def test_places_are_given_out_in_order() -> None:
@@ -178,6 +185,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
     rig.take()
     rig.queue.sequences.request_epoch_bump((1,), absent=False)
     assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.sequences.needs_epoch_bump
     rig.answered(first)
     assert rig.take() is second
     assert second.sequence == BatchSequence(ProducerIdentity(7, 1), 0)
@@ -333,6 +341,14 @@ class TestPauses:
             batch.pause(5.0)
         assert rig.queue.follow_leader(1.0) == batch.retry_at == 1.0 + MOVED_PAUSE_S
 
+    @pytest.mark.parametrize(("retries", "may_go_at"), [(9, 1.0), (10, 1.0 + MOVED_PAUSE_S)])
+    def test_ten_are_prompt(self, retries: int, may_go_at: float) -> None:
+        rig = Rig()
+        batch = rig.add()
+        for _ in range(retries):
+            batch.pause(5.0)
+        assert rig.queue.may_go_at(batch, 1.0) == may_go_at
+
     def test_it_ends_that_of_a_batch_refused_for_its_sequence(self) -> None:
         rig = Rig()
         batch = rig.add()
@@ -353,6 +369,7 @@ class TestPauses:
         [batch] = self.paused(rig, 5.0, error=lost())
         assert rig.queue.retry_by(1.0)
         assert batch.retry_at == 1.0
+        assert not rig.queue.retry_by(1.0)
         assert not rig.queue.retry_by(2.0)
         assert batch.retry_at == 1.0
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from typing import Any
 
+import anyio.to_thread
 import pytest
 
 from aioproducer.batching.batch import Batch
@@ -11,6 +13,7 @@ from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.compression import Codec
 from aioproducer.records.decode import DecodedBatch, decode_batches
+from aioproducer.sender import requests
 from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder, produce_request
 from tests.unit.floor_rig import FloorRig, sender_settings
 
@@ -43,6 +46,12 @@ class TestEncode:
         read = decoded(batch)
         assert read.codec is codec
         assert [record.value for record in read.records] == [b"a" * 1000, b"b" * 1000]
+
+    async def test_the_level_is_as_configured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[tuple[Codec, int | None]] = []
+        monkeypatch.setattr(requests, "compressor", lambda *codec_and_level: asked.append(codec_and_level))
+        Encoder(sender_settings(codec=Codec.GZIP, compression_level=3))
+        assert asked == [(Codec.GZIP, 3)]
 
     async def test_sent_again_it_is_the_same_bytes(self) -> None:
         batch, _ = FloorRig().sent(b"a")
@@ -102,6 +111,28 @@ class TestOffTheLoop:
         assert threads
         assert threads[0] != threading.get_ident()
         assert decoded(batches[0]).codec is Codec.GZIP
+
+    async def test_no_more_than_four_threads_compress_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        limiters = []
+
+        async def run_sync(encode: Any, batches: Any, *, limiter: Any) -> Any:
+            limiters.append(limiter)
+            return encode(batches)
+
+        monkeypatch.setattr(anyio.to_thread, "run_sync", run_sync)
+        encoder = Encoder(sender_settings(codec=Codec.GZIP))
+        for _ in range(2):
+            assert await encoder.encode_off_loop(self.large(FloorRig())) == []
+        assert limiters[0].total_tokens == 4
+        assert limiters[1] is limiters[0]
+
+    async def test_from_64_kib_on_it_is_worth_it(self) -> None:
+        encoder = Encoder(sender_settings(codec=Codec.GZIP))
+        [batch] = self.large(FloorRig(), size=1)
+        batch.size = 64 * 1024 - 1
+        assert not encoder.leaves_loop([batch])
+        batch.size = 64 * 1024
+        assert encoder.leaves_loop([batch])
 
     async def test_small_ones_stay_on_the_loop(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
