@@ -94,7 +94,7 @@ class PartitionSequences:
         A broker leaves no gaps (KIP-98). Only one that has forgotten the producer takes what comes first, in a log
         that has lost its end or was made anew: there is no room before that, then, for all that should be there.
         """
-        end = max((each.end_offset for each in self._acknowledged if each.order < order), default=0)
+        end = max((0, *(each.end_offset for each in self._acknowledged if each.order < order)))
         return any(
             each.order > order and (each.base_offset < 0 or each.base_offset >= end + count)
             for each in self._acknowledged

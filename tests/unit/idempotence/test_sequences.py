@@ -213,6 +213,10 @@ class TestProof:
         sequences.acknowledge(sequences.assign(1), (1,), 1, -1)
         assert not sequences.proves((2,), 3)
 
+    def test_so_there_has_to_be_behind_one_whose_place_is_not_known(self, keeper: IdentityKeeper) -> None:
+        assert not self.acknowledged(keeper, (1, 1, -1), (3, 1, 0)).proves((2,), 1)
+        assert self.acknowledged(keeper, (1, 1, -1), (3, 1, 1)).proves((2,), 1)
+
     def test_part_of_a_batch_stands_where_the_batch_stood(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, -1))
         assert sequences.proves((2, 1), 1)
