@@ -216,7 +216,7 @@ class TestTimeoutOfTheCall:
 
     @story
     async def test_of_zero_is_over_at_once(self) -> None:
-        async with producing() as (producer, cluster):
+        async with producing(linger_ms=5) as (producer, cluster):
             with pytest.raises(DeliveryTimeout):
                 await producer.send(TOPIC, b"late", timeout_s=0)
             await producer.flush()

@@ -120,7 +120,7 @@ class TestFailingTheRest:
     @story
     async def test_metadata_and_memory_that_come_at_the_same_moment_are_too_late(self) -> None:
         """Whoever was just woken must not append to a producer that is closed: nobody would ever send it."""
-        async with unclosed(acquainted=False, delivery_timeout_ms=60_000) as (producer, _):
+        async with unclosed(acquainted=False, delivery_timeout_ms=60_000, linger_ms=5) as (producer, _):
             [sending] = send(producer)
             await told(producer, TOPIC)
             assert await producer.close(0) == 1

@@ -142,6 +142,7 @@ async def test_memory_comes_back_whatever_becomes_of_the_records() -> None:
         buffer_memory=10_000,
         delivery_timeout_ms=2_000,
         request_timeout_ms=1_000,
+        linger_ms=5,
     ) as (producer, cluster):
         await producer.send(TOPIC, b"delivered")
         cluster.on("produce").answer(87)

@@ -113,7 +113,10 @@ class TestTimeout:
 
     @story
     async def test_a_large_call_stops_appending_at_its_deadline(self) -> None:
-        async with producing(buffer_memory=100_000_000, batch_size=1_000_000) as (producer, cluster):
+        async with producing(buffer_memory=100_000_000, batch_size=1_000_000, linger_ms=5) as (
+            producer,
+            cluster,
+        ):
             error = await fails(producer, [b"v"] * 20_000, timeout_s=0)
             assert len(error.result.failures) == 20_000
             await producer.flush()
