@@ -17,6 +17,8 @@ OURS = {"aioproducer", "anyio", "crc32c", "lz4", "mmh3", "zstandard"}
 THEIRS = {"idna", "typing-extensions"}
 """What anyio needs, on some Pythons."""
 PYTESTS = {"iniconfig", "packaging", "pluggy", "pygments", "pytest"}
+CERTIFICATES = {"cffi", "cryptography", "pycparser"}
+"""What the testing cluster makes its certificates with."""
 
 INSTALLED = """
 from importlib.metadata import distributions
@@ -47,6 +49,7 @@ def test_the_plugin_is_there(kafka_cluster):
     assert kafka_cluster.bootstrap_servers
 """
 NEEDING = """
+import tempfile
 from importlib import import_module
 from pkgutil import walk_packages
 import aioproducer.contrib
@@ -58,10 +61,31 @@ for name in (*contrib, "aioproducer.arrow", "aioproducer.spark", "aioproducer.te
         import_module(name)
     except ImportError as error:
         print(error)
-try:
-    aioproducer.Producer("localhost:9092", compression_type="snappy")
-except aioproducer.ConfigError as error:
-    print(error)
+with tempfile.NamedTemporaryFile(suffix=".p12") as store:
+    store.write(bytes.fromhex("30820100020103"))
+    store.flush()
+    login = {"security_protocol": "SASL_PLAINTEXT"}
+    for options in (
+        {"compression_type": "snappy"},
+        {**login, "sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka"},
+        {**login, "sasl_mechanism": "AWS_MSK_IAM"},
+        {
+            **login,
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": "https://localhost/token",
+            "sasl_oauthbearer_assertion_private_key_file": "key.pem",
+        },
+        {
+            "security_protocol": "SSL",
+            "ssl_truststore_location": store.name,
+            "ssl_truststore_type": "PKCS12",
+            "ssl_truststore_password": "secret",
+        },
+    ):
+        try:
+            aioproducer.Producer("localhost:9092", **options)
+        except aioproducer.ConfigError as error:
+            print(error)
 """
 """Asks for everything that may lack a package, and prints what it is told."""
 SILENT = {
@@ -105,6 +129,6 @@ def test_the_sdist_installs_too_and_the_extra_testing_brings_pytest_which_finds_
 ) -> None:
     """Two in one: each environment costs seconds."""
     python = make_environment(tmp_path / "env", f"aioproducer[testing] @ {distributions.sdist.as_uri()}")
-    assert installed(python) - PYTESTS == installed(clean_python)
+    assert installed(python) - PYTESTS - CERTIFICATES == installed(clean_python)
     (tmp_path / "test_mine.py").write_text(A_TEST_OF_A_USER)
     assert "1 passed" in succeed(python, "-I", "-m", "pytest", "-q", "test_mine.py", cwd=tmp_path)
