@@ -6,7 +6,6 @@ import re
 
 from aioproducer.errors import CoordinatorNotAvailable, InvalidRequest, NotCoordinator, UnsupportedVersion
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -15,6 +14,7 @@ from aioproducer.protocol.find_coordinator import (
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.handlers.offered import OFFERED
 from aioproducer.testing.refusal import Refused
 
 SOFTWARE_NAMES_SINCE = 3
@@ -34,7 +34,7 @@ async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
             call.session.tell_versions()
     except Refused as refused:
         return ApiVersionsResponse(error_code=refused.code, api_keys=[])
-    return ApiVersionsResponse(error_code=0, api_keys=[_range(each) for each in sorted(REQUESTS)])
+    return ApiVersionsResponse(error_code=0, api_keys=[_range(each) for each in OFFERED])
 
 
 def _check_software(*named: str) -> None:
@@ -50,7 +50,7 @@ def unknown_api_versions() -> ApiVersionsResponse:
 
 
 def _range(api_key: int) -> ApiVersion:
-    lowest, highest = REQUESTS[api_key].VERSIONS
+    lowest, highest = OFFERED[api_key]
     if api_key == ProduceRequest.API_KEY:
         lowest = 0  # what Kafka says for the sake of old clients, and does not keep (KAFKA-18659)
     return ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)

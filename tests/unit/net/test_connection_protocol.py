@@ -188,7 +188,7 @@ def test_each_call_has_the_whole_request_timeout() -> None:
     assert list(answers(connection, [answer(2)], NOW + 6)) == [2]
     connection.handle_timeout(connection.next_timeout)
     assert connection.next_timeout == NOW + 5 + TIMEOUT_S
-    with pytest.raises(ConnectionFailed, match="no answer in 20 s to InitProducerId v4"):
+    with pytest.raises(ConnectionFailed, match="no answer in 20 s to InitProducerId v6"):
         connection.handle_timeout(NOW + 5 + TIMEOUT_S)
 
 
