@@ -14,7 +14,7 @@ from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionSt
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.unit.net.connection_protocol_bench import (
+from tests.unit.net.connection_protocol_rig import (
     GREETING,
     NOW,
     TIMEOUT_S,
