@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         core, tally, is_exchanging = self._core, self.tally, self._core.is_exchanging
         now = self._loop.time()
         if now >= tally.window_ends_at:
-            tally.turn(now)
+            tally.begin_window(now)
         tally.bytes_in += nbytes
         try:
             for call, answer, surplus in core.receive_data(bytes(self._received[:nbytes]), now):
@@ -331,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
         for frame in core.data_to_send():
             size = len(frame)
             if now >= tally.window_ends_at:
-                tally.turn(now)
+                tally.begin_window(now)
             tally.requests += 1
             tally.bytes_out += size
             self._transport.write(frame)

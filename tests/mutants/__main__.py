@@ -23,7 +23,7 @@ AT_WORK: Final = ROOT / ".cache/mutants"
 KILLED_AT_LEAST: Final = 0.95
 
 BATCHING: Final = ("test_batching_machine",)
-CONNECTION: Final = ("test_connection_machine",)
+CONNECTION: Final = ("test_connection_machine", "test_connection_splits")
 CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "idempotence/identity": ("test_sequences",),
     "idempotence/sequences": ("test_sequences",),

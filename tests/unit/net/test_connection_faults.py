@@ -9,7 +9,7 @@ import pytest
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
-from tests.unit.net.connection_bench import Clock, Outcomes, connected, lose_patience, produce
+from tests.unit.net.connection_rig import Clock, Outcomes, connected, lose_patience, produce
 from tests.unit.net.scripted import ASK, Peer, Received, ScriptedBroker
 
 CORRELATION_ID_AT = 7

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
-from tests.unit.net.connection_bench import Outcomes, connected, produce
+from tests.unit.net.connection_rig import Outcomes, connected, produce
 from tests.unit.net.scripted import ASK, ScriptedBroker
 
 # --- what is held back during a login

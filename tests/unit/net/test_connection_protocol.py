@@ -13,7 +13,7 @@ from aioproducer.errors import (
 from aioproducer.net.connection_protocol import ConnectionState
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tests.unit.net.connection_protocol_bench import (
+from tests.unit.net.connection_protocol_rig import (
     GREETING,
     NOW,
     TIMEOUT_S,

@@ -9,13 +9,11 @@ from aioproducer.errors import (
     ConnectionFailed,
     UnsupportedVersion,
 )
-from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
-from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.unit.net.connection_protocol_bench import (
-    GREETING,
+from tests.unit.net.connection_protocol_rig import (
     NOW,
     TIMEOUT_S,
     VERSION,
@@ -24,11 +22,12 @@ from tests.unit.net.connection_protocol_bench import (
     answers,
     call,
     every_way,
+    logging_in,
     made,
     outcomes,
     ready,
 )
-from tests.unit.net.scripted import ASK, settings
+from tests.unit.net.scripted import ASK
 
 # --- logins
 
@@ -36,18 +35,6 @@ from tests.unit.net.scripted import ASK, settings
 def login(connection: ConnectionProtocol, answers: list[Any] | None = None) -> None:
     got = [] if answers is None else answers
     connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW, got.append)
-
-
-def logging_in() -> ConnectionProtocol:
-    """Return one past its handshake, that waits for somebody to log in."""
-    connection = ConnectionProtocol(
-        Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, NOW, logs_in=True
-    )
-    connection.connection_made(NOW)
-    connection.data_to_send()
-    list(connection.receive_data(answer(1, GREETING, ApiVersionsRequest.VERSIONS[1]), NOW))
-    connection.handle_timeout(NOW)
-    return connection
 
 
 def keys(frames: list[bytearray]) -> list[int]:

@@ -23,7 +23,7 @@ from aioproducer.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeRes
 from aioproducer.security.exchange import Exchange
 from aioproducer.security.mechanism import Broker
 from aioproducer.security.security_settings import SecuritySettings
-from tests.unit.net.connection_bench import SHORT_S, connected
+from tests.unit.net.connection_rig import SHORT_S, connected
 from tests.unit.net.scripted import OFFER, Received, ScriptedBroker, hang_up, settings, stay_silent
 
 

@@ -43,9 +43,10 @@ def with_a_tail(data: bytes) -> list[bytes]:
 every_way = pytest.mark.parametrize("feed", [whole, byte_by_byte, with_a_tail])
 
 
-def made(**changes: Any) -> ConnectionProtocol:
+def made(*, logs_in: bool = False, **changes: Any) -> ConnectionProtocol:
     """Return one that has just been connected, with its greeting taken out."""
-    connection = ConnectionProtocol(Address("b", 1), settings(request_timeout_s=TIMEOUT_S, **changes), 3, NOW)
+    chosen = settings(request_timeout_s=TIMEOUT_S, **changes)
+    connection = ConnectionProtocol(Address("b", 1), chosen, 3, NOW, logs_in=logs_in)
     connection.connection_made(NOW)
     (greeting,) = connection.data_to_send()
     assert (greeting[5], greeting[7]) == (ApiVersionsRequest.API_KEY, ApiVersionsRequest.VERSIONS[1])
@@ -55,10 +56,21 @@ def made(**changes: Any) -> ConnectionProtocol:
 def ready(**changes: Any) -> ConnectionProtocol:
     """Return one past its handshake; the next correlation id is 2."""
     connection = made(**changes)
-    list(connection.receive_data(answer(1, GREETING, ApiVersionsRequest.VERSIONS[1]), NOW))
+    shake_hands(connection)
     assert connection.state is ConnectionState.READY
-    connection.handle_timeout(NOW)  # nothing is in flight any more
     return connection
+
+
+def logging_in() -> ConnectionProtocol:
+    """Return one past its handshake, that waits for somebody to log in."""
+    connection = made(logs_in=True)
+    shake_hands(connection)
+    return connection
+
+
+def shake_hands(connection: ConnectionProtocol) -> None:
+    list(connection.receive_data(answer(1, GREETING, ApiVersionsRequest.VERSIONS[1]), NOW))
+    connection.handle_timeout(NOW)  # nothing is in flight any more
 
 
 def answer(correlation_id: int, response: Message | None = None, version: int = VERSION) -> bytes:
