@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
     from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
     from aioproducer.interceptors import Interceptor as Interceptor
+    from aioproducer.lifecycle import State as State
     from aioproducer.partitioning.partitioner import (
         Murmur2Partitioner as Murmur2Partitioner,
         Murmur3Partitioner as Murmur3Partitioner,
         Partitioner as Partitioner,
         RoundRobinPartitioner as RoundRobinPartitioner,
     )
-    from aioproducer.producer import Producer as Producer, State as State
+    from aioproducer.producer import Producer as Producer
     from aioproducer.results import SendManyResult as SendManyResult
     from aioproducer.types import (
         ProducerRecord as ProducerRecord,
@@ -41,7 +42,7 @@ _HOMES = {
     "ProducerOptions": "aioproducer.config",
     "Interceptor": "aioproducer.interceptors",
     "Producer": "aioproducer.producer",
-    "State": "aioproducer.producer",
+    "State": "aioproducer.lifecycle",
     "SendManyResult": "aioproducer.results",
     "ProducerRecord": "aioproducer.types",
     "RecordMetadata": "aioproducer.types",

@@ -13,7 +13,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from aioproducer.producer import Producer, State
+from aioproducer.lifecycle import State
+from aioproducer.producer import Producer
 from aioproducer.spark.sink_options import ProducerSettings
 
 IDLE_PRODUCERS: Final = 4

@@ -11,14 +11,12 @@ import pytest
 from aioproducer import (
     BufferFull,
     ConfigError,
-    ConnectionFailed,
     MetadataTimeout,
     MetadataUnavailable,
     Producer,
     ProducerClosed,
     ProducerConfig,
     SendManyError,
-    State,
     TopicAuthorizationFailed,
     WrongLoop,
 )
@@ -54,54 +52,6 @@ class TestConstruction:
 
     def test_it_has_no_metrics_yet(self) -> None:
         assert Producer(SERVERS).metrics() == {"producer": {}, "topics": {}, "nodes": {}}
-
-
-class TestStart:
-    @in_virtual_time
-    async def test_it_is_ready_then(self) -> None:
-        async with cluster() as broker:
-            producer = Producer(broker.bootstrap_servers)
-            starting = asyncio.create_task(producer.start())
-            await asyncio.sleep(0)
-            states = [producer.state]
-            await starting
-            states.append(producer.state)
-            await producer.close()
-            states.append(producer.state)
-            assert states == [State.STARTING, State.READY, State.CLOSED]
-
-    @in_virtual_time
-    async def test_it_is_started_once(self) -> None:
-        async with cluster() as broker:
-            producer = Producer(broker.bootstrap_servers)
-            starting = asyncio.create_task(producer.start())
-            await asyncio.sleep(0)
-            with pytest.raises(ProducerClosed, match="started once; this one is starting"):
-                await producer.start()
-            await starting
-            with pytest.raises(ProducerClosed, match="started once; this one is ready"):
-                await producer.start()
-            await producer.close()
-            with pytest.raises(ProducerClosed, match="started once; this one is closed"):
-                await producer.start()
-
-    @in_virtual_time
-    async def test_failed_or_cancelled_it_can_be_tried_again(self) -> None:
-        async with cluster() as broker:
-            producer = Producer(broker.bootstrap_servers)
-            await broker.stop_broker(1)
-            with pytest.raises(ConnectionFailed):
-                await producer.start()
-            assert producer.state == "new"
-            await broker.start_broker(1)
-            broker.freeze_broker(1)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1):
-                    await producer.start()
-            assert producer.state == "new"
-            broker.thaw_broker(1)
-            async with producer:
-                assert producer.state == "ready"
 
 
 class TestOutsideItsLife:
@@ -244,16 +194,3 @@ class TestSending:
         assert metrics["topics"][TOPIC]["records_delivered"] == 1
         assert set(metrics["nodes"]) == {1}
         assert producer.metrics()["producer"]["records_delivered"] == 1, "they survive the end"
-
-
-class TestDegraded:
-    @in_virtual_time
-    async def test_it_is_while_no_broker_can_be_reached(self) -> None:
-        async with started() as (producer, broker):
-            await producer.send(TOPIC, b"v")
-            await broker.stop_broker(1)
-            await asyncio.sleep(1)
-            state = producer.state
-            await broker.start_broker(1)
-            await producer.send(TOPIC, b"v")
-            assert (state, producer.state) == (State.DEGRADED, State.READY)

@@ -21,8 +21,9 @@ from aioproducer.compat.aiokafka.translation import relayed, translating
 from aioproducer.errors import AuthenticationFailed, ProducerClosed
 from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.convoy import Convoy
+from aioproducer.lifecycle import State
 from aioproducer.partitioning.partitioner import PartitionFunction
-from aioproducer.producer import Producer, State
+from aioproducer.producer import Producer
 from aioproducer.serializers import Serializer
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from aioproducer.errors import ConnectionFailed
-from aioproducer.producer import State
+from aioproducer.lifecycle import State
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import IDLE_PRODUCERS, Worker, worker
 from aioproducer.testing import ThreadedCluster

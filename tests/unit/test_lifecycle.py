@@ -1,4 +1,4 @@
-"""How a producer ends: closed by its owner, or by a bug."""
+"""How a producer starts, and ends: closed by its owner, or by a bug."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aioproducer import Interceptor, Producer, ProducerClosed, ProducerError
+from aioproducer import ConnectionFailed, Interceptor, Producer, ProducerClosed, ProducerError, State
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import settle
@@ -19,6 +19,67 @@ class Spy(Interceptor):
 
     def close(self) -> None:
         self.closed += 1
+
+
+class TestStart:
+    @in_virtual_time
+    async def test_it_is_ready_then(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            starting = asyncio.create_task(producer.start())
+            await asyncio.sleep(0)
+            states = [producer.state]
+            await starting
+            states.append(producer.state)
+            await producer.close()
+            states.append(producer.state)
+            assert states == [State.STARTING, State.READY, State.CLOSED]
+
+    @in_virtual_time
+    async def test_it_is_started_once(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            starting = asyncio.create_task(producer.start())
+            await asyncio.sleep(0)
+            with pytest.raises(ProducerClosed, match="started once; this one is starting"):
+                await producer.start()
+            await starting
+            with pytest.raises(ProducerClosed, match="started once; this one is ready"):
+                await producer.start()
+            await producer.close()
+            with pytest.raises(ProducerClosed, match="started once; this one is closed"):
+                await producer.start()
+
+    @in_virtual_time
+    async def test_failed_or_cancelled_it_can_be_tried_again(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            await broker.stop_broker(1)
+            with pytest.raises(ConnectionFailed):
+                await producer.start()
+            assert producer.state == "new"
+            await broker.start_broker(1)
+            broker.freeze_broker(1)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await producer.start()
+            assert producer.state == "new"
+            broker.thaw_broker(1)
+            async with producer:
+                assert producer.state == "ready"
+
+
+class TestDegraded:
+    @in_virtual_time
+    async def test_it_is_while_no_broker_can_be_reached(self) -> None:
+        async with started() as (producer, broker):
+            await producer.send(TOPIC, b"v")
+            await broker.stop_broker(1)
+            await asyncio.sleep(1)
+            state = producer.state
+            await broker.start_broker(1)
+            await producer.send(TOPIC, b"v")
+            assert (state, producer.state) == (State.DEGRADED, State.READY)
 
 
 class TestClose:

@@ -1,0 +1,171 @@
+"""The life of a producer: from its configuration over `start` to the end of `close`."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+from aioproducer.batching.batch import RecordFuture
+from aioproducer.batching.waiters import Acknowledgement, Failure
+from aioproducer.config import ProducerConfig
+from aioproducer.engine import Engine
+from aioproducer.errors import ProducerClosed
+from aioproducer.intake.appending import Pending, TryAppend
+from aioproducer.intake.checks import check_timeout
+from aioproducer.interceptors import InterceptorChain
+
+CLOSING_MARGIN_S = 1.0
+"""What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
+
+
+class State(StrEnum):
+    """Where a producer is in its life; compares equal to its name in lower case."""
+
+    NEW = "new"
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    """Started, and no broker can be reached: records wait for one."""
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Lifecycle:
+    """What a producer is before, while and after it sends: the half of `Producer` that is not about records."""
+
+    def _begin(self, config: ProducerConfig) -> None:
+        self.config = config
+        self._state = State.NEW
+        self._engine: Engine | None = None
+        self._crash: BaseException | None = None
+        self._ended = False
+        self._interceptors = InterceptorChain(config.interceptors)
+        self._try_append: TryAppend = (
+            self._refuse
+        )  # replaced by the start: the hot path asks nothing about states
+        self._awaits: type[RecordFuture | Acknowledgement] = Future
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.config.client_id} {self.state}>"
+
+    @property
+    def state(self) -> State:
+        """Where it is in its life."""
+        if self._state is State.READY and self._engine is not None and self._engine.degraded:
+            return State.DEGRADED
+        return self._state
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close, and wait for everything that was sent."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect, and return after the first metadata answer.
+
+        If it fails or is cancelled, nothing is left behind, and it may be started again.
+
+        Raises:
+            ConnectionFailed: every bootstrap address has failed; it lists each with its cause.
+            ProducerClosed: it was closed, or is being closed while it starts.
+        """
+        if self._state is not State.NEW:
+            raise ProducerClosed(f"a producer is started once; this one is {self.state}")
+        self._state = State.STARTING
+        try:
+            engine = self._engine = Engine(self.config, self._interceptors, on_crash=self._crashed)
+            await engine.start()
+        except BaseException:
+            self._engine = None
+            if self._state is State.STARTING:
+                self._state = State.NEW
+            raise
+        self._try_append = engine.intake.try_append
+        self._awaits = engine.intake.awaits
+        self._state = State.READY
+
+    async def close(self, timeout_s: float | None = None) -> int:
+        """Send what was appended, then end; return how many records failed instead.
+
+        None waits for every outcome, which the delivery timeout bounds. After *timeout_s* seconds,
+        at once for 0, what is left fails with ProducerClosed. Closing twice is fine. Cancelling it acts
+        as `close(0)` and raises CancelledError.
+        """
+        if timeout_s is not None:
+            timeout_s = check_timeout("timeout_s", timeout_s)
+        engine = self._engine
+        if engine is None or self._ended:
+            self._end()
+            return 0
+        if engine.intake.loop.is_closed():  # nobody closed the producer before; nothing is left of it
+            self._end()
+            return 0
+        engine.intake.check_loop()
+        self._try_append = self._refuse
+        if self._crash is None:
+            self._state = State.CLOSING
+        try:
+            failed = await self._finish(engine, timeout_s)
+        except asyncio.CancelledError:
+            engine.fail_everything(_closed_early())
+            await engine.stop()
+            raise
+        finally:
+            self._end()
+        return failed
+
+    def _end(self) -> None:
+        self._state = State.CLOSED
+        if not self._ended:
+            self._ended = True
+            self._interceptors.close()
+
+    async def _finish(self, engine: Engine, timeout_s: float | None) -> int:
+        failed = 0
+        if timeout_s == 0:
+            failed = engine.fail_everything(_closed_early())
+        else:
+            if timeout_s is None:
+                # What is appended now is decided by then; calls that still append are cut short.
+                timeout_s = self.config.delivery_timeout_ms / 1000 + CLOSING_MARGIN_S
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await engine.drained()
+            except TimeoutError:
+                failed = engine.fail_everything(_closed_early())
+        await engine.stop()
+        return failed
+
+    def _started(self) -> Engine:
+        if self._engine is None or self._state is not State.READY:
+            raise self._not_usable()
+        return self._engine
+
+    def _not_usable(self) -> ProducerClosed:
+        started = self._state not in (State.NEW, State.STARTING)
+        error = ProducerClosed(f"the producer is {'closed' if started else 'not started'}")
+        error.__cause__ = self._crash
+        return error
+
+    def _refuse(self, *_: object) -> Pending:
+        """Stand in for the intake while there is none."""
+        raise self._not_usable()
+
+    def _crashed(self, error: BaseException) -> None:
+        self._crash = error
+        self._try_append = self._refuse
+        if self._state is State.READY:
+            self._state = State.CLOSED  # although nobody has called close() yet
+
+
+def _closed_early() -> Failure:
+    return Failure(ProducerClosed, "the producer was closed before the record was acknowledged")
