@@ -238,7 +238,16 @@ ERRORS = {
     for name in re.findall(r"`(\w+)`", named)
 }
 BROKER_ERRORS = [kind for kind in ERRORS if issubclass(kind, BrokerError) and kind is not BrokerError]
-NEVER_RAISED_BY_A_SEND = {ConfigError}
+OF_TRANSACTIONS = {
+    errors.CommitFailed,
+    errors.TransactionAborted,
+    errors.TransactionLost,
+    errors.TransactionOutcomeUnknown,
+    errors.TransactionStateError,
+    errors.TransactionTimeout,
+}
+ABORTABLE = {kind for kind in OF_TRANSACTIONS if kind.abortable}
+NEVER_RAISED_BY_A_SEND = {ConfigError, *OF_TRANSACTIONS}
 SAID_OF: dict[type, str] = {
     outcomes.Retry: "yes",
     outcomes.Renumber: "yes, under a new sequence",
@@ -254,6 +263,18 @@ def test_the_table_of_errors_has_each_once() -> None:
     public = {found for name in errors.__all__ if isinstance(found := getattr(errors, name), type)}
     assert len(named) == len(set(named))
     assert set(ERRORS) == public - NEVER_RAISED_BY_A_SEND | {TypeError, ValueError}
+
+
+def test_the_errors_of_transactions_have_a_table_of_their_own_that_tells_what_else_they_are() -> None:
+    table = RELIABILITY.split("These are about transactions")[1].split("## ")[0]
+    rows = re.findall(r"^\| `(\w+)`([^|]*)\|", table, re.MULTILINE)
+    assert {error_class(name) for name, _ in rows} == OF_TRANSACTIONS
+    for name, rest in rows:
+        kind = error_class(name)
+        assert ("abortable" in rest) == (kind in ABORTABLE)
+        assert {error_class(each) for each in re.findall(r"`(\w+)`", rest)} == {
+            each for each in (RuntimeError, TimeoutError) if issubclass(kind, each)
+        }
 
 
 @pytest.mark.parametrize("kind", BROKER_ERRORS)
