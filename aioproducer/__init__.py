@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     )
     from aioproducer.producer import Producer as Producer
     from aioproducer.results import SendManyResult as SendManyResult
+    from aioproducer.transactional import Transaction as Transaction
+    from aioproducer.transactions.offsets import GroupMetadata as GroupMetadata
+    from aioproducer.transactions.prepared_transaction import PreparedTransaction as PreparedTransaction
     from aioproducer.types import (
         ProducerRecord as ProducerRecord,
         RecordMetadata as RecordMetadata,
@@ -44,6 +47,9 @@ _HOMES = {
     "Producer": "aioproducer.producer",
     "State": "aioproducer.lifecycle",
     "SendManyResult": "aioproducer.results",
+    "GroupMetadata": "aioproducer.transactions.offsets",
+    "PreparedTransaction": "aioproducer.transactions.prepared_transaction",
+    "Transaction": "aioproducer.transactional",
     "ProducerRecord": "aioproducer.types",
     "RecordMetadata": "aioproducer.types",
     "TopicPartition": "aioproducer.types",
@@ -77,6 +83,7 @@ __all__ = [
     "FencedInstanceId",
     "FencedLeaderEpoch",
     "GroupAuthorizationFailed",
+    "GroupMetadata",
     "IllegalGeneration",
     "IllegalSaslState",
     "InconsistentTopicId",
@@ -113,6 +120,7 @@ __all__ = [
     "Partitioner",
     "PolicyViolation",
     "PreferredLeaderNotAvailable",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",
@@ -138,6 +146,7 @@ __all__ = [
     "TopicAlreadyExists",
     "TopicAuthorizationFailed",
     "TopicPartition",
+    "Transaction",
     "TransactionAbortable",
     "TransactionAborted",
     "TransactionLost",

@@ -32,6 +32,10 @@ from aioproducer.sender.loop import Sender, Wakeup
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake
     from aioproducer.net.connection_security import ConnectionSecurity
+    from aioproducer.transactions.coordinator import Coordinators
+    from aioproducer.transactions.producer_transactions import Transactions
+    from aioproducer.transactions.transaction_manager import TransactionManager
+    from aioproducer.transactions.transaction_records import TransactionRecords
 
 log: Final = logging.getLogger(__name__)
 
@@ -60,8 +64,15 @@ class Engine:
         interceptors: InterceptorChain,
         *,
         on_crash: Callable[[BaseException], None],
+        on_fatal: Callable[[], None],
+        on_transaction: Callable[[bool], None],
     ) -> None:
+        """*on_crash* hears of our bugs, *on_fatal* of the end that the cluster makes of a transactional producer.
+
+        *on_transaction* is told whether the open transaction takes records.
+        """
         self._on_crash = on_crash
+        self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
         self._security = connection_security(config)
@@ -69,6 +80,7 @@ class Engine:
         self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._coordinators: Coordinators | None = None
         self.metrics: Final = Metrics(self._loop.time)
         wakeup = Wakeup(self._loop)
         self.pool: Final = Pool(
@@ -85,14 +97,20 @@ class Engine:
             on_update=self._metadata_changed,
             leaderless=self._leaderless_topics,
         )
+        manager = self._transaction_manager(config, on_transaction)
         self.accumulator: Final = Accumulator(
             config.batching_settings(),
-            IdentityKeeper(),
+            manager or IdentityKeeper(),
             loop=self._loop,
             wake=wakeup.ring,
             touch=self.updater.touch,
         )
-        completion = BatchCompletion(self.accumulator, observer=OutcomeObserver(self.metrics, interceptors))
+        records = self._records = self._transaction_records(manager)
+        completion = BatchCompletion(
+            self.accumulator,
+            observer=OutcomeObserver(self.metrics, interceptors),
+            on_failure=None if records is None else records.failing,
+        )
         self._completion = completion
         self._wakeup = wakeup
         self._sender = Sender(
@@ -103,14 +121,16 @@ class Engine:
             updater=self.updater,
             wakeup=wakeup,
             metrics=self.metrics,
+            transaction=records,
         )
+        self.transactions: Final = self._make_transactions(config, manager, records)
         settings = IntakeSettings(
             key_serializer=config.key_serializer,
             value_serializer=config.value_serializer,
             partitioner=config.effective_partitioner(),
             interceptors=interceptors,
             max_block_s=config.max_block_s,
-            on_refused=self.metrics.refused,
+            on_refused=self._refused if records is not None else self.metrics.refused,
         )
         self.intake: Final = Intake(
             settings,
@@ -155,6 +175,58 @@ class Engine:
         self.updater.start().add_done_callback(partial(self._ended, "metadata"))
         self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
         self._sending.add_done_callback(partial(self._ended, "sender"))
+        if self.transactions is not None:
+            try:
+                await self.transactions.initialize()
+            except BaseException:
+                await self.stop()
+                raise
+
+    def _transaction_manager(
+        self, config: ProducerConfig, on_moved: Callable[[bool], None]
+    ) -> TransactionManager | None:
+        if config.transactional_id is None:
+            return None
+        # Imported by those who have transactions: the first record of others comes the sooner.
+        from aioproducer.transactions.transaction_manager import TransactionManager  # noqa: PLC0415
+
+        return TransactionManager(
+            config.transactional_id, on_wanted=self._partitions_wanted, on_moved=on_moved
+        )
+
+    def _transaction_records(self, manager: TransactionManager | None) -> TransactionRecords | None:
+        if manager is None:
+            return None
+        from aioproducer.transactions.transaction_records import TransactionRecords  # noqa: PLC0415
+
+        return TransactionRecords(
+            manager, accumulator=self.accumulator, updater=self.updater, on_fatal=self._failed_fatally
+        )
+
+    def _make_transactions(
+        self, config: ProducerConfig, manager: TransactionManager | None, records: TransactionRecords | None
+    ) -> Transactions | None:
+        if manager is None or records is None:
+            return None
+        from aioproducer.transactions.coordinator import Coordinators  # noqa: PLC0415
+        from aioproducer.transactions.producer_transactions import Transactions  # noqa: PLC0415
+        from aioproducer.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
+
+        records.end_through(self._completion)
+        settings = TransactionSettings(
+            manager.transactional_id,
+            config.transaction_timeout_ms,
+            two_phase_commit=config.transaction_two_phase_commit_enable,
+            max_block_s=config.max_block_s,
+        )
+        self._coordinators = Coordinators(self.pool, self.updater, config.sender_settings().retry_backoff)
+        return Transactions(
+            settings,
+            manager,
+            self._coordinators,
+            records=records,
+            on_admitted=self._admitted,
+        )
 
     async def drained(self) -> None:
         """Wait until everything that was appended, or is on its way, has its outcome."""
@@ -218,6 +290,8 @@ class Engine:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])
+        if self.transactions is not None:
+            await self.transactions.stop()
         await self.updater.close()
         if self._security is not None:
             self._security.close()
@@ -258,8 +332,30 @@ class Engine:
             endpoint, self._connections, security=self._security, tally=tally, deadline=deadline
         )
 
+    def _partitions_wanted(self) -> None:
+        if self.transactions is not None:
+            self.transactions.partitions_wanted()
+
+    def _admitted(self) -> None:
+        self._sender.identity_changed()
+        self._wakeup.ring()
+
+    def _refused(self, records: int, error: BaseException) -> None:
+        """Count records that failed before they were appended; their transaction fails with them."""
+        self.metrics.refused(records, error)
+        if self._records is not None:
+            self._records.refused(error)
+
+    def _failed_fatally(self, error: ProducerError) -> None:
+        """Let a transactional producer know that it is at its end, and fail its records, a moment later."""
+        self._on_fatal()
+        failure = Failure(type(error), str(error), cause=error.__cause__, fatal=True)
+        self._loop.call_soon(self.fail_everything, failure)
+
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)
+        if self._coordinators is not None:
+            self._coordinators.connected(node_id)
         self.updater.connected(node_id)
         self._sender.connected(node_id)
 
@@ -267,6 +363,8 @@ class Engine:
         if error is not None:
             self._unreachable.add(node_id)
         self.updater.disconnected(node_id, error)
+        if self._coordinators is not None:
+            self._coordinators.connections_changed()
         self._wakeup.ring()
 
     def _leaderless_topics(self) -> set[str]:

@@ -29,6 +29,11 @@ from aioproducer.errors import (
 from aioproducer.sender import outcomes
 from aioproducer.testing import Cluster, Rule, ThreadedCluster
 from aioproducer.testing.handlers.table import APIS
+from aioproducer.transactions.transaction_state import (
+    TRANSITIONS as OF_TRANSACTIONS_STATES,
+    TransactionEvent,
+    TransactionState,
+)
 from benchmarks.faults.clients import CLIENTS
 from benchmarks.faults.report import HEADINGS
 from benchmarks.faults.scenarios import SCENARIOS
@@ -47,6 +52,19 @@ def test_the_diagram_of_batch_states_is_the_table() -> None:
     drawn = re.findall(r"(\w+) --> (\w+): (\w+)", diagram)
     assert diagram.count("-->") == len(drawn) == len(set(drawn))
     assert set(drawn) == {(state.name, to.name, event.name) for (state, event), to in TRANSITIONS.items()}
+
+
+def test_the_diagram_of_transaction_states_is_the_table() -> None:
+    diagram = DESIGN.split("<!-- transactions: begin -->")[1].split("<!-- transactions: end -->")[0]
+    drawn = re.findall(r"(\w+) --> (\w+): (\w+)", diagram)
+    fatal = TransactionEvent.FAIL_FATALLY
+    assert diagram.count("-->") == len(drawn) == len(set(drawn))
+    assert set(drawn) == {
+        (state.name, to.name, event.name)
+        for (state, event), to in OF_TRANSACTIONS_STATES.items()
+        if event is not fatal
+    }
+    assert {state for state, event in OF_TRANSACTIONS_STATES if event is fatal} == set(TransactionState)
 
 
 def test_the_file_map_names_what_is_there() -> None:

@@ -11,10 +11,12 @@ import aioproducer
 from aioproducer import errors
 
 NOT_ERRORS = {
+    "GroupMetadata",
     "Interceptor",
     "Murmur2Partitioner",
     "Murmur3Partitioner",
     "Partitioner",
+    "PreparedTransaction",
     "Producer",
     "ProducerConfig",
     "ProducerOptions",
@@ -24,6 +26,7 @@ NOT_ERRORS = {
     "SendManyResult",
     "State",
     "TopicPartition",
+    "Transaction",
 }
 
 
@@ -54,6 +57,8 @@ def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without
     spared |= {
         "aioproducer.intake.many",
         "aioproducer.batching.bulk",
+        "aioproducer.transactions.producer_transactions",
+        "aioproducer.transactions.transaction_manager",
         "aioproducer.results",
         "murmurhash2",
         "uuid",

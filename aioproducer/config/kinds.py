@@ -181,12 +181,27 @@ class ClientId(Kind):
     def check(self, value: object) -> str:
         if value is None:
             return f"aioproducer-{next(_client_numbers)}"
-        if not isinstance(value, str):
-            raise self.unfit()
-        try:
-            size = len(value.encode())
-        except UnicodeEncodeError:
-            raise self.unfit() from None
-        if size > 0x7FFF:  # its length is an int16
+        if not isinstance(value, str) or not _fits(value):
             raise self.unfit()
         return value
+
+
+class TransactionalId(Kind):
+    """The name that transactions are known by, and that one producer has at a time."""
+
+    expected = "a string of 1 to 32767 bytes in UTF-8, or None"
+
+    def check(self, value: object) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value or not _fits(value):
+            raise self.unfit()
+        return value
+
+
+def _fits(text: str) -> bool:
+    """Whether Kafka's protocol can carry *text*: its length is an int16."""
+    try:
+        return len(text.encode()) <= 0x7FFF
+    except UnicodeEncodeError:
+        return False

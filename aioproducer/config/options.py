@@ -17,6 +17,7 @@ from aioproducer.config.kinds import (
     Integer,
     Kind,
     Number,
+    TransactionalId,
     int_ms,
     long_ms,
 )
@@ -67,6 +68,9 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     metadata_max_idle_ms: int
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     metadata_recovery_rebootstrap_trigger_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    transaction_two_phase_commit_enable: bool
 
 
 def level(codec: Codec, besides: int | None = None) -> Integer:
@@ -203,6 +207,20 @@ class Options(SecurityOptions):
     )
     metadata_recovery_rebootstrap_trigger_ms: int = option(
         300_000, long_ms(), "Start over when there was no metadata for this long."
+    )
+    transactional_id: str | None = option(
+        None,
+        TransactionalId(),
+        "The name of this producer's transactions, which one producer has at a time. None: no transactions.",
+    )
+    transaction_timeout_ms: int = option(
+        60_000, int_ms(1), "The coordinator aborts a transaction that is open for longer than this."
+    )
+    transaction_two_phase_commit_enable: bool = option(
+        False,
+        Flag(),
+        "Whether transactions stay open until somebody ends them, however long that takes (KIP-939). The brokers must"
+        " allow it.",
     )
 
 

@@ -115,6 +115,7 @@ class AnswerHandler:
             proved=batch.persistence.in_doubt and queue.is_proved(batch),
             half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
             last_attempt=self._may_not_retry(batch),
+            transactional=self._settings.transactional_id is not None,
         )
         record_errors = {
             each.batch_index: each.batch_index_error_message or error.args[0]

@@ -122,7 +122,7 @@ class FakeConnection:
     def real(self) -> Connection:
         return cast("Connection", self)
 
-    def call(self, request: Any, on_answer: Callable[[Any], None]) -> None:
+    def call(self, request: Any, on_answer: Callable[[Any], None], *, version: int | None = None) -> None:
         if self.error is not None:
             raise self.error
         self.calls.append(Call(request, on_answer))

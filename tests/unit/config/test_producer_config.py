@@ -62,6 +62,9 @@ class TestConstruction:
             "metadata_max_idle_ms": 300_000,
             "metadata_recovery_strategy": "rebootstrap",
             "metadata_recovery_rebootstrap_trigger_ms": 300_000,
+            "transactional_id": None,
+            "transaction_timeout_ms": 60_000,
+            "transaction_two_phase_commit_enable": False,
         }
 
     def test_the_defaults_log_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -81,8 +84,22 @@ class TestConstruction:
         assert configure(client_id="a", enable_metrics_push=False) == configure(client_id="a")
         assert caplog.messages == ["config.without_effect name=enable_metrics_push"]
 
-    def test_transactions_are_never_just_a_warning(self) -> None:
-        assert "not supported yet by this version" in refusal(transactional_id="tx")
+    @pytest.mark.parametrize(
+        ("given", "named"),
+        [
+            ({"acks": 1}, "acks = 1"),
+            ({"enable_idempotence": False}, "enable_idempotence"),
+            ({"retries": 0}, "retries"),
+        ],
+    )
+    def test_transactions_need_idempotence(self, given: dict[str, Any], named: str) -> None:
+        told = refusal(transactional_id="tx", **given)
+        assert "transactional_id = 'tx' needs idempotence" in told
+        assert named in told
+
+    @pytest.mark.parametrize("given", ["", 5, "\ud800", "x" * 0x8000])
+    def test_a_transactional_id_is_a_name(self, given: object) -> None:
+        assert "a string of 1 to 32767 bytes in UTF-8" in refusal(transactional_id=given)
 
     def test_a_refusal_is_a_value_error_and_a_producer_error(self) -> None:
         assert issubclass(ConfigError, ValueError)

@@ -240,7 +240,7 @@ class TestWithoutConnection:
         """Without a backoff the batch is due again at once: to try the same connection would never end."""
         async with Rig(retry_backoff=Backoff(0.0, 0.0)) as rig:
 
-            def break_off(*_: object) -> None:
+            def break_off(*_: object, **__: object) -> None:
                 rig.connection.closed = True
                 raise lost(written=False)
 
