@@ -244,7 +244,7 @@ class TestWithoutConnection:
                 rig.connection.closed = True
                 raise lost(written=False)
 
-            rig.connection.call = break_off  # type: ignore[method-assign, assignment]
+            rig.connection.call = break_off  # type: ignore[method-assign]
             batch = rig.fill()
             await pass_time(LINGER_S)
             assert batch.state is BatchState.BACKOFF
