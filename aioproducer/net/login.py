@@ -73,14 +73,16 @@ class Session:
         self._security = security
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self.story: str = "the login"
+        """What it is that is not over yet, for people."""
 
     async def log_in(self) -> None:
         """Log in for the first time; the connection takes requests after that.
 
         Raises: AuthenticationFailed; what the connection was closed for.
         """
-        exchange = self._security.exchange(self._connection.address)
-        term = await self._exchange(exchange, await exchange.start(), again=False)
+        exchange, message = await self._begun()
+        term = await self._exchange(exchange, message, again=False)
         self._connection.logged_in()
         self._wait(term)
 
@@ -119,7 +121,7 @@ class Session:
                 term = await self._exchange(exchange, message, again=True)
         except TimeoutError:
             connection.close(
-                ConnectionFailed(f"{connection}: its session has ended before another login was over")
+                ConnectionFailed(f"{connection}: its session ended, and {self.story} was not over")
             )
         except ProducerError as error:
             connection.close(error)
@@ -134,8 +136,7 @@ class Session:
         attempt = 0
         while True:
             try:
-                exchange = self._security.exchange(self._connection.address)
-                return exchange, await exchange.start()
+                return await self._begun()
             except AuthenticationFailed as error:
                 delay_s = self._security.backoff.delay_s(attempt)
                 if _now() + delay_s >= ends_at:
@@ -146,6 +147,14 @@ class Session:
                     )
                 attempt += 1
                 await asyncio.sleep(delay_s)
+
+    async def _begun(self) -> tuple[Exchange, bytes]:
+        exchange = self._security.exchange(self._connection.address)
+        name = exchange.mechanism.name
+        self.story = f"the login by {name} (nothing to log in with yet)"
+        message = await exchange.start()
+        self.story = f"the login by {name}"
+        return exchange, message
 
     async def _exchange(self, exchange: Exchange, message: bytes, *, again: bool) -> Term:
         """Let *exchange*, whose first *message* this is, log in; return how long that holds.

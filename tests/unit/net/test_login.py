@@ -315,7 +315,7 @@ class TestTheNext:
         await rig.logged_in()
         await rig.connection.gone.wait()
         assert now() - rig.began_at == pytest.approx(LIFETIME_S + LOG_IN_LATE_S)
-        assert "its session has ended before another login was over" in str(rig.connection.cause)
+        assert "its session ended, and the login by SCRAM-SHA-256 was not over" in str(rig.connection.cause)
         assert "release" not in rig.connection.told
 
     @in_virtual_time

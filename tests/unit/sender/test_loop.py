@@ -11,10 +11,9 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import AuthenticationFailed, DeliveryTimeout, UnsupportedVersion
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.net.address import Address
-from aioproducer.net.pool import Refusal
+from aioproducer.net.pool import REFUSAL_PATIENCE_S, Refusal
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
-from aioproducer.sender.loop import REFUSAL_PATIENCE_S
 from aioproducer.sender.requests import Encoder
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import NODE, FakeConnection, lost, settle
