@@ -134,6 +134,11 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the broker wants no requests now."""
         return self._core.throttled_until > self._loop.time()
 
+    @property
+    def is_one_way(self) -> bool:
+        """Whether requests were written that nobody answers."""
+        return self._core.is_one_way
+
     async def reach(self, dial: Dial) -> None:
         """Get a transport. Raises: what *dial* raises, and TLS."""
         if self._security is None:

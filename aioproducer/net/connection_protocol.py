@@ -98,6 +98,8 @@ class ConnectionProtocol:
         oldest call with each new one, and with each answer, would cost more than a call in half a minute for nothing."""
         self.is_exchanging: bool = True
         """Whether it has something to ask for itself. Only then `receive_data` leaves something in `data_to_send`."""
+        self.is_one_way: bool = False
+        """Whether there were requests that nobody answers."""
         self.throttled_until: float = 0.0
         """The broker asked for silence until then (KIP-219); callers heed it."""
 
@@ -146,6 +148,8 @@ class ConnectionProtocol:
         if self._held is not None:
             self._held.append(_Held(request, version, decode, on_answer))
             return
+        if on_answer is None:
+            self.is_one_way = True
         self._enqueue(request, version, decode, on_answer, now)
 
     def ask(self, request: Request[R], now: float, on_answer: Callable[[R | ProducerError], None]) -> None:

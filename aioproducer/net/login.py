@@ -21,6 +21,9 @@ log: Final = logging.getLogger(__name__)
 
 LOG_IN_AGAIN: Final = (0.85, 0.95)
 """When to log in again, in shares of a session's life: not on all connections at once."""
+LEAST_REST_S: Final = 5.0
+"""How much of its life has to be left then, if half of it is that long: the login waits in line behind whatever was
+written before it, and brokers hang up on what they come to read after the end."""
 LOG_IN_AT_MOST_EVERY_S: Final = 1.1
 """Brokers refuse more than one in a second."""
 LOG_IN_LATE_S: Final = 5.0
@@ -41,6 +44,10 @@ class LoginConnection(Protocol):
     @property
     def closed(self) -> bool:
         """Whether it takes no requests."""
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether requests were written that nobody answers."""
 
     def ask(self, request: Any) -> Future[Any]:
         """Write a request of a login; the future has its answer, or why there is none."""
@@ -96,7 +103,8 @@ class Session:
     def _wait(self, term: Term) -> None:
         """Log in again before the session ends."""
         if isfinite(term.ends_at) and not self._connection.closed:
-            after_s = random.uniform(*LOG_IN_AGAIN) * (term.ends_at - term.began_at)
+            lives_s = term.ends_at - term.began_at
+            after_s = min(random.uniform(*LOG_IN_AGAIN) * lives_s, lives_s - min(LEAST_REST_S, lives_s / 2))
             begin_at = max(term.began_at + after_s, _now() + LOG_IN_AT_MOST_EVERY_S)
             ends_at = max(term.ends_at, begin_at)
             self._timer = asyncio.get_running_loop().call_at(begin_at, self._begin, ends_at)
@@ -115,7 +123,8 @@ class Session:
         try:
             async with asyncio.timeout_at(ends_at + LOG_IN_LATE_S):
                 exchange, message = await self._started(ends_at)
-                holds = exchange.mechanism.name not in ONE_MESSAGE
+                # what is not answered would be lost unheard behind a login that comes too late, or is refused
+                holds = connection.is_one_way or exchange.mechanism.name not in ONE_MESSAGE
                 if holds:
                     connection.hold()
                 term = await self._exchange(exchange, message, again=True)

@@ -265,6 +265,11 @@ class Sender:
     ) -> None:
         """Encode in a worker thread, write, and with acks=0 wait for the socket: nothing else slows us down then."""
         self._fail_unencodable(await self._encoder.encode_off_loop(batches))
+        if self._settings.acks == 0:
+            with suppress(ProducerError):
+                await (
+                    connection.drain()
+                )  # a login may have begun: what would wait for that in vain is not written
         self._write(connection, batches)
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections

@@ -284,6 +284,22 @@ class TestUnacknowledged:
             assert len(rig.connection.unanswered) == 2
 
     @in_virtual_time
+    async def test_what_waits_for_a_login_is_sent_again_if_that_fails(self) -> None:
+        async with Rig(acks=0, idempotent=False) as rig:
+            rig.connection.full = True
+            future = rig.append(b"a")
+            await pass_time(LINGER_S)
+            assert rig.connection.unanswered == []
+            assert not future.done()
+            rig.connection.error = lost(written=False)
+            rig.connection.drains[0].set_exception(lost())
+            await settle()
+            assert not future.done()
+            rig.connection.error, rig.connection.full = None, False
+            await pass_time(0.1)
+            assert future.result().offset == -1
+
+    @in_virtual_time
     async def test_a_connection_lost_while_draining_is_the_pools_affair(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.fill(b"a")
@@ -303,7 +319,6 @@ class TestUnacknowledged:
             await pass_time(LINGER_S)
             assert not future.done()
             rig.connection.error = None
-            rig.connection.drains[0].set_result(None)
             await pass_time(0.1)
             assert future.result().offset == -1
 
