@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-kerberos test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,13 @@ kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded onc
 test-security: $(VENV)/.dev  ## logins on a real Apache Kafka, with RECORDS (100000) in each stream (two or three minutes)
 	$(SAY) "security"
 	@RECORDS=$(or $(RECORDS),100000) $(PYTEST) tests/kafka/test_security_*.py -q
+
+test-kerberos: $(VENV)/.dev  ## GSSAPI on a real Apache Kafka and a KDC (half a minute); says what it lacks: MIT Kerberos, libkrb5, a whole JDK
+	$(SAY) "kerberos"
+	@mkdir -p .cache
+	@$(BIN)/python -c 'import gssapi' 2>/dev/null || $(PIP) -e '.[kerberos]' >.cache/gssapi.txt 2>&1 || \
+		echo "the package gssapi could not be built: .cache/gssapi.txt says why"
+	@$(PYTEST) tests/kerberos -q
 
 spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (four minutes)
 	$(SAY) "spark"

@@ -72,7 +72,7 @@ class Exchange:
         if kind is SaslAuthenticationFailed:
             hint = _WHAT_TO_DO.get(name, "check the credentials")
             detail = getattr(self.mechanism, "detail", "")
-            said += f" ({detail})" if detail else ""
+            said += f" ({detail})" if detail and detail not in said else ""
             text = f"{self.broker} refused the login by {name}{said}; {hint}"
             return SaslAuthenticationFailed(text, broker=str(self.broker), mechanism=name)
         if kind is UnsupportedSaslMechanism:

@@ -18,7 +18,7 @@ from aioproducer.errors import ProducerError, UnsupportedVersion
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
-from aioproducer.net.pool import Pool
+from aioproducer.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import (
@@ -33,8 +33,6 @@ from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import Encoder, Unencodable, produce_request
 from aioproducer.sender.sender_settings import SenderSettings
 
-REFUSAL_PATIENCE_S: Final = 2.0
-"""How long a node may let us in no more before records for it fail."""
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
 
 
@@ -243,10 +241,7 @@ class Sender:
         return None
 
     def _fail_refused(self, node_id: int, now: float) -> float | None:
-        """Fail what is to be sent to a node that has let us in no more for a while; return when, if it is not that yet.
-
-        Whoever rotates credentials may be a moment late on one side, so the first refusal is not the end.
-        """
+        """Fail what is to be sent to a node that has let us in no more for a while; return when, if it is not that yet."""
         refusal = self._pool.refusal(node_id)
         if refusal is None:
             return None
@@ -284,6 +279,11 @@ class Sender:
     ) -> None:
         """Encode in a worker thread, write, and with acks=0 wait for the socket: nothing else slows us down then."""
         self._fail_unencodable(await self._encoder.encode_off_loop(batches))
+        if self._settings.acks == 0:
+            with suppress(ProducerError):
+                await (
+                    connection.drain()
+                )  # a login may have begun: what would wait for that in vain is not written
         self._write(connection, batches)
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections

@@ -232,13 +232,6 @@ class TestKerberos:
             ({"sasl_kerberos_service_name": "kafka"}, KerberosSettings("kafka")),
             (
                 {
-                    "sasl_jaas_config": "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true"
-                    ' storeKey=true keyTab="/a.keytab" principal="alice@LAB" serviceName="kafka";'
-                },
-                KerberosSettings("kafka", "alice@LAB", "/a.keytab"),
-            ),
-            (
-                {
                     "sasl_kerberos_service_name": "kafka",
                     "sasl_jaas_config": "Krb5LoginModule required useTicketCache=true;",
                 },
@@ -250,6 +243,20 @@ class TestKerberos:
         self, options: dict[str, Any], kerberos: KerberosSettings
     ) -> None:
         assert sasl("GSSAPI", **options).kerberos == kerberos
+
+    @pytest.mark.parametrize("prefix", ["", "FILE:"])
+    def test_a_keytab_has_to_be_there(self, tmp_path: Path, prefix: str) -> None:
+        keytab = tmp_path / "alice.keytab"
+        jaas = (
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+            f' keyTab="{prefix}{keytab}" principal="alice@LAB" serviceName="kafka";'
+        )
+        refusal = sasl_refusal("GSSAPI", sasl_jaas_config=jaas)
+        assert "keyTab cannot be read" in refusal
+        assert str(keytab) in refusal
+        keytab.touch()
+        kerberos = sasl("GSSAPI", sasl_jaas_config=jaas).kerberos
+        assert kerberos == KerberosSettings("kafka", "alice@LAB", str(keytab))
 
     def test_what_java_alone_knows_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         ProducerConfig(

@@ -26,6 +26,14 @@ async def test_what_is_held_back_leaves_with_the_release(broker: ScriptedBroker,
         assert held.producer_id == 2
 
 
+async def test_it_knows_whether_all_is_answered(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, _):
+        connection.call(ASK, lambda _: None)
+        assert not connection.is_one_way
+        connection.write_only(produce(10))
+        assert connection.is_one_way
+
+
 async def test_drain_waits_while_requests_are_held_back(broker: ScriptedBroker) -> None:
     """Else records that nobody acknowledges would fill the memory."""
     async with connected(broker) as (connection, peer):

@@ -183,3 +183,23 @@ def test_a_retired_connection_is_not_done_before_it_has_sent_what_nobody_answers
     connection.release(NOW)
     assert keys(connection.data_to_send()) == [ASK_KEY]
     assert connection.is_done
+
+
+def test_a_login_is_no_use_of_the_connection_and_keeps_it_open_no_longer() -> None:
+    connection = ready()
+    used = connection.last_used
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW + 1, lambda _: None)
+    list(connection.receive_data(answer(2, WELCOME, 1), NOW + 2))
+    assert connection.last_used == used
+    call(connection, now=NOW + 3)
+    assert connection.last_used == NOW + 3
+
+
+def test_an_answer_during_a_login_is_use() -> None:
+    connection = ready()
+    call(connection, now=NOW + 1)
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW + 2, lambda _: None)
+    list(connection.receive_data(answer(2), NOW + 3))
+    assert connection.last_used == NOW + 3
+    list(connection.receive_data(answer(3, WELCOME, 1), NOW + 4))
+    assert connection.last_used == NOW + 3

@@ -11,10 +11,9 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import AuthenticationFailed, DeliveryTimeout, UnsupportedVersion
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.net.address import Address
-from aioproducer.net.pool import Refusal
+from aioproducer.net.pool import REFUSAL_PATIENCE_S, Refusal
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
-from aioproducer.sender.loop import REFUSAL_PATIENCE_S
 from aioproducer.sender.requests import Encoder
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import NODE, FakeConnection, lost, settle
@@ -285,6 +284,22 @@ class TestUnacknowledged:
             assert len(rig.connection.unanswered) == 2
 
     @in_virtual_time
+    async def test_what_waits_for_a_login_is_sent_again_if_that_fails(self) -> None:
+        async with Rig(acks=0, idempotent=False) as rig:
+            rig.connection.full = True
+            future = rig.append(b"a")
+            await pass_time(LINGER_S)
+            assert rig.connection.unanswered == []
+            assert not future.done()
+            rig.connection.error = lost(written=False)
+            rig.connection.drains[0].set_exception(lost())
+            await settle()
+            assert not future.done()
+            rig.connection.error, rig.connection.full = None, False
+            await pass_time(0.1)
+            assert future.result().offset == -1
+
+    @in_virtual_time
     async def test_a_connection_lost_while_draining_is_the_pools_affair(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.fill(b"a")
@@ -304,7 +319,6 @@ class TestUnacknowledged:
             await pass_time(LINGER_S)
             assert not future.done()
             rig.connection.error = None
-            rig.connection.drains[0].set_result(None)
             await pass_time(0.1)
             assert future.result().offset == -1
 
