@@ -84,7 +84,7 @@ class BatchingMachine(RuleBasedStateMachine):
         return [value for value, future in self.world.futures.items() if not future.done()]
 
     def busy_nodes(self) -> list[int]:
-        return [node_id for node_id in NODES if self.world.connections[node_id].outstanding]
+        return [node_id for node_id in NODES if self.world.outstanding[node_id]]
 
     # Users.
 
@@ -290,7 +290,7 @@ class BatchingMachine(RuleBasedStateMachine):
         leaders = set(world.cluster.leaders)
         self.inside(lambda: world.run_once(leaders))
         for node_id in self.busy_nodes():
-            while world.connections[node_id].outstanding:
+            while world.outstanding[node_id]:
                 self.inside(partial(world.answer, node_id, [HONEST]))
         if not world.rung:
             assert world.check_at < float("inf") or not world.accumulator.unfinished, "nobody will wake"
