@@ -226,12 +226,8 @@ class BatchingMachine(RuleBasedStateMachine):
         checks.check_queues(self.world)
 
     @invariant()
-    def the_logs_are_in_order(self) -> None:
-        checks.check_logs(self.world)
-
-    @invariant()
-    def the_acknowledged_are_in_the_log(self) -> None:
-        checks.check_outcomes(self.world)
+    def each_record_is_there_once_in_order_and_where_it_was_told(self) -> None:
+        checks.check_records(self.world)
 
     @invariant()
     def the_sender_does_not_oversleep(self) -> None:
@@ -304,7 +300,7 @@ class BatchingMachine(RuleBasedStateMachine):
             self.everything_comes_to_rest()
             while self.world.cluster.strays:
                 self.inside(lambda: self.world.cluster.stray_arrives(0))
-            checks.check_logs(self.world)
+            checks.check_records(self.world)
             checks.check_end(self.world)
             assert all(task.done() for task in self.tasks)
             for task in self.tasks:
