@@ -65,7 +65,7 @@ architecture: $(VENV)/.dev  ## the floors of docs/design.md, import by import
 
 unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
-	@$(PYTEST) tests/unit tests/test_exports.py -q $(EVERY_CORE)
+	@$(PYTEST) tests/unit tests/test_exports.py tests/test_fakes.py tests/test_judge.py -q $(EVERY_CORE)
 
 property: $(VENV)/.dev  ## what must hold for any input (hypothesis); a long run: make property EXAMPLES=2000
 	$(SAY) "property"
@@ -148,7 +148,7 @@ test-python-%:
 	"$$found" -m venv .cache/python-$* && \
 	.cache/python-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev]' && \
 	PYTHONASYNCIODEBUG=1 .cache/python-$*/bin/python -m pytest -q -p no:cacheprovider \
-		tests/unit tests/test_exports.py tests/property tests/scenarios
+		tests/unit tests/test_exports.py tests/test_fakes.py tests/test_judge.py tests/property tests/scenarios
 
 test-spark-matrix: $(SPARKS:%=test-spark-%)  ## make spark on the oldest and the newest Spark we support (some ten minutes)
 

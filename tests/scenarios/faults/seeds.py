@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.scenarios.faults.judge import Verdict
+from tests.judge import Verdict
 
 
 class Ended(NamedTuple):

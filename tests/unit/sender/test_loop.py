@@ -16,7 +16,8 @@ from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.requests import Encoder
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import NODE, FakeConnection, lost, settle
+from tests.fakes import FakeConnection
+from tests.unit.floor_rig import NODE, lost, settle
 from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time
 
 
