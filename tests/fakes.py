@@ -40,6 +40,8 @@ class FakeConnection:
         self.closed_for: ProducerError | None = None
         self.throttled_until = 0.0
         self.drains: list[asyncio.Future[None]] = []
+        self.full = False
+        """Whether the socket has something to take: until a test has let `drain` go on."""
 
     def __str__(self) -> str:
         return f"b{self.node_id}:9092 (node {self.node_id})"
@@ -59,11 +61,17 @@ class FakeConnection:
     def write_only(self, request: Any) -> None:
         self._check()
         self.unanswered.append(request)
+        self.full = True
 
     async def drain(self) -> None:
+        if not self.full:
+            return
         drained = asyncio.get_running_loop().create_future()
         self.drains.append(drained)
-        await drained
+        try:
+            await drained
+        finally:
+            self.full = False
 
     def close(self, cause: ProducerError | None = None) -> None:
         if self.closed:
