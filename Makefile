@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-kerberos test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-kerberos test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +31,13 @@ spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apac
 	@$(BIN)/python -m examples.spark.demo $(CLICKS)
 
 test: FIRST = 1
-test: lint types architecture unit property conformance scenarios on-one-core kafka spark  ## every check, cheap ones first
+test: lint types architecture unit property conformance scenarios side-by-side  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
-# None of these has work for two cores: together they take half the time.
-on-one-core: $(VENV)/.dev
-	@$(BIN)/python -m tests.side_by_side docs soak differential services packaging $(if $(FIRST),FIRST=$(FIRST))
+# Those with a real broker wait for most of their time, the others have work for one core: together they take half the
+# time. The two longest are first and last, so that they do not meet on two cores.
+side-by-side: $(VENV)/.dev
+	@$(BIN)/python -m tests.side_by_side kafka docs soak differential services packaging spark $(if $(FIRST),FIRST=$(FIRST))
 
 check: export HYPOTHESIS_PROFILE = dev
 check: lint mypy architecture unit property  ## the quick ones of these, before a commit: a minute or two on two idle cores

@@ -317,6 +317,8 @@ class Engine:
             )
         else:
             return
+        if self.transactions is not None:
+            self.transactions.give_up(failure.error())
         self._on_crash(cause)  # first: an interceptor that hears of failures may want to send
         self.fail_everything(failure)
         if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()

@@ -16,12 +16,13 @@ from aioproducer.config.kinds import (
     Flag,
     Integer,
     Kind,
+    NotGiven,
     Number,
     TransactionalId,
     int_ms,
     long_ms,
+    option,
 )
-from aioproducer.config.option import NotGiven, option
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
