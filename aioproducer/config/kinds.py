@@ -38,7 +38,10 @@ class Kind(ABC):
         """
 
     def parse(self, text: str) -> object:
-        """Read a value of a `.properties` file; what cannot be read stays as it is, for `check` to refuse."""
+        """Read a value of a `.properties` file; what cannot be read stays as it is, for `check` to refuse.
+
+        Raises: ValueError: as `check`, where only this knows why.
+        """
         return text
 
     def hides(self, value: object) -> bool:

@@ -74,7 +74,9 @@ class ProducerConfig(Options):
         """Take Kafka's own spelling (`linger.ms`) or ours, and values as text or as Python objects.
 
         Text is read as in `.properties` files: "5", "true", "all", "a:9092, b:9092". Java's
-        StringSerializer, ByteArraySerializer and RoundRobinPartitioner are recognised by class name.
+        StringSerializer, ByteArraySerializer and RoundRobinPartitioner are recognised by class name. Of
+        `sasl.credentials`, `sasl.oauth.token.provider` and `ssl.context` the text is the name of a callable,
+        `package.module:function`, which is imported.
 
         Raises:
             ConfigError: as the constructor; `bootstrap.servers` is missing.
@@ -86,7 +88,10 @@ class ProducerConfig(Options):
             )
         for name, value in given.items():
             if isinstance(value, str):
-                given[name] = KINDS[name].parse(value.strip())
+                try:
+                    given[name] = KINDS[name].parse(value.strip())
+                except ValueError as reason:
+                    raise ConfigError(f"{as_written(name, options)}: {reason}") from reason.__cause__
         config = cls.__new__(cls)
         config._take(given, options)  # noqa: SLF001 - our own
         return config

@@ -10,6 +10,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from aioproducer.config.kinds import Kind
+from aioproducer.config.named_code import named_code
 from aioproducer.security.jaas import parse_jaas
 from aioproducer.security.secret import Secret
 
@@ -166,6 +167,9 @@ class SslContext(Kind):
     def expected(self) -> str:
         return "an ssl.SSLContext, a callable that returns one, or None"
 
+    def parse(self, text: str) -> object:
+        return named_code(text)
+
     def check(self, value: object) -> object:
         if isinstance(value, ssl.SSLContext):
             if value.protocol is ssl.PROTOCOL_TLS_SERVER:
@@ -203,6 +207,9 @@ class CallableKind(Kind):
     @property
     def expected(self) -> str:
         return f"a callable (sync or async) that returns {self.returns}, or None"
+
+    def parse(self, text: str) -> object:
+        return named_code(text)
 
     def check(self, value: object) -> object:
         if value is not None and not callable(value):
