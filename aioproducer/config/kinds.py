@@ -38,10 +38,7 @@ class Kind(ABC):
         """
 
     def parse(self, text: str) -> object:
-        """Read a value of a `.properties` file; what cannot be read stays as it is, for `check` to refuse.
-
-        Raises: ValueError: as `check`, where only this knows why.
-        """
+        """Read a value of a `.properties` file; what cannot be read stays as it is, for `check` to refuse."""
         return text
 
     def hides(self, value: object) -> bool:

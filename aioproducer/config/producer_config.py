@@ -74,9 +74,7 @@ class ProducerConfig(Options):
         """Take Kafka's own spelling (`linger.ms`) or ours, and values as text or as Python objects.
 
         Text is read as in `.properties` files: "5", "true", "all", "a:9092, b:9092". Java's
-        StringSerializer, ByteArraySerializer and RoundRobinPartitioner are recognised by class name. Of
-        `sasl.credentials`, `sasl.oauth.token.provider` and `ssl.context` the text is the name of a callable,
-        `package.module:function`, which is imported.
+        StringSerializer, ByteArraySerializer and RoundRobinPartitioner are recognised by class name.
 
         Raises:
             ConfigError: as the constructor; `bootstrap.servers` is missing.
@@ -88,10 +86,7 @@ class ProducerConfig(Options):
             )
         for name, value in given.items():
             if isinstance(value, str):
-                try:
-                    given[name] = KINDS[name].parse(value.strip())
-                except ValueError as reason:
-                    raise ConfigError(f"{as_written(name, options)}: {reason}") from reason.__cause__
+                given[name] = KINDS[name].parse(value.strip())
         config = cls.__new__(cls)
         config._take(given, options)  # noqa: SLF001 - our own
         return config

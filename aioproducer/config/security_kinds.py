@@ -10,13 +10,13 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from aioproducer.config.kinds import Kind
-from aioproducer.config.named_code import named_code
 from aioproducer.security.jaas import parse_jaas
 from aioproducer.security.secret import Secret
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 STORES = ("PEM", "PKCS12", "JKS")
+NO_NAMES = "text cannot name code that is to run: hand in the object itself, from Python"
 
 
 class Word(Kind):
@@ -167,14 +167,13 @@ class SslContext(Kind):
     def expected(self) -> str:
         return "an ssl.SSLContext, a callable that returns one, or None"
 
-    def parse(self, text: str) -> object:
-        return named_code(text)
-
     def check(self, value: object) -> object:
         if isinstance(value, ssl.SSLContext):
             if value.protocol is ssl.PROTOCOL_TLS_SERVER:
                 raise self.unfit("is made for servers; expected one of ssl.create_default_context()")
             return value
+        if isinstance(value, str):
+            raise self.unfit(f"expected {self.expected}; {NO_NAMES}")
         if value is not None and not callable(value):
             raise self.unfit()
         return value
@@ -208,10 +207,9 @@ class CallableKind(Kind):
     def expected(self) -> str:
         return f"a callable (sync or async) that returns {self.returns}, or None"
 
-    def parse(self, text: str) -> object:
-        return named_code(text)
-
     def check(self, value: object) -> object:
+        if isinstance(value, str):
+            raise self.unfit(f"expected {self.expected}; {NO_NAMES}")
         if value is not None and not callable(value):
             raise self.unfit()
         return value

@@ -12,6 +12,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
 from aioproducer.spark.messages import log_source_option
+from aioproducer.spark.named_code import with_named_code
 
 PREFIX: Final = "kafka."
 
@@ -152,6 +153,6 @@ def _say_what_does_nothing(names: tuple[str, ...], _sink: SinkOptions) -> None:
 @lru_cache(maxsize=16)  # likewise
 def _config(settings: ProducerSettings) -> ProducerConfig:
     try:
-        return ProducerConfig.from_mapping(dict(settings.items))
+        return ProducerConfig.from_mapping(with_named_code(dict(settings.items)))
     except ConfigError as error:
         raise ConfigError(f"among the options that begin with 'kafka.': {error}") from None
