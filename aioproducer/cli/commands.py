@@ -22,7 +22,7 @@ from aioproducer.cli.parameters import (
     producer_options,
     rate_option,
 )
-from aioproducer.cli.securing import given
+from aioproducer.cli.securing import as_given, given
 from aioproducer.cli.send.command import send
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__
@@ -38,11 +38,11 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            raise WrongOption(f"{type(error).__name__}: {error}") from error
+            raise WrongOption(as_given(f"{type(error).__name__}: {error}", ctx)) from error
         except ProducerError as error:
             from aioproducer.cli.shell import complaint
 
-            raise click.ClickException(complaint(error)) from error
+            raise click.ClickException(as_given(complaint(error), ctx)) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise  # click knows what a broken pipe is; others are bugs of ours
