@@ -148,6 +148,11 @@ class Engine:
         return ManyIntake(self.intake, accumulator=self.accumulator, completion=self._completion)
 
     @property
+    def sending(self) -> asyncio.Task[None] | None:
+        """The task that sends, from the end of `start` on; once it is done, nothing is sent any more."""
+        return self._sending
+
+    @property
     def degraded(self) -> bool:
         """Whether brokers could not be reached and none is connected."""
         brokers = self.updater.snapshot.brokers

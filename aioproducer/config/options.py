@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from aioproducer.config.kinds import (
     INT32_MAX,
@@ -31,6 +31,11 @@ from aioproducer.partitioning.partitioner import Partitioner, PartitionFunction
 from aioproducer.records.compression import LEVELS, Codec
 from aioproducer.serializers import AnySerializer
 
+PartitionerName: TypeAlias = Literal[
+    "random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"
+]
+"""librdkafka's partitioners."""
+
 
 class ProducerOptions(SecurityOptionsGiven, total=False):
     """What can be given to a producer besides `bootstrap_servers`; `ProducerConfig` says what each means."""
@@ -53,7 +58,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     compression_zstd_level: int
     key_serializer: AnySerializer | None
     value_serializer: AnySerializer | None
-    partitioner: Partitioner | PartitionFunction | None
+    partitioner: Partitioner | PartitionFunction | PartitionerName | None
     partitioner_ignore_keys: bool
     interceptors: Sequence[AnyInterceptor]
     retry_backoff_ms: int
