@@ -144,7 +144,7 @@ def test_the_testing_page_names_every_request_and_every_argument_of_the_cluster(
 
 
 def public_methods(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")}
+    return {name for each in kind.__mro__[:-1] for name in vars(each) if not name.startswith("_")}
 
 
 def test_the_testing_page_names_every_method_of_the_cluster_and_of_a_rule() -> None:

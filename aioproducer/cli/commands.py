@@ -120,7 +120,7 @@ def demo(
 def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     """Run a Kafka cluster in this process, in memory, for any client, until Ctrl-C.
 
-    It has no consumer groups and no transactions. Topics are created when they are first used.
+    It has transactions, and no consumer groups. Topics are created when they are first used.
     """
     if port + brokers - 1 not in PORTS:
         raise click.UsageError(f"{brokers} ports from {port} up are more than there are; the last is 65535")
