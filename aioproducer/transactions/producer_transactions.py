@@ -12,17 +12,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from time import time_ns
 from typing import Any, Final
 
-from aioproducer.errors import (
-    CommitFailed,
-    ProducerClosed,
-    ProducerError,
-    TransactionOutcomeUnknown,
-    TransactionTimeout,
-)
+from aioproducer.errors import CommitFailed, ProducerError, TransactionTimeout
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
+from aioproducer.transactions.transaction_ending import Ending, late, raise_outcome, unknown
 from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
 from aioproducer.transactions.transaction_records import TransactionRecords
 from aioproducer.transactions.transaction_requests import TransactionRequests, TransactionSettings
@@ -30,21 +25,6 @@ from aioproducer.transactions.transaction_state import TransactionState as State
 from aioproducer.types import TopicPartition
 
 log: Final = logging.getLogger(__name__)
-
-
-class _Ending:
-    """A commit or an abort, from the call to its outcome."""
-
-    task: asyncio.Task[ProducerError | None]
-
-    def __init__(self, *, commits: bool) -> None:
-        self.commits = commits
-        self.is_out = False
-        """Whether the coordinator was asked, so that it may have been done."""
-
-    def written(self) -> None:
-        """The coordinator is asked."""
-        self.is_out = True
 
 
 class Transactions:
@@ -68,7 +48,7 @@ class Transactions:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._adding: asyncio.Task[None] | None = None
-        self._ending: _Ending | None = None
+        self._ending: Ending | None = None
         """The end of the last transaction, until somebody has heard how it went."""
         self.number: int = 0
         """Which transaction is open, or was the last."""
@@ -130,14 +110,14 @@ class Transactions:
             late = self._late("send offsets", limit_s)
             self._records.failed(late)
             raise late
-        _raise_outcome(task)
+        raise_outcome(task)
 
     async def commit(self, timeout_s: float | None) -> None:
         """Commit, once everything that was taken is acknowledged."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or not ending.commits:
             self.manager.commit()
-            ending = self._ending = _Ending(commits=True)
+            ending = self._ending = Ending(commits=True)
             ending.task = self._spawn(self._commit(ending), "commit")
         await asyncio.wait([ending.task], timeout=limit_s)
         if not ending.task.done() and not ending.is_out:
@@ -154,7 +134,7 @@ class Transactions:
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or (ending.commits and ending.task.done()):
             self.manager.abort()
-            ending = self._ending = _Ending(commits=False)
+            ending = self._ending = Ending(commits=False)
             ending.task = self._spawn(self._abort(ending), "abort")
         elif ending.commits:
             raise self.manager.refusal("abort")
@@ -266,20 +246,20 @@ class Transactions:
             return told
         return None
 
-    async def _commit(self, ending: _Ending) -> ProducerError | None:
+    async def _commit(self, ending: Ending) -> ProducerError | None:
         await self._records.settled()
         if self.manager.state is not State.COMMITTING:
             return self._commit_failed()
         return await self._end(ending)
 
-    async def _abort(self, ending: _Ending) -> ProducerError | None:
+    async def _abort(self, ending: Ending) -> ProducerError | None:
         for task in (self._adding, *self._records.offsets):
             if task is not None:
                 task.cancel()
         await self._records.dropped()
         return await self._end(ending)
 
-    async def _end(self, ending: _Ending) -> ProducerError | None:
+    async def _end(self, ending: Ending) -> ProducerError | None:
         """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
         manager = self.manager
         new: ProducerIdentity | None = None
@@ -344,56 +324,26 @@ class Transactions:
                 task.cancel()
         if not task.done():
             raise self._late(what, limit_s)
-        _raise_outcome(task)
+        raise_outcome(task)
 
-    async def _outcome(self, ending: _Ending, limit_s: float, what: str) -> None:
+    async def _outcome(self, ending: Ending, limit_s: float, what: str) -> None:
         """Wait for an end, which goes on whoever waits for it; raise what it failed of."""
         await asyncio.wait([ending.task], timeout=limit_s)
         if not ending.task.done():
-            raise self._unknown(what, limit_s) if ending.is_out else self._late(what, limit_s)
+            raise (
+                unknown(what, limit_s, self._coordinators.last_error)
+                if ending.is_out
+                else self._late(what, limit_s)
+            )
         if self._ending is ending:
             self._ending = None
-        _raise_outcome(ending.task)
+        raise_outcome(ending.task)
 
     def _late(self, what: str, limit_s: float) -> TransactionTimeout:
-        error = TransactionTimeout(
-            f"cannot {what} within {limit_s:g} s (timeout_s, or max_block_ms without){self._so_far()}"
-        )
-        error.__cause__ = self._coordinators.last_error
-        return error
-
-    def _unknown(self, what: str, limit_s: float) -> TransactionOutcomeUnknown:
-        error = TransactionOutcomeUnknown(
-            f"{what}: no answer from the coordinator within {limit_s:g} s (timeout_s, or max_block_ms without); it is"
-            f" being asked on, call the same method again to wait for the outcome{self._so_far()}"
-        )
-        error.__cause__ = self._coordinators.last_error
-        return error
-
-    def _so_far(self) -> str:
-        last = self._coordinators.last_error
-        if last is not None:
-            return f"; last error: {type(last).__name__}: {last}"
-        return ""
+        return late(what, limit_s, self._coordinators.last_error)
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(work, name=f"aioproducer: {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _raise_outcome(task: asyncio.Task[ProducerError | None]) -> None:
-    if task.cancelled():
-        raise ProducerClosed("the producer was closed, or its event loop is shutting down")
-    failed = task.result()
-    if failed is not None:
-        raise _again(failed)
-
-
-def _again(error: ProducerError) -> ProducerError:
-    """Return *error* for one more who hears of it: a shared one would collect the tracebacks of all."""
-    told = type(error)(*error.args, possibly_persisted=error.possibly_persisted)
-    told.abortable, told.fatal = error.abortable, error.fatal
-    told.__cause__ = error.__cause__
-    return told

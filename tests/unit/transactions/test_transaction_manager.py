@@ -280,7 +280,7 @@ class TestFailures:
         it.failed(FAILED)
         assert (it.state, it.cause) == (State.ABORTING, None)
 
-    @pytest.mark.parametrize("state", set(State) - {State.FATAL}, ids=named)
+    @pytest.mark.parametrize("state", sorted(set(State) - {State.FATAL}), ids=named)
     def test_a_fatal_one_counts_always(self, state: State) -> None:
         it = manager(state)
         fenced = ProducerFenced("gone")
