@@ -120,14 +120,14 @@ class Transactions:
             ending = self._ending = Ending(commits=True)
             ending.task = self._spawn(self._commit(ending), "commit")
         await asyncio.wait([ending.task], timeout=limit_s)
-        if not ending.task.done() and not ending.is_out:
-            ending.task.cancel()
-            await asyncio.wait([ending.task])
+        if not ending.task.done() and not ending.is_out and self._state() is not State.INITIALIZING:
+            # All at once: who is cancelled in between would leave a commit that nobody makes.
+            error = self._late("commit", limit_s)
+            self._records.failed(error)
+            ending.give_up(self._commit_failed())
             self._ending = None
-            late = self._late("commit", limit_s)
-            self._records.failed(late)
-            raise late
-        await self._outcome(ending, 0, "commit")
+            raise error
+        self._raise_outcome(ending, limit_s, "commit")
 
     async def abort(self, timeout_s: float | None) -> None:
         """Abort: what was not written fails, what is in flight is awaited."""
@@ -329,7 +329,10 @@ class Transactions:
     async def _outcome(self, ending: Ending, limit_s: float, what: str) -> None:
         """Wait for an end, which goes on whoever waits for it; raise what it failed of."""
         await asyncio.wait([ending.task], timeout=limit_s)
-        if not ending.task.done():
+        self._raise_outcome(ending, limit_s, what)
+
+    def _raise_outcome(self, ending: Ending, limit_s: float, what: str) -> None:
+        if not ending.task.done() and ending.given_up is None:
             raise (
                 unknown(what, limit_s, self._coordinators.last_error)
                 if ending.is_out
@@ -337,7 +340,7 @@ class Transactions:
             )
         if self._ending is ending:
             self._ending = None
-        raise_outcome(ending.task)
+        ending.raise_outcome()
 
     def _late(self, what: str, limit_s: float) -> TransactionTimeout:
         return late(what, limit_s, self._coordinators.last_error)

@@ -14,6 +14,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import in_virtual_time
 from aioproducer.transactions.reactions import Api
+from aioproducer.transactions.transaction_state import TransactionState as State
 from tests.unit.floor_rig import settle
 from tests.unit.transactions.transactions_rig import refused, rig
 
@@ -27,6 +28,25 @@ async def gives_up(task: asyncio.Task[None]) -> None:
 
 
 class TestOutcomeUnknown:
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_without_an_answer_in_time_and_the_same_call_waits_on(self, commit: bool) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            end = made.transactions.commit if commit else made.transactions.abort
+            made.coordinators.last_error = refused(7)
+            with pytest.raises(
+                TransactionOutcomeUnknown, match=r"no answer .* within 5 s .*RequestTimedOut"
+            ) as raised:
+                await end(5)
+            assert raised.value.__cause__ is made.coordinators.last_error
+            assert (raised.value.abortable, raised.value.fatal) == (False, False)
+            waiting = asyncio.create_task(end(5))
+            await made.answers()
+            await waiting
+            assert made.coordinators.seen.count(Api.COMMIT if commit else Api.ABORT) == 1
+            assert made.manager.state is State.READY
+
     @in_virtual_time
     async def test_a_commit_may_fail_after_that(self) -> None:
         async with rig() as made:
@@ -93,6 +113,44 @@ class TestCommitInTime:
             await settle()
             assert made.coordinators.asked == []
             assert made.transactions.has_failed
+
+    @in_virtual_time
+    async def test_others_who_wait_hear_of_it_too(self) -> None:
+        async with rig() as made:
+            made.sent_out()
+            patient = asyncio.create_task(made.transactions.commit(50))
+            with pytest.raises(TransactionTimeout):
+                await made.transactions.commit(5)
+            with pytest.raises(CommitFailed, match="cannot commit within 5 s"):
+                await patient
+
+    @pytest.mark.parametrize("later", range(6))
+    @in_virtual_time
+    async def test_cancelled_in_that_very_moment_it_leaves_a_way_out(self, later: int) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            committing = asyncio.create_task(made.transactions.commit(5))
+            until = made.loop.time() + 5
+            await asyncio.sleep(5)
+            assert made.loop.time() == until
+            for _ in range(later):
+                await asyncio.sleep(0)
+            committing.cancel()
+            await asyncio.wait([committing])
+            made.completion.complete(batch, 0)
+            await made.out_of_it()
+
+    @in_virtual_time
+    async def test_an_empty_one_that_waits_for_another_epoch_goes_on(self) -> None:
+        """The feature was switched: nothing is to be committed, but there is no next transaction without an epoch."""
+        async with rig(version=1) as made:
+            made.coordinators.transaction_version = 2
+            with pytest.raises(TransactionTimeout):
+                await made.transactions.commit(5)
+            beginning = asyncio.create_task(made.transactions.begin())
+            await made.answers()
+            await beginning
+            assert made.manager.version == 2
 
 
 class TestAtTheSameTime:
