@@ -132,10 +132,11 @@ class Transactions:
     async def abort(self, timeout_s: float | None) -> None:
         """Abort: what was not written fails, what is in flight is awaited."""
         limit_s, ending = self._limit(timeout_s), self._ending
-        if ending is None or (ending.commits and ending.task.done()):
+        if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
             self.manager.abort()
-            ending = self._ending = Ending(commits=False)
-            ending.task = self._spawn(self._abort(ending), "abort")
+            commit, ending = ending, Ending(commits=False)
+            self._ending = ending
+            ending.task = self._spawn(self._abort(ending, commit), "abort")
         elif ending.commits:
             raise self.manager.refusal("abort")
         await self._outcome(ending, limit_s, "abort")
@@ -252,11 +253,17 @@ class Transactions:
             return self._commit_failed()
         return await self._end(ending)
 
-    async def _abort(self, ending: Ending) -> ProducerError | None:
+    async def _abort(self, ending: Ending, commit: Ending | None) -> ProducerError | None:
         for task in (self._adding, *self._records.offsets):
             if task is not None:
                 task.cancel()
         await self._records.dropped()
+        if (
+            commit is not None
+        ):  # it has failed, and notices now that all is settled: not in the next transaction
+            await asyncio.wait([commit.task])
+        if self._state() is not State.ABORTING:
+            return self.manager.refusal("abort")
         return await self._end(ending)
 
     async def _end(self, ending: Ending) -> ProducerError | None:

@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer.errors import (
     CommitFailed,
+    TopicAuthorizationFailed,
     TransactionOutcomeUnknown,
     TransactionStateError,
     TransactionTimeout,
@@ -16,7 +17,7 @@ from aioproducer.testing import in_virtual_time
 from aioproducer.transactions.reactions import Api
 from aioproducer.transactions.transaction_state import TransactionState as State
 from tests.unit.floor_rig import settle
-from tests.unit.transactions.transactions_rig import refused, rig
+from tests.unit.transactions.transactions_rig import TransactionsRig, refused, rig
 
 
 async def gives_up(task: asyncio.Task[None]) -> None:
@@ -154,6 +155,38 @@ class TestCommitInTime:
 
 
 class TestAtTheSameTime:
+    @in_virtual_time
+    async def test_an_abort_of_what_has_failed_while_it_is_being_committed(self) -> None:
+        async with rig() as made:
+            first, _ = made.sent_out()
+            second, _ = made.sent_out(partition=1)
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.fail(first, TopicAuthorizationFailed)
+            await settle()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await settle()
+            assert Api.ABORT not in made.coordinators.seen
+            made.completion.complete(second, 0)
+            with pytest.raises(CommitFailed, match="TopicAuthorizationFailed"):
+                await committing
+            await made.answers()
+            await aborting
+            assert Api.COMMIT not in made.coordinators.seen
+            assert made.manager.state is State.READY
+
+    @in_virtual_time
+    async def test_an_answer_that_is_the_end_while_it_is_being_aborted(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await settle()
+            made.fail(batch, TransactionsRig.END)
+            with pytest.raises(TransactionsRig.END, match="close this producer") as raised:
+                await aborting
+            assert raised.value.fatal
+            assert Api.ABORT not in made.coordinators.seen
+
     @in_virtual_time
     async def test_what_is_cancelled_while_nobody_waits_is_no_warning(self) -> None:
         async with rig() as made:
