@@ -82,10 +82,11 @@ class Transactions:
 
     async def begin(self) -> None:
         """Open a transaction, once the last one is over."""
-        if self._ending is not None and not self._ending.task.done():
-            await self._outcome(self._ending, self.settings.max_block_s, "begin a transaction")
+        ending = self._ending
+        if ending is not None and not ending.task.done():
+            await self._outcome(ending, self.settings.max_block_s, "begin a transaction")
+        self.manager.begin()  # before all else: somebody else may have begun, and ended, while we waited
         self._ending = None
-        self.manager.begin()
         self.number += 1
         self._began_at_ms = time_ns() // 1_000_000
 

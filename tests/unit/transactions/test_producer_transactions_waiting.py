@@ -176,6 +176,29 @@ class TestAtTheSameTime:
             assert made.manager.state is State.READY
 
     @in_virtual_time
+    async def test_the_commit_of_a_transaction_that_another_begin_has_waited_for_too(self) -> None:
+        """Of two who wait to begin, one does; what that one goes on with is nothing of the other's."""
+        async with rig() as made:
+            made.manager.asked()
+            await gives_up(asyncio.create_task(made.transactions.abort(None)))
+
+            async def begin_and_commit() -> None:
+                await made.transactions.begin()
+                made.manager.asked()
+                with pytest.raises(TransactionOutcomeUnknown):
+                    await made.transactions.commit(5)
+
+            working = asyncio.create_task(begin_and_commit())
+            await settle()
+            other = asyncio.create_task(made.transactions.begin())
+            await made.answers()
+            with pytest.raises((TransactionStateError, TransactionOutcomeUnknown)):
+                await other
+            await working
+            await made.answered(made.transactions.commit(5))
+            assert made.manager.state is State.READY
+
+    @in_virtual_time
     async def test_an_answer_that_is_the_end_while_it_is_being_aborted(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
