@@ -17,7 +17,7 @@ from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
-from aioproducer.transactions.transaction_ending import Ending, late, raise_outcome, unknown
+from aioproducer.transactions.transaction_ending import Ending, again, late, raise_outcome, unknown
 from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
 from aioproducer.transactions.transaction_records import TransactionRecords
 from aioproducer.transactions.transaction_requests import TransactionRequests, TransactionSettings
@@ -117,6 +117,7 @@ class Transactions:
         """Commit, once everything that was taken is acknowledged."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or not ending.commits:
+            self._check_not_failed()
             self.manager.commit()
             ending = self._ending = Ending(commits=True)
             ending.task = self._spawn(self._commit(ending), "commit")
@@ -148,6 +149,7 @@ class Transactions:
         if self.manager.state is State.PREPARED:
             return
         if self.manager.state is not State.PREPARING:
+            self._check_not_failed()
             self.manager.prepare()
         settled = self._spawn(self._records.settled(), "prepare")
         await asyncio.wait([settled], timeout=limit_s)
@@ -300,6 +302,11 @@ class Transactions:
             self.manager.want(self.manager.wanted()[0])
 
     # --- failures ------------------------------------------------------------------------------------------------
+
+    def _check_not_failed(self) -> None:
+        """Raise CommitFailed if something of the transaction has failed."""
+        if self.has_failed:
+            raise again(self._commit_failed())
 
     def _commit_failed(self) -> ProducerError:
         """Return why it was not committed."""

@@ -217,3 +217,25 @@ class TestAtTheSameTime:
             await gives_up(asyncio.create_task(made.transactions.commit(None)))
             await made.answers(refused(48))
             assert made.transactions.has_failed
+
+
+class TestFailedBefore:
+    @in_virtual_time
+    async def test_a_commit_says_that_it_failed_and_of_what(self) -> None:
+        """Whether the failure came before the call or during it."""
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.fail(batch, TopicAuthorizationFailed)
+            for _ in range(2):
+                with pytest.raises(CommitFailed, match="TopicAuthorizationFailed: failed") as raised:
+                    await made.transactions.commit(None)
+                assert isinstance(raised.value.__cause__, TopicAuthorizationFailed)
+                assert raised.value.abortable
+
+    @in_virtual_time
+    async def test_so_does_prepare(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.fail(batch, TopicAuthorizationFailed)
+            with pytest.raises(CommitFailed, match="TopicAuthorizationFailed: failed"):
+                await made.transactions.prepare(None)
