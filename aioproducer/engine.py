@@ -148,6 +148,11 @@ class Engine:
         return ManyIntake(self.intake, accumulator=self.accumulator, completion=self._completion)
 
     @property
+    def sending(self) -> asyncio.Task[None] | None:
+        """The task that sends, from the end of `start` on; once it is done, nothing is sent any more."""
+        return self._sending
+
+    @property
     def degraded(self) -> bool:
         """Whether brokers could not be reached and none is connected."""
         brokers = self.updater.snapshot.brokers
@@ -317,6 +322,8 @@ class Engine:
             )
         else:
             return
+        if self.transactions is not None:
+            self.transactions.give_up(failure.error())
         self._on_crash(cause)  # first: an interceptor that hears of failures may want to send
         self.fail_everything(failure)
         if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 from asyncio import Future
 from enum import StrEnum
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.waiters import Acknowledgement, Failure
@@ -16,6 +18,8 @@ from aioproducer.errors import ProducerClosed, ProducerError
 from aioproducer.intake.appending import Pending, TryAppend
 from aioproducer.intake.checks import check_timeout
 from aioproducer.interceptors import InterceptorChain
+
+log: Final = logging.getLogger(__name__)
 
 CLOSING_MARGIN_S = 1.0
 """What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
@@ -140,6 +144,8 @@ class Lifecycle:
         if not self._ended:
             self._ended = True
             self._interceptors.close()
+            for code in (self.config.key_serializer, self.config.value_serializer, self.config.partitioner):
+                _close(code)
 
     async def _finish(self, engine: Engine, timeout_s: float | None) -> int:
         failed = 0
@@ -200,6 +206,19 @@ class Lifecycle:
         engine = self._engine
         if engine is not None and self._state in {State.READY, State.FAILED}:
             self._try_append = engine.intake.try_append if takes_records else self._refuse
+
+
+def _close(code: object) -> None:
+    """Close a serializer or partitioner, if it can be; its failure keeps nobody from closing the producer."""
+    close = getattr(code, "close", None)
+    if not callable(close) or inspect.iscoroutinefunction(close):
+        return
+    try:
+        close()
+    except Exception as error:
+        log.warning(
+            "close.failed of=%s error=%s", type(code).__qualname__, type(error).__name__, exc_info=error
+        )
 
 
 def _closed_early() -> Failure:

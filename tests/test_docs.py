@@ -144,7 +144,7 @@ def test_the_testing_page_names_every_request_and_every_argument_of_the_cluster(
 
 
 def public_methods(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")}
+    return {name for each in kind.__mro__[:-1] for name in vars(each) if not name.startswith("_")}
 
 
 def test_the_testing_page_names_every_method_of_the_cluster_and_of_a_rule() -> None:
@@ -329,9 +329,8 @@ def test_promises_are_shown_by_tests_that_exist() -> None:
     promises = RELIABILITY.split("## Promises")[1].split("## ")[0]
     for path, name in re.findall(r"`(tests/[\w./]+)(?:::(\w+))?`", promises):
         assert name in (ROOT / path).read_text(), f"{path} has no {name}"
-    words_of_the_judge = (ROOT / "tests/judge.py").read_text() + "".join(
-        path.read_text() for path in (ROOT / "tests/scenarios/faults").glob("*.py")
-    )
+    judges = [ROOT / "tests/judge.py", *(ROOT / "tests/scenarios/faults").glob("*.py")]
+    words_of_the_judge = "".join(path.read_text() for path in judges)
     shown_by = [row.split("|")[4] for row in promises.splitlines() if row.startswith("| R")]
     assert len(shown_by) == 13
     for words in re.findall(r"\*([^*]+)\*", "".join(shown_by)):

@@ -23,7 +23,7 @@ from aioproducer.cli.parameters import (
     rate_option,
     refuse_transactional,
 )
-from aioproducer.cli.securing import given
+from aioproducer.cli.securing import as_given, given
 from aioproducer.cli.send.command import send
 from aioproducer.cli.transaction_commands import transactions
 from aioproducer.errors import ConfigError, ProducerError
@@ -40,11 +40,11 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            raise WrongOption(f"{type(error).__name__}: {error}") from error
+            raise WrongOption(as_given(f"{type(error).__name__}: {error}", ctx)) from error
         except ProducerError as error:
             from aioproducer.cli.shell import complaint
 
-            raise click.ClickException(complaint(error)) from error
+            raise click.ClickException(as_given(complaint(error), ctx)) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise  # click knows what a broken pipe is; others are bugs of ours
@@ -123,7 +123,7 @@ def demo(
 def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     """Run a Kafka cluster in this process, in memory, for any client, until Ctrl-C.
 
-    It has no consumer groups and no transactions. Topics are created when they are first used.
+    It has transactions, and no consumer groups. Topics are created when they are first used.
     """
     if port + brokers - 1 not in PORTS:
         raise click.UsageError(f"{brokers} ports from {port} up are more than there are; the last is 65535")

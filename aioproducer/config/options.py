@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from aioproducer.config.kinds import (
     INT32_MAX,
@@ -16,12 +16,13 @@ from aioproducer.config.kinds import (
     Flag,
     Integer,
     Kind,
+    NotGiven,
     Number,
     TransactionalId,
     int_ms,
     long_ms,
+    option,
 )
-from aioproducer.config.option import NotGiven, option
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
@@ -29,6 +30,11 @@ from aioproducer.interceptors import AnyInterceptor
 from aioproducer.partitioning.partitioner import Partitioner, PartitionFunction
 from aioproducer.records.compression import LEVELS, Codec
 from aioproducer.serializers import AnySerializer
+
+PartitionerName: TypeAlias = Literal[
+    "random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"
+]
+"""librdkafka's partitioners."""
 
 
 class ProducerOptions(SecurityOptionsGiven, total=False):
@@ -52,7 +58,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     compression_zstd_level: int
     key_serializer: AnySerializer | None
     value_serializer: AnySerializer | None
-    partitioner: Partitioner | PartitionFunction | None
+    partitioner: Partitioner | PartitionFunction | PartitionerName | None
     partitioner_ignore_keys: bool
     interceptors: Sequence[AnyInterceptor]
     retry_backoff_ms: int

@@ -11,9 +11,8 @@ from typing import Any, Final, Self, SupportsIndex, Unpack
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.config.kinds import INT32_MAX
+from aioproducer.config.kinds import INT32_MAX, NotGiven
 from aioproducer.config.names import applied_options, as_written
-from aioproducer.config.option import NotGiven
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.security import security_settings, warn_of_unused
 from aioproducer.config.servers import parse_server

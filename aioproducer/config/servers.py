@@ -3,7 +3,7 @@
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aioproducer.config.kinds import Kind
 from aioproducer.net.address import Address
@@ -14,9 +14,18 @@ class Servers(Kind):
 
     expected = "host:port (an IPv6 address in brackets), several as a list or separated by commas"
 
+    def hides(self, value: object) -> bool:
+        return isinstance(value, Mapping)  # of options, a password among them maybe
+
     def check(self, value: object) -> tuple[str, ...]:
         if isinstance(value, str):
             value = value.split(",")
+        if isinstance(value, Mapping):
+            raise ValueError(  # noqa: TRY004 - what a kind refuses is a ValueError
+                "a mapping of options, as other clients take it, is ProducerConfig's:"
+                " Producer.from_config(ProducerConfig.from_mapping({…})),"
+                " or give each as a keyword argument, with _ for . in its name"
+            )
         if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray | memoryview):
             raise self.unfit()
         servers: dict[str, None] = {}  # keeps the order and drops what is named twice

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from aioproducer.config.kinds import Kind
 from aioproducer.interceptors import AnyInterceptor
+from aioproducer.partitioning.librdkafka import PARTITIONERS
 from aioproducer.partitioning.partitioner import Partitioner, RoundRobinPartitioner, as_partitioner
 from aioproducer.serializers import Serializer, bytes_serializer, string_serializer
 
@@ -48,14 +49,20 @@ class SerializerKind(Kind):
 class PartitionerKind(Kind):
     """What chooses a record's partition."""
 
-    expected = "a Partitioner, a callable (key, all_partitions, available_partitions) -> partition, or None"
+    expected = (
+        "a Partitioner, a callable (key, all_partitions, available_partitions) -> partition, None,"
+        f" or one of librdkafka's: {', '.join(PARTITIONERS)}"
+    )
 
     def check(self, value: object) -> Partitioner | None:
         if value is None:
             return None
         if isinstance(value, str):
+            if value in PARTITIONERS:
+                return PARTITIONERS[value]()
             raise self.unfit(
-                _no_counterpart((_JAVA_ROUND_ROBIN,), "a Python one") + "; leave it out for Kafka's default"
+                _no_counterpart((_JAVA_ROUND_ROBIN,), "a Python one")
+                + f"; leave it out for Kafka's default. Names of librdkafka's: {', '.join(PARTITIONERS)}"
             )
         if isinstance(value, type):
             raise self.unfit(f"is a class; give an instance of it: {value.__name__}()")

@@ -160,6 +160,16 @@ class MetadataUpdater:
             raise outcome
         return outcome
 
+    async def whole_cluster(self) -> MetadataResponse:
+        """Ask a broker for all topics. What it says is returned, and nothing else: it does not become the snapshot.
+
+        Raises: ConnectionFailed, AuthenticationFailed, ProducerClosed.
+        """
+        if self._closed:
+            raise ProducerClosed("the producer is closed")
+        everything = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        return await self._source.ask(everything, self.snapshot.brokers)
+
     def take_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker] = ()) -> None:
         """Follow what an answer to a produce request says about new leaders, and where they are (KIP-951)."""
         self._install(self.snapshot.with_leader_hints(hints, endpoints))

@@ -21,11 +21,14 @@ log: Final = logging.getLogger(__name__)
 
 LOG_IN_AGAIN: Final = (0.85, 0.95)
 """When to log in again, in shares of a session's life: not on all connections at once."""
-LEAST_REST_S: Final = 5.0
-"""How much of its life has to be left then, if half of it is that long: the login waits in line behind whatever was
-written before it, and brokers hang up on what they come to read after the end."""
 LOG_IN_AT_MOST_EVERY_S: Final = 1.1
 """Brokers refuse more than one in a second."""
+LEAST_REST_S: Final = 5.0
+"""How much of its life has to be left then, or half of it if that is less: the login waits in line behind whatever was
+written before it, and brokers hang up on what they come to read after the end. …"""
+REST_WORTH_S: Final = 1.25 * LOG_IN_AT_MOST_EVERY_S
+"""… But not if it is less than this: with the same token as before the next session has no more than what is left of this
+one, and there has to be time for one more login."""
 LOG_IN_LATE_S: Final = 5.0
 """How long that may go on past the end of the session, which brokers look at with the next request only."""
 ONE_MESSAGE: Final = frozenset({"PLAIN", "OAUTHBEARER"})
@@ -104,7 +107,9 @@ class Session:
         """Log in again before the session ends."""
         if isfinite(term.ends_at) and not self._connection.closed:
             lives_s = term.ends_at - term.began_at
-            after_s = min(random.uniform(*LOG_IN_AGAIN) * lives_s, lives_s - min(LEAST_REST_S, lives_s / 2))
+            rest_s = min(LEAST_REST_S, lives_s / 2)
+            latest_s = lives_s - rest_s if rest_s >= REST_WORTH_S else inf
+            after_s = min(random.uniform(*LOG_IN_AGAIN) * lives_s, latest_s)
             begin_at = max(term.began_at + after_s, _now() + LOG_IN_AT_MOST_EVERY_S)
             ends_at = max(term.ends_at, begin_at)
             self._timer = asyncio.get_running_loop().call_at(begin_at, self._begin, ends_at)

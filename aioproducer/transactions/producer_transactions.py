@@ -211,6 +211,12 @@ class Transactions:
                 self.settings.transactional_id, type(error).__name__, error,
             )  # fmt: skip
 
+    def give_up(self, error: ProducerError) -> None:
+        """Let go of everything: the sender is gone, and nothing will have an outcome any more."""
+        self.manager.failed_fatally(error)
+        for task in self._tasks:
+            task.cancel()
+
     async def stop(self) -> None:
         """End the tasks."""
         for task in self._tasks:

@@ -373,5 +373,7 @@ class ConnectionMachine(RuleBasedStateMachine):
             assert self.core.next_timeout <= self.oldest + TIMEOUT_S
 
 
-TestConnection = ConnectionMachine.TestCase
+TestConnection = pytest.mark.timeout(180)(
+    ConnectionMachine.TestCase
+)  # a busy machine needs more than a minute
 TestConnection.settings = hypothesis_settings(stateful_step_count=40)

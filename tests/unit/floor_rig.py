@@ -118,17 +118,22 @@ class FloorRig:
         return self.accumulator.topics[TOPIC][partition]
 
     def append(
-        self, value: bytes | None = b"value", *, partition: int = 0, headers: Headers = ()
+        self,
+        value: bytes | None = b"value",
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: Headers = (),
     ) -> RecordFuture:
         """Append one record; there has to be memory."""
         future = self.accumulator.append(
             self.accumulator.topics[TOPIC],
             self.queue(partition),
             value,
-            None,
+            key,
             headers,
             1_000,
-            record_size_bound(value, None, headers),
+            record_size_bound(value, key, headers),
             asyncio.Future,
         )
         assert future is not None

@@ -6,7 +6,15 @@ import asyncio
 
 import pytest
 
-from aioproducer import ConnectionFailed, Interceptor, Producer, ProducerClosed, ProducerError, State
+from aioproducer import (
+    ConnectionFailed,
+    Interceptor,
+    Murmur2Partitioner,
+    Producer,
+    ProducerClosed,
+    ProducerError,
+    State,
+)
 from aioproducer.sender.loop import Sender
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import settle
@@ -175,6 +183,66 @@ class TestClose:
         assert asyncio.run(producers[0].close()) == 0
         assert producers[0].state == "closed"
         assert spy.closed == 1
+
+
+class TestUserCode:
+    @in_virtual_time
+    async def test_serializers_and_partitioner_are_closed_once(self) -> None:
+        closed: list[str] = []
+
+        class Closing:
+            keyless_is_sticky = True
+
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def __call__(self, value: bytes) -> bytes:
+                return value
+
+            def close(self) -> None:
+                closed.append(self.name)
+
+        class ClosingPartitioner(Murmur2Partitioner):
+            def close(self) -> None:
+                closed.append("partitioner")
+
+        async with started(
+            key_serializer=Closing("key"), value_serializer=Closing("value"), partitioner=ClosingPartitioner()
+        ) as (producer, _):
+            await producer.send(TOPIC, b"v", b"k")
+            assert closed == []
+        assert await producer.close() == 0
+        assert closed == ["key", "value", "partitioner"]
+
+    @in_virtual_time
+    async def test_one_that_fails_is_logged_and_the_others_are_closed(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        closed: list[str] = []
+
+        class Failing:
+            def __call__(self, value: bytes) -> bytes:
+                return value
+
+            def close(self) -> None:
+                raise LookupError("a bug")
+
+        class Asynchronous(Failing):
+            async def close(self) -> None:  # type: ignore[override]
+                closed.append("never")
+
+        class ClosingPartitioner(Murmur2Partitioner):
+            def close(self) -> None:
+                closed.append("partitioner")
+
+        async with started(
+            key_serializer=Failing(), value_serializer=Asynchronous(), partitioner=ClosingPartitioner()
+        ):
+            pass
+        assert closed == ["partitioner"]
+        (warned,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+        assert warned.startswith("close.failed of=")
+        assert warned.endswith(".Failing error=LookupError")
 
 
 class TestCrash:

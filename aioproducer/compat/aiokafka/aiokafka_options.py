@@ -45,7 +45,7 @@ def our_config(
 
     Raises: ConfigError (a ValueError).
     """
-    if acks is None:
+    if acks is None or type(acks) is object:  # aiokafka's own default, which programs hand on
         acks = "all" if enable_idempotence else 1
     delivery_timeout_ms = NEVER_MS if enable_idempotence else request_timeout_ms + math.ceil(linger_ms)
     return ProducerConfig(

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import warnings
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Final, Literal, NoReturn, Self, cast
 
 from aioproducer import types
 from aioproducer.compat.aiokafka import errors
+from aioproducer.compat.aiokafka.aiokafka_client import AIOKafkaClient, Sender
 from aioproducer.compat.aiokafka.aiokafka_options import check_supported, our_config
 from aioproducer.compat.aiokafka.aiokafka_security import our_security
 from aioproducer.compat.aiokafka.batch_builder import BatchBuilder, serialized, whole_ms
 from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
-from aioproducer.compat.aiokafka.translation import relayed, translating
+from aioproducer.compat.aiokafka.translation import also_theirs, relayed, translating
 from aioproducer.errors import AuthenticationFailed, ProducerClosed
 from aioproducer.errors.send_many import SendManyResult
+from aioproducer.intake.checks import as_bytes
 from aioproducer.intake.convoy import Convoy
 from aioproducer.lifecycle import State
 from aioproducer.partitioning.partitioner import PartitionFunction
 from aioproducer.producer import Producer
 from aioproducer.serializers import Serializer
+
+NOTHING: Final = cast("RecordMetadata", None)
+"""What is known of a record without acknowledgement. aiokafka's users do not look, so the type says nothing of it."""
 
 
 class AIOKafkaProducer:
@@ -73,6 +78,9 @@ class AIOKafkaProducer:
         NotSupportedYet: transactions are asked for.
     """
 
+    _closed: bool | None = None  # until the options are known to be good
+    _loop: asyncio.AbstractEventLoop | None = None
+
     def __init__(
         self,
         *,
@@ -82,7 +90,7 @@ class AIOKafkaProducer:
         metadata_max_age_ms: int = 300_000,
         request_timeout_ms: int = 40_000,
         api_version: str | None = None,
-        acks: Literal[0, 1, -1, "all"] | None = None,
+        acks: Literal[0, 1, -1, "all"] | object | None = None,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
@@ -108,6 +116,16 @@ class AIOKafkaProducer:
             if value is not None:
                 warnings.warn(f"{name} has no effect; leave it out", DeprecationWarning, stacklevel=2)
         check_supported(transactional_id)
+        security: dict[str, Any] = {
+            "security_protocol": security_protocol,
+            "ssl_context": ssl_context,
+            "sasl_mechanism": sasl_mechanism,
+            "sasl_plain_username": sasl_plain_username,
+            "sasl_plain_password": sasl_plain_password,
+            "sasl_kerberos_service_name": sasl_kerberos_service_name,
+            "sasl_kerberos_domain_name": sasl_kerberos_domain_name,
+            "sasl_oauth_token_provider": sasl_oauth_token_provider,
+        }
         config = our_config(
             bootstrap_servers=bootstrap_servers,
             client_id=client_id,
@@ -122,16 +140,7 @@ class AIOKafkaProducer:
             retry_backoff_ms=retry_backoff_ms,
             connections_max_idle_ms=connections_max_idle_ms,
             enable_idempotence=enable_idempotence,
-            **our_security(
-                security_protocol=security_protocol,
-                ssl_context=ssl_context,
-                sasl_mechanism=sasl_mechanism,
-                sasl_plain_username=sasl_plain_username,
-                sasl_plain_password=sasl_plain_password,
-                sasl_kerberos_service_name=sasl_kerberos_service_name,
-                sasl_kerberos_domain_name=sasl_kerberos_domain_name,
-                sasl_oauth_token_provider=sasl_oauth_token_provider,
-            ),
+            **our_security(**security),
         )
         self._producer = Producer.from_config(config)
         self._key_serializer = key_serializer  # not handed on: a batch serializes before it is sent
@@ -140,6 +149,21 @@ class AIOKafkaProducer:
         self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._batches: set[asyncio.Task[SendManyResult]] = set()
         self._convoy = Convoy()
+        # What programs look at although it is nobody's business: health checks, instrumentation, frameworks.
+        self.client = AIOKafkaClient(
+            self._producer, bootstrap_servers, {"request_timeout_ms": request_timeout_ms, **security}
+        )
+        self._metadata = self.client.cluster
+        self._sender = Sender(self._producer)
+        self._closed = False
+
+    def __del__(self, _warnings: Any = warnings) -> None:
+        """Warn of a producer that nobody has stopped, as aiokafka does."""
+        if self._closed is not False:
+            return
+        _warnings.warn(f"Unclosed AIOKafkaProducer {self!r}", ResourceWarning, source=self, stacklevel=2)
+        if self._loop is not None:
+            self._loop.call_exception_handler({"producer": self, "message": "Unclosed AIOKafkaProducer"})
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -159,15 +183,18 @@ class AIOKafkaProducer:
         """
         if self._producer.state in {State.READY, State.DEGRADED}:
             return
+        self._loop = asyncio.get_running_loop()
         with translating():
             try:
                 await self._producer.start()
             except AuthenticationFailed as error:  # theirs has one error for all that keeps it from starting
-                raise errors.KafkaConnectionError(str(error)) from error
+                raise also_theirs(errors.KafkaConnectionError)(str(error)) from error
 
     async def stop(self) -> None:
         """Send everything that was appended, then end. Stopping twice is fine; before the start, nothing is done."""
+        self._closed = True
         if self._producer.state is not State.NEW:
+            await self.client.close()
             await self._producer.close()
 
     async def flush(self) -> None:
@@ -193,7 +220,7 @@ class AIOKafkaProducer:
         timestamp_ms: float | None = None,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Append one record and return the Future of its acknowledgement.
+        """Append one record and return the Future of its acknowledgement, which is None with `acks=0`.
 
         Cancelled before the record is appended, it is not sent. Cancelling the Future only detaches it.
 
@@ -205,7 +232,7 @@ class AIOKafkaProducer:
         """
         record = self._record(value, key, partition, timestamp_ms, headers)
         with translating():
-            return relayed(await self._producer.enqueue(topic, **record), record_metadata)
+            return relayed(await self._producer.enqueue(topic, **record), self._outcome)
 
     async def send_and_wait(
         self,
@@ -216,10 +243,12 @@ class AIOKafkaProducer:
         timestamp_ms: float | None = None,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
     ) -> RecordMetadata:
-        """Send one record and return where it is. Raises: as `send`; any KafkaError."""
+        """Send one record and return where it is; None with `acks=0`. Raises: as `send`; any KafkaError."""
+        if type(self).send is not _SEND:  # a subclass's, or wrapped by who traces: there, this calls it, too
+            return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
         record = self._record(value, key, partition, timestamp_ms, headers)
         with translating():
-            return record_metadata(await self._producer.send(topic, **record))
+            return self._outcome(await self._producer.send(topic, **record))
 
     def create_batch(self) -> BatchBuilder:
         """Return an empty batch of up to `max_batch_size`, to be filled and given to `send_batch`."""
@@ -230,9 +259,12 @@ class AIOKafkaProducer:
         )
 
     async def send_batch(
-        self, batch: BatchBuilder, topic: str, *, partition: int
+        self, batch: BatchBuilder, topic: str, *, partition: int | None
     ) -> asyncio.Future[RecordMetadata]:
         """Send what is in *batch*, which is closed; return the Future of where its first record is.
+
+        *partition* None: the partitioner chooses one, as for a record without a key. The Future's result is None
+        with `acks=0`, and of a batch without records.
 
         Waits for the batch before it, if there is one under way to this partition, and for memory. Cancelled while
         it waits for the former, the batch is not sent.
@@ -241,15 +273,17 @@ class AIOKafkaProducer:
             KafkaTimeoutError: the one before was under way for `request_timeout_ms`.
             ValueError: the topic has no such partition. Else as `partitions_for`.
         """
-        if partition not in await self.partitions_for(topic):
-            raise ValueError(f"topic {topic!r} has no partition {partition!r}")
+        await self.partitions_for(topic)
+        partition = self._partition(topic, partition, None, None, None, None)
         where = TopicPartition(topic, partition)
         turn = self._turns[where]
         try:
             async with asyncio.timeout(self._producer.config.max_block_s):
                 await turn.acquire()
         except TimeoutError as error:
-            raise errors.KafkaTimeoutError(f"{where}: the batch before is still under way") from error
+            raise also_theirs(errors.KafkaTimeoutError)(
+                f"{where}: the batch before is still under way"
+            ) from error
         batch.close()
         sending = asyncio.create_task(
             self._producer._send_in(  # noqa: SLF001 - our own
@@ -265,7 +299,7 @@ class AIOKafkaProducer:
         self._batches.add(sending)
         sending.add_done_callback(self._batches.discard)
         sending.add_done_callback(lambda _: turn.release())
-        future = relayed(sending, partial(_first, where))
+        future = relayed(sending, self._first)
         await asyncio.sleep(0)
         await self._convoy.passed(topic)  # it has its place before what is sent after this
         return future
@@ -312,13 +346,43 @@ class AIOKafkaProducer:
             "headers": headers or (),
         }
 
+    def _partition(
+        self,
+        topic: str,
+        partition: int | None,
+        key: Any,
+        value: Any,
+        serialized_key: Any,
+        serialized_value: Any,
+    ) -> int:
+        """Return where a record would go, as far as that is known before it is sent. Frameworks call this."""
+        every = self._metadata.partitions_for_topic(topic)
+        if every is None:
+            raise also_theirs(errors.UnknownTopicOrPartitionError)(f"topic {topic!r} is not known yet")
+        if partition is not None:
+            if partition not in every:
+                raise ValueError(f"topic {topic!r} has no partition {partition!r}")
+            return partition
+        available = sorted(self._metadata.available_partitions_for_topic(topic) or ())
+        chosen = self._producer.config.effective_partitioner().partition(
+            topic, as_bytes("key", serialized_key), len(every), available
+        )
+        return random.choice(available or sorted(every)) if chosen is None else chosen
 
-def _first(where: TopicPartition, result: SendManyResult) -> RecordMetadata:
-    for sent in result:
-        if isinstance(sent, types.RecordMetadata):  # they all are: a failure would be a SendManyError
-            return record_metadata(sent)
-    return RecordMetadata(*where, where, offset=-1, timestamp=-1, timestamp_type=0, log_start_offset=None)
+    def _outcome(self, sent: types.RecordMetadata) -> RecordMetadata:
+        return NOTHING if self._producer.config.acks == 0 else record_metadata(sent)
+
+    def _first(self, result: SendManyResult) -> RecordMetadata:
+        for sent in result:
+            if isinstance(sent, types.RecordMetadata):  # they all are: a failure would be a SendManyError
+                return self._outcome(sent)
+        return NOTHING
 
 
 def _not_transactional() -> NoReturn:
-    raise errors.IllegalOperation("transactions need a transactional_id, which is not supported yet")
+    raise also_theirs(errors.IllegalOperation)(
+        "transactions need a transactional_id, which is not supported yet"
+    )
+
+
+_SEND: Final = AIOKafkaProducer.send

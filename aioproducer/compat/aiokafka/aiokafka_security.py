@@ -30,11 +30,11 @@ def our_security(
     Raises: ValueError, as aiokafka does.
     """
     if security_protocol not in PROTOCOLS:
-        raise ValueError(f"security_protocol should be one of {', '.join(PROTOCOLS)}")
+        raise ValueError("`security_protocol` should be SSL or PLAINTEXT, SASL_SSL or SASL_PLAINTEXT")
     ours: dict[str, Any] = {"security_protocol": security_protocol}
     if security_protocol.endswith("SSL"):
         if ssl_context is None:
-            raise ValueError(f"ssl_context is mandatory with security_protocol = {security_protocol!r}")
+            raise ValueError(f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}")
         ours["ssl_context"] = ssl_context
     if not security_protocol.startswith("SASL"):
         return ours

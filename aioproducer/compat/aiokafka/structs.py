@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from functools import cache
+from types import ModuleType
 from typing import NamedTuple
 
 from aioproducer import types
 from aioproducer.types import TopicPartition
 
-__all__ = ["RecordMetadata", "TopicPartition"]
+__all__ = ["BrokerMetadata", "RecordMetadata", "TopicPartition"]
+
+
+class BrokerMetadata(NamedTuple):
+    """A broker."""
+
+    nodeId: int  # noqa: N815 - aiokafka's
+    host: str
+    port: int
+    rack: str | None
 
 
 class RecordMetadata(NamedTuple):
@@ -26,6 +38,17 @@ class RecordMetadata(NamedTuple):
 
 
 def record_metadata(sent: types.RecordMetadata) -> RecordMetadata:
-    """Return *sent* with aiokafka's fields."""
+    """Return *sent* with aiokafka's fields; where aiokafka is imported, too, as an instance of its class and of ours."""
     where = TopicPartition(sent.topic, sent.partition)
-    return RecordMetadata(*where, where, sent.offset, sent.timestamp_ms, int(sent.log_append_time), None)
+    module = sys.modules.get("aiokafka.structs")
+    kind = RecordMetadata if module is None else _also(module)
+    return kind(*where, where, sent.offset, sent.timestamp_ms, int(sent.log_append_time), None)
+
+
+@cache
+def _also(module: ModuleType) -> type[RecordMetadata]:
+    def reduced(metadata: RecordMetadata) -> tuple[object, ...]:
+        return RecordMetadata, tuple(metadata)  # another process may have no aiokafka
+
+    body = {"__slots__": (), "__doc__": RecordMetadata.__doc__, "__reduce__": reduced}
+    return type("RecordMetadata", (RecordMetadata, module.RecordMetadata), body)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from functools import partial
-from typing import TypeVar
+from functools import cache, partial
+from types import ModuleType
+from typing import Any, TypeVar, cast
 
 from aioproducer import errors as ours
 from aioproducer.compat.aiokafka import errors as theirs
 
 T = TypeVar("T")
 U = TypeVar("U")
+E = TypeVar("E", bound=Exception)
 
 _KINDS: tuple[tuple[type[ours.ProducerError], type[theirs.KafkaError]], ...] = (
     (ours.RecordTooLarge, theirs.MessageSizeTooLargeError),
@@ -42,7 +45,7 @@ def translated(error: BaseException) -> BaseException:
 
 
 def _translation(error: ours.ProducerError, *, possibly_persisted: bool) -> theirs.KafkaError:
-    translation = _kind(error)(str(error))
+    translation = also_theirs(_kind(error))(str(error))
     translation.possibly_persisted = possibly_persisted
     translation.__cause__ = error
     return translation
@@ -63,6 +66,38 @@ def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:
         case ours.ConnectionFailed(written=True, __cause__=TimeoutError()):
             return theirs.RequestTimedOutError
     return next((kind for base, kind in _KINDS if isinstance(error, base)), theirs.KafkaError)
+
+
+def also_theirs(kind: type[E]) -> type[E]:
+    """Return *kind* as a subclass of what aiokafka calls so, too, where that is imported in the same program.
+
+    So whoever has only put our class in aiokafka's place catches what they always did.
+    """
+    module = sys.modules.get("aiokafka.errors")
+    if module is None:
+        return kind
+    made: type[E] = _also(cast("Any", kind), module)
+    return made
+
+
+@cache
+def _also(kind: Any, module: ModuleType) -> Any:
+    of_aiokafka = getattr(module, kind.__name__, None)
+    if not (isinstance(of_aiokafka, type) and issubclass(of_aiokafka, Exception)):
+        return kind
+
+    def reduced(error: BaseException) -> tuple[object, ...]:
+        return _again, (kind, error.args, vars(error))
+
+    body = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduced}
+    return type(kind.__name__, (kind, of_aiokafka), body)
+
+
+def _again(kind: type[E], args: tuple[object, ...], fields: dict[str, object]) -> E:
+    """Unpickle what `also_theirs` has made: another process may have no aiokafka."""
+    error = also_theirs(kind)(*args)
+    vars(error).update(fields)
+    return error
 
 
 @contextmanager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer import ConfigError, Producer
 from aioproducer.config.servers import Servers, parse_server
 from aioproducer.net.address import Address
 
@@ -74,3 +75,10 @@ def test_somebody_has_to_be_asked_first(value: object) -> None:
 def test_other_types_are_no_servers(value: object) -> None:
     with pytest.raises(ValueError, match=r"^expected host:port"):
         Servers().check(value)
+
+
+def test_a_mapping_of_options_says_what_to_write_and_shows_no_password() -> None:
+    options = {"bootstrap.servers": "localhost:9092", "sasl.password": "hunter2"}
+    with pytest.raises(ConfigError, match=r"Producer\.from_config\(ProducerConfig\.from_mapping") as caught:
+        Producer(options)  # type: ignore[arg-type]
+    assert "hunter2" not in str(caught.value)

@@ -134,7 +134,7 @@ def test_a_refusal_has_the_brokers_own_words_and_what_to_do() -> None:
     assert isinstance(error, SaslAuthenticationFailed)
     assert str(error) == (
         "broker.example:9093 refused the login by PLAIN: Invalid username or password; "
-        "check sasl_username and sasl_password, and whether the listener knows this user"
+        "check user name and password, and whether the listener knows this user"
     )
     assert (error.broker, error.mechanism, error.fatal) == ("broker.example:9093", "PLAIN", False)
 

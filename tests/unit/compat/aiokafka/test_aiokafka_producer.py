@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +24,7 @@ from aioproducer.compat.aiokafka.errors import (
     NotSupportedYet,
     ProducerClosed,
     TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
 )
 from aioproducer.intake.many import CHUNK_RECORDS
 from aioproducer.testing import Cluster, in_virtual_time
@@ -82,20 +85,35 @@ class TestSignatures:
 
 class TestConstruction:
     def test_it_touches_no_loop(self) -> None:
-        AIOKafkaProducer(bootstrap_servers=SERVERS)
+        producer = AIOKafkaProducer(bootstrap_servers=SERVERS)
+        asyncio.run(producer.stop())
 
     @pytest.mark.parametrize("option", ["loop", "api_version"])
     def test_what_has_no_effect_is_deprecated(self, option: str) -> None:
         with pytest.warns(DeprecationWarning, match=f"{option} has no effect") as caught:
-            AIOKafkaProducer(**{option: "auto"})  # type: ignore[arg-type]
+            producer = AIOKafkaProducer(**{option: "auto"})  # type: ignore[arg-type]
         assert caught[0].filename == __file__
+        asyncio.run(producer.stop())
 
     def test_what_is_not_supported_yet_is_told(self) -> None:
         with pytest.raises(NotSupportedYet, match="transactional_id"):
             AIOKafkaProducer(transactional_id="me")
 
     def test_what_means_nothing_in_plain_text_does_no_harm(self) -> None:
-        AIOKafkaProducer(ssl_context=object(), sasl_plain_username="me", transaction_timeout_ms=1)
+        producer = AIOKafkaProducer(ssl_context=object(), sasl_plain_username="me", transaction_timeout_ms=1)
+        asyncio.run(producer.stop())
+
+    def test_aiokafkas_own_default_of_acks_is_ours(self) -> None:
+        theirs = inspect.signature(aiokafka.AIOKafkaProducer).parameters["acks"].default
+        for options, acks in (({}, 1), ({"enable_idempotence": True}, "all")):
+            producer = AIOKafkaProducer(acks=theirs, **options)  # type: ignore[arg-type]
+            assert producer._producer.config.acks == acks
+            asyncio.run(producer.stop())
+
+    def test_one_that_was_refused_is_not_unclosed(self) -> None:
+        with pytest.raises(ValueError, match="`security_protocol` should be SSL or PLAINTEXT"):
+            AIOKafkaProducer(security_protocol="SOME")
+        gc.collect()
 
 
 class TestLife:
@@ -242,12 +260,96 @@ class TestSendBatch:
     async def test_an_empty_one_is_nowhere(self) -> None:
         async with started() as (producer, _):
             sent = await (await producer.send_batch(producer.create_batch(), TOPIC, partition=1))
-            assert (sent.topic_partition, sent.offset) == ((TOPIC, 1), -1)
+            assert sent is None
+
+    async def test_without_a_partition_it_goes_to_any(self) -> None:
+        async with started() as (producer, broker):
+            for _ in range(5):
+                sent = await (await producer.send_batch(filled(producer, b"a", b"b"), TOPIC, partition=None))
+                assert [each.value for each in broker.records(TOPIC, sent.partition)][-2:] == [b"a", b"b"]
+
+    async def test_without_a_partition_the_partitioner_is_asked(self) -> None:
+        async with started(partitioner=lambda _, every, __: max(every)) as (producer, _):
+            sent = await (await producer.send_batch(filled(producer, b"a"), TOPIC, partition=None))
+            assert sent.partition == 1
 
     async def test_there_must_be_such_a_partition(self) -> None:
         async with started() as (producer, _):
             with pytest.raises(ValueError, match="topic 'orders' has no partition 2"):
                 _ = await producer.send_batch(filled(producer, b"a"), TOPIC, partition=2)
+
+
+class TestWithoutAcknowledgement:
+    async def test_the_result_is_none(self) -> None:
+        async with started(acks=0) as (producer, broker):
+            assert await producer.send_and_wait(TOPIC, b"1", partition=0) is None
+            assert await (await producer.send(TOPIC, b"2", partition=0)) is None
+            assert await (await producer.send_batch(filled(producer, b"3"), TOPIC, partition=0)) is None
+        assert len(broker.records(TOPIC, 0)) == 3
+
+
+class TestWhatOthersLookAt:
+    async def test_closed(self) -> None:
+        async with started() as (producer, _):
+            assert producer._closed is False
+        assert producer._closed is True
+
+    async def test_send_and_wait_calls_the_send_of_a_subclass(self) -> None:
+        class Counting(AIOKafkaProducer):
+            calls = 0
+
+            async def send(self, *args: Any, **kwargs: Any) -> Any:
+                self.calls += 1
+                return await super().send(*args, **kwargs)
+
+        async with cluster() as broker, Counting(bootstrap_servers=broker.bootstrap_servers) as producer:
+            assert (await producer.send_and_wait(TOPIC, b"v", partition=0)).offset == 0
+            assert producer.calls == 1
+
+    async def test_and_one_that_was_wrapped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plain, calls = AIOKafkaProducer.send, []
+
+        async def traced(self: AIOKafkaProducer, *args: Any, **kwargs: Any) -> Any:
+            calls.append(args)
+            return await plain(self, *args, **kwargs)
+
+        async with started() as (producer, _):
+            monkeypatch.setattr(AIOKafkaProducer, "send", traced)
+            await producer.send_and_wait(TOPIC, b"v", partition=0)
+        assert len(calls) == 1
+
+    async def test_where_a_record_would_go(self) -> None:
+        async with started() as (producer, _):
+            with pytest.raises(UnknownTopicOrPartitionError):
+                producer._partition(TOPIC, None, None, None, b"k", None)
+            for key in (b"a", b"b", b"c", b"d"):
+                sent = await producer.send_and_wait(TOPIC, b"v", key=key)
+                assert producer._partition(TOPIC, None, None, None, key, None) == sent.partition
+            assert producer._partition(TOPIC, 1, None, None, None, None) == 1
+            assert {producer._partition(TOPIC, None, None, None, None, None) for _ in range(50)} == {0, 1}
+            with pytest.raises(ValueError, match="no partition 2"):
+                producer._partition(TOPIC, 2, None, None, None, None)
+
+    def test_one_that_nobody_stops_is_a_resource_warning(self) -> None:
+        with pytest.warns(ResourceWarning, match="Unclosed AIOKafkaProducer"):
+            AIOKafkaProducer(bootstrap_servers=SERVERS)
+
+    async def test_started_it_is_told_to_the_loop_and_nothing_holds_it(self) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with cluster() as broker:
+            producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+            await producer.start()
+            inner, reference = producer._producer, weakref.ref(producer)
+            with pytest.warns(ResourceWarning, match="Unclosed AIOKafkaProducer"):
+                del producer
+            (context,) = told
+            assert context["message"] == "Unclosed AIOKafkaProducer"
+            told.clear()
+            context.clear()
+            gc.collect()
+            assert reference() is None
+            await inner.close()
 
 
 class TestTransactions:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
+
 import aiokafka.structs
 import pytest
 
@@ -26,3 +29,17 @@ def test_where_a_record_is_told_in_aiokafkas_words(log_append_time: bool) -> Non
         timestamp_type=int(log_append_time),
         log_start_offset=None,
     )
+
+
+def test_it_is_an_instance_of_aiokafkas_where_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = types.RecordMetadata("orders", 2, 7, 1234, False)
+    both = record_metadata(told)
+    assert isinstance(both, aiokafka.structs.RecordMetadata)
+    assert isinstance(both, RecordMetadata)
+    assert both._replace(offset=8).offset == 8
+    again = pickle.loads(pickle.dumps(both))
+    assert again == both
+    monkeypatch.delitem(sys.modules, "aiokafka.structs")
+    alone = record_metadata(told)
+    assert type(alone) is RecordMetadata
+    assert alone == both

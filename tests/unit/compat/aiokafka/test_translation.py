@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
+import sys
 from typing import Any
 
+import aiokafka.errors
 import pytest
 
 from aioproducer import errors as ours
 from aioproducer.compat.aiokafka import errors as theirs
-from aioproducer.compat.aiokafka.translation import relayed, translated, translating
+from aioproducer.compat.aiokafka.translation import also_theirs, relayed, translated, translating
 from aioproducer.errors.send_many import SendManyResult
 
 
@@ -51,7 +54,8 @@ TRANSLATIONS = [
 @pytest.mark.parametrize(("error", "kind"), TRANSLATIONS, ids=lambda each: getattr(each, "__name__", None))
 def test_an_error_becomes_what_aiokafka_raises(error: ours.ProducerError, kind: type[Any]) -> None:
     translation = translated(error)
-    assert type(translation) is kind
+    assert isinstance(translation, kind)
+    assert type(translation).__name__ == kind.__name__
     assert translation.args == (str(error),)
     assert translation.__cause__ is error
     assert getattr(translation, "possibly_persisted", None) is error.possibly_persisted
@@ -59,7 +63,7 @@ def test_an_error_becomes_what_aiokafka_raises(error: ours.ProducerError, kind: 
 
 def test_a_batch_fails_of_what_its_first_record_failed_of() -> None:
     translation = translated(SEVERAL)
-    assert type(translation) is theirs.TopicAuthorizationFailedError
+    assert isinstance(translation, theirs.TopicAuthorizationFailedError)
     assert translation.__cause__ is DENIED
 
 
@@ -124,3 +128,26 @@ class TestRelayed:
         inner.cancel()
         with pytest.raises(asyncio.CancelledError):
             await outer
+
+
+class TestAlsoTheirs:
+    def test_without_aiokafka_it_is_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(sys.modules, "aiokafka.errors", raising=False)
+        assert also_theirs(theirs.KafkaTimeoutError) is theirs.KafkaTimeoutError
+
+    def test_with_it_both_except_clauses_catch_it(self) -> None:
+        kind = also_theirs(theirs.TopicAuthorizationFailedError)
+        assert issubclass(kind, aiokafka.errors.TopicAuthorizationFailedError)
+        assert issubclass(kind, theirs.TopicAuthorizationFailedError)
+        assert issubclass(kind, aiokafka.errors.KafkaError)
+        assert also_theirs(theirs.TopicAuthorizationFailedError) is kind
+        assert str(kind("why")) == str(theirs.TopicAuthorizationFailedError("why"))
+
+    def test_what_aiokafka_has_no_name_for_is_ours_alone(self) -> None:
+        assert also_theirs(theirs.NotSupportedYet) is theirs.NotSupportedYet
+
+    def test_it_can_be_pickled(self) -> None:
+        error = translated(ours.TopicAuthorizationFailed("why", possibly_persisted=True))
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert (again.args, vars(again)["possibly_persisted"]) == (error.args, True)
