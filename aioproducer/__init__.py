@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     )
     from aioproducer.producer import Producer as Producer
     from aioproducer.results import SendManyResult as SendManyResult
+    from aioproducer.transaction_admin import TransactionAdmin as TransactionAdmin
     from aioproducer.transactional import Transaction as Transaction
+    from aioproducer.transactions.administration import (
+        TransactionDescription as TransactionDescription,
+        TransactionListing as TransactionListing,
+    )
     from aioproducer.transactions.offsets import GroupMetadata as GroupMetadata
     from aioproducer.transactions.prepared_transaction import PreparedTransaction as PreparedTransaction
     from aioproducer.types import (
@@ -50,6 +55,9 @@ _HOMES = {
     "GroupMetadata": "aioproducer.transactions.offsets",
     "PreparedTransaction": "aioproducer.transactions.prepared_transaction",
     "Transaction": "aioproducer.transactional",
+    "TransactionAdmin": "aioproducer.transaction_admin",
+    "TransactionDescription": "aioproducer.transactions.administration",
+    "TransactionListing": "aioproducer.transactions.administration",
     "ProducerRecord": "aioproducer.types",
     "RecordMetadata": "aioproducer.types",
     "TopicPartition": "aioproducer.types",
@@ -149,6 +157,9 @@ __all__ = [
     "Transaction",
     "TransactionAbortable",
     "TransactionAborted",
+    "TransactionAdmin",
+    "TransactionDescription",
+    "TransactionListing",
     "TransactionLost",
     "TransactionOutcomeUnknown",
     "TransactionStateError",

@@ -27,6 +27,9 @@ NOT_ERRORS = {
     "State",
     "TopicPartition",
     "Transaction",
+    "TransactionAdmin",
+    "TransactionDescription",
+    "TransactionListing",
 }
 
 

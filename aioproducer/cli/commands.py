@@ -21,9 +21,11 @@ from aioproducer.cli.parameters import (
     new_topics,
     producer_options,
     rate_option,
+    refuse_transactional,
 )
 from aioproducer.cli.securing import as_given, given
 from aioproducer.cli.send.command import send
+from aioproducer.cli.transaction_commands import transactions
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__
 
@@ -93,6 +95,7 @@ def demo(
     config = None
     if bootstrap_servers is not None or config_file is not None or settings or given():
         config = configuration(bootstrap_servers, config_file, {"compression.type": compression} | settings)
+        refuse_transactional(config)
     plan = Plan(config, records=records, partitions=partitions, compression=compression)
     if not asyncio.run(run_and_report(plan)):
         raise click.exceptions.Exit(1)
@@ -256,8 +259,10 @@ def perf(  # noqa: PLR0917 - click passes names
     from aioproducer.cli.perf.perf_report import run_and_report
     from aioproducer.cli.perf.perf_run import Plan
 
+    config = configuration(bootstrap_servers, config_file, settings)
+    refuse_transactional(config)
     plan = Plan(
-        config=configuration(bootstrap_servers, config_file, settings),
+        config=config,
         topic=topic,
         run=run or f"perf-{secrets.token_hex(4)}",
         records=records,
@@ -269,3 +274,4 @@ def perf(  # noqa: PLR0917 - click passes names
 
 
 program.add_command(send)
+program.add_command(transactions)

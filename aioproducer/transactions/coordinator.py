@@ -155,7 +155,7 @@ class Coordinators:
         attempt = 0
         silent: set[int] = set()
         while True:
-            connection = await self._anybody(silent)
+            connection = await self.anybody(silent)
             try:
                 found = await self._find_over(connection, key)
             except TimeoutError:
@@ -248,13 +248,13 @@ class Coordinators:
             connection = self._pool.get(node.node_id)
             if connection is not None:
                 return connection
-            error = await self._dial(node)
+            error = await self.dial(node)
             if error is not None:  # it may be gone, and somebody else in its place
                 self._nodes.pop(key, None)
                 await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
                 attempt += 1
 
-    async def _dial(self, node: Node) -> ProducerError | None:
+    async def dial(self, node: Node) -> ProducerError | None:
         """Connect to *node*; return why that failed, or None."""
         if self._pool.next_attempt_at(node.node_id) is not None:
             self._pool.connect_soon(node.node_id, node.address)  # if its pause is over
@@ -269,8 +269,8 @@ class Coordinators:
             return self._pool.last_error(node.node_id) or ConnectionFailed(f"{node.address}: not connected")
         return None
 
-    async def _anybody(self, silent: set[int]) -> Connection:
-        """Return a connection to any broker, those first that are not *silent*."""
+    async def anybody(self, silent: set[int]) -> Connection:
+        """Return a connection to any broker, those first that are not *silent*; however long it takes."""
         while True:
             brokers = self._updater.snapshot.brokers
             if not brokers.keys() - silent:

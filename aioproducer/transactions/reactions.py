@@ -37,6 +37,7 @@ class Api(Enum):
     OFFSET_COMMIT = auto()
     COMMIT = auto()
     ABORT = auto()
+    DESCRIBE = auto()
 
 
 class Reaction(Enum):
