@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.producer import Producer as Producer
     from aioproducer.results import SendManyResult as SendManyResult
     from aioproducer.types import (
+        ClusterDescription as ClusterDescription,
         ProducerRecord as ProducerRecord,
         RecordMetadata as RecordMetadata,
         TopicPartition as TopicPartition,
@@ -44,6 +45,7 @@ _HOMES = {
     "Producer": "aioproducer.producer",
     "State": "aioproducer.lifecycle",
     "SendManyResult": "aioproducer.results",
+    "ClusterDescription": "aioproducer.types",
     "ProducerRecord": "aioproducer.types",
     "RecordMetadata": "aioproducer.types",
     "TopicPartition": "aioproducer.types",
@@ -57,6 +59,7 @@ __all__ = [
     "BufferFull",
     "BufferTimeout",
     "ClusterAuthorizationFailed",
+    "ClusterDescription",
     "ConcurrentTransactions",
     "ConfigError",
     "ConnectionFailed",
@@ -118,6 +121,7 @@ __all__ = [
     "RebootstrapRequired",
     "RecordListTooLarge",
     "RecordMetadata",
+    "RecordPurged",
     "RecordTooLarge",
     "ReplicaNotAvailable",
     "RequestTimedOut",

@@ -11,6 +11,7 @@ import aioproducer
 from aioproducer import errors
 
 NOT_ERRORS = {
+    "ClusterDescription",
     "Interceptor",
     "Murmur2Partitioner",
     "Murmur3Partitioner",
