@@ -10,6 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from aioproducer.transactions.transaction_records import TransactionRecords
 
 log: Final = logging.getLogger(__name__)
+
+WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
 
 BOOTSTRAP: Final = -1
 """What the connections to bootstrap addresses are counted as: they are to no node that is known yet."""
@@ -245,6 +248,23 @@ class Engine:
         self.accumulator.close(failure)
         self.updater.fail_all(failure.error)
         return arriving + self._completion.fail_everything(failure)
+
+    @property
+    def unfinished(self) -> int:
+        """How many records have no outcome yet, those among them that are on their way here."""
+        return self.accumulator.arriving + sum(map(len, tuple(self.accumulator.unresolved)))
+
+    def purge(self, failure: Failure) -> int:
+        """Fail every record that waits to be sent and was never handed to a socket; return how many."""
+        waiting = [
+            each
+            for each in self.accumulator.unresolved
+            if each.state in WAITING_TO_BE_SENT and not each.possibly_persisted
+        ]
+        records = sum(map(len, waiting))
+        for batch in waiting:
+            self._completion.fail(batch, failure)
+        return records
 
     async def stop(self) -> None:
         """Close connections and end tasks; at the same time from several callers is fine.
