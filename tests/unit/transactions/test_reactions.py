@@ -28,7 +28,7 @@ TABLE = """
 35      fatal   fatal   fatal   fatal   fatal   fatal   fatal
 43      fatal   fatal   fatal   fatal   fatal   fatal   fatal
 47      fatal   fatal   fatal   fatal   fatal   fatal   fatal
-48      fatal   fatal   fatal   fatal   fatal   fatal   fatal
+48      fatal   fatal   fatal   fatal   fatal   fatal   abort
 49      fatal   fatal   fatal   fatal   fatal   fatal   fatal
 50      fatal   fatal   fatal   fatal   fatal   fatal   fatal
 53      fatal   fatal   fatal   fatal   fatal   fatal   fatal
@@ -47,9 +47,9 @@ WORDS = {
 ROWS = [
     (int(code), api, WORDS[word])
     for code, *words in (line.split() for line in TABLE.split("\n") if line)
-    for api, word in zip(Api, words, strict=True)
+    for api, word in zip((each for each in Api if each is not Api.DESCRIBE), words, strict=True)
 ]
-IN_TWO = {(48, Api.COMMIT): Reaction.ABORTABLE}
+IN_TWO = {(48, Api.COMMIT): Reaction.ABORTABLE, (48, Api.ABORT): Reaction.FATAL}
 """What transaction version 2 has another reaction to."""
 
 
