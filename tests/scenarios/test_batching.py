@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,47 @@ class TestLinger:
             await producer.flush()
             assert [(await future).offset for future in futures] == [0, 1, 2]
             assert batches(cluster) == [[b"0"], [b"1"], [b"2"]]
+
+
+class TestGrowing:
+    @pytest.mark.parametrize(
+        ("options", "largest"), [({}, 100), ({"batch_size": 16_384}, 14), ({"max_request_size": 40_000}, 35)]
+    )
+    @story
+    async def test_what_cannot_be_sent_yet_grows_unless_a_batch_size_was_given(
+        self, options: dict[str, Any], largest: int
+    ) -> None:
+        async with producing(max_in_flight_requests_per_connection=1, **options) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).delay(1.0)
+            futures = [producer.send_nowait(TOPIC, b"first")]
+            await settle()
+            futures += [producer.send_nowait(TOPIC, b"%1100d" % number) for number in range(100)]
+            await asyncio.gather(*futures)
+            assert max(map(len, batches(cluster))) == largest
+            assert values(cluster)[1:] == [b"%1100d" % number for number in range(100)]
+
+    @story
+    async def test_it_goes_as_soon_as_it_is_ready_if_it_can(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            began_at = now()
+            for number in range(45):
+                _ = producer.send_nowait(TOPIC, b"%1100d" % number)
+                await settle()
+            assert now() == began_at
+            assert list(map(len, batches(cluster))) == [15, 15, 15]
+
+    @story
+    async def test_what_is_too_large_for_the_topic_is_split_and_grows_no_further(self) -> None:
+        sent = [b"%1100d" % number for number in range(1_000)]
+        async with producing() as (producer, cluster):
+            cluster.create_topic("small", 1, message_max_bytes=50_000)
+            refused = cluster.on("produce", topic="small", times=None)
+            assert (await producer.send_many("small", sent)).delivered == 1_000
+            assert values(cluster, topic="small") == sent
+            before = refused.hits
+            assert (await producer.send_many("small", sent[:200])).delivered == 200
+            assert refused.hits - before <= 7
+            assert max(len(batch.records) for batch in cluster.batches("small", 0)) <= 45
 
 
 class TestRequests:
