@@ -52,6 +52,8 @@ class Transactions:
         """The end of the last transaction, until somebody has heard how it went."""
         self.number: int = 0
         """Which transaction is open, or was the last."""
+        self.is_undecided: bool = False
+        """Whether the user has still to say how that one is to end."""
         self._began_at_ms = 0
 
     def partitions_wanted(self) -> None:
@@ -88,6 +90,7 @@ class Transactions:
         self.manager.begin()  # before all else: somebody else may have begun, and ended, while we waited
         self._ending = None
         self.number += 1
+        self.is_undecided = True
         self._began_at_ms = time_ns() // 1_000_000
 
     async def send_offsets(
@@ -119,6 +122,7 @@ class Transactions:
         if ending is None or not ending.commits:
             self._check_not_failed()
             self.manager.commit()
+            self.is_undecided = False
             ending = self._ending = Ending(commits=True)
             ending.task = self._spawn(self._commit(ending), "commit")
         await asyncio.wait([ending.task], timeout=limit_s)
@@ -131,11 +135,12 @@ class Transactions:
             raise error
         self._raise_outcome(ending, limit_s, "commit")
 
-    async def abort(self, timeout_s: float | None) -> None:
-        """Abort: what was not written fails, what is in flight is awaited."""
+    async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
+        """Abort: what was not written fails, what is in flight is awaited. *closing*: the user does not know of it."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
             self.manager.abort()
+            self.is_undecided = self.is_undecided and closing
             commit, ending = ending, Ending(commits=False)
             self._ending = ending
             ending.task = self._spawn(self._abort(ending, commit), "abort")
@@ -151,6 +156,7 @@ class Transactions:
         if self.manager.state is not State.PREPARING:
             self._check_not_failed()
             self.manager.prepare()
+            self.is_undecided = False
         settled = self._spawn(self._records.settled(), "prepare")
         await asyncio.wait([settled], timeout=limit_s)
         if not settled.done():
@@ -188,7 +194,7 @@ class Transactions:
                 State.PREPARING,
                 State.COMMITTING,
             }:
-                await self.abort(max(0.0, until - self._loop.time()))
+                await self.abort(max(0.0, until - self._loop.time()), closing=True)
         except ProducerError as error:
             log.warning(
                 "transaction.left_open transactional_id=%s error=%s: %s",

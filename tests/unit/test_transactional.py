@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer import Producer
+from aioproducer import PreparedTransaction, Producer
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     CommitFailed,
@@ -87,19 +87,27 @@ class TestBlock:
     @in_virtual_time
     async def test_it_aborts_and_lets_out_what_the_body_raised(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
-            with pytest.raises(ZeroDivisionError):
+
+            async def block() -> None:
                 async with producer.transaction():
                     await producer.send(TOPIC, b"v")
                     raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                await block()
             assert ends(fake) == [Api.ABORT]
 
     @in_virtual_time
     async def test_cancelled_it_aborts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
-            with pytest.raises(TimeoutError):
+
+            async def block() -> None:
                 async with asyncio.timeout(1), producer.transaction():
                     await producer.send(TOPIC, b"v")
                     await asyncio.sleep(10)
+
+            with pytest.raises(TimeoutError):
+                await block()
             assert ends(fake) == [Api.ABORT]
             async with producer.transaction():
                 pass
@@ -108,22 +116,30 @@ class TestBlock:
     async def test_cancelled_it_does_not_wait_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch, request_timeout_ms=3_000, max_block_ms=50_000) as (producer, fake, _):
             began_at = asyncio.get_running_loop().time()
-            with pytest.raises(TimeoutError):
+
+            async def block() -> None:
                 async with asyncio.timeout(1), producer.transaction():
                     await producer.send(TOPIC, b"v")
                     fake.answers_at_once = False
                     await asyncio.sleep(10)
+
+            with pytest.raises(TimeoutError):
+                await block()
             assert asyncio.get_running_loop().time() - began_at == 4
             fake.answer()
 
     @in_virtual_time
     async def test_a_failure_that_nobody_awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
-            with pytest.raises(CommitFailed) as raised:
+
+            async def block() -> None:
                 async with producer.transaction():
                     await producer.send(TOPIC, b"v")
                     with pytest.raises(RecordTooLarge):
                         await producer.send(TOPIC, b"v" * 2_000_000)
+
+            with pytest.raises(CommitFailed) as raised:
+                await block()
             assert isinstance(raised.value.__cause__, RecordTooLarge)
             assert ends(fake) == [Api.ABORT]
             async with producer.transaction():
@@ -133,18 +149,26 @@ class TestBlock:
     async def test_a_commit_that_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
             fake.refusing[Api.COMMIT] = refused(48)
-            with pytest.raises(CommitFailed, match="refused with 48"):
+
+            async def block() -> None:
                 async with producer.transaction():
                     await producer.send(TOPIC, b"v")
+
+            with pytest.raises(CommitFailed, match="refused with 48"):
+                await block()
             assert ends(fake) == [Api.COMMIT, Api.ABORT]
 
     @in_virtual_time
     async def test_a_commit_without_an_answer_is_not_aborted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch, max_block_ms=1_000) as (producer, fake, _):
-            with pytest.raises(TransactionOutcomeUnknown):
+
+            async def block() -> None:
                 async with producer.transaction():
                     await producer.send(TOPIC, b"v")
                     fake.answers_at_once = False
+
+            with pytest.raises(TransactionOutcomeUnknown):
+                await block()
             assert ends(fake) == [Api.COMMIT]
             fake.answer()
             await producer.commit_transaction()
@@ -161,12 +185,17 @@ class TestBlock:
     @in_virtual_time
     async def test_prepared_in_its_body_it_stays_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
-            with pytest.raises(ZeroDivisionError):
+            prepared = list[PreparedTransaction]()
+
+            async def block() -> None:
                 async with producer.transaction() as transaction:
                     await producer.send(TOPIC, b"v")
-                    prepared = await transaction.prepare()
+                    prepared.append(await transaction.prepare())
                     raise ZeroDivisionError
-            assert (prepared.transactional_id, prepared.producer_id, prepared.epoch) == (ID, 7, 0)
+
+            with pytest.raises(ZeroDivisionError):
+                await block()
+            assert [each[:3] for each in prepared] == [(ID, 7, 0)]
             assert ends(fake) == []
         assert ends(fake) == []
 
@@ -188,6 +217,49 @@ class TestBlock:
         async with started(monkeypatch) as (producer, _, _):
             with pytest.raises(TransactionStateError, match="cannot prepare: this transaction has not begun"):
                 await producer.transaction().prepare()
+
+
+class TestNoFalseCommit:
+    """A block that is left without an error says that all in it is committed."""
+
+    @in_virtual_time
+    async def test_of_a_producer_that_has_failed_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with started(monkeypatch) as (producer, fake, _):
+
+            async def block() -> None:
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"v")
+                    fence(producer)
+
+            with pytest.raises(ProducerFenced, match="close this producer"):
+                await block()
+            assert ends(fake) == []
+            assert producer.state == "failed"
+
+    @pytest.mark.parametrize("timeout_s", [0, None])
+    @in_virtual_time
+    async def test_of_a_producer_that_was_closed_meanwhile(
+        self, monkeypatch: pytest.MonkeyPatch, timeout_s: float | None
+    ) -> None:
+        async with started(monkeypatch) as (producer, fake, _):
+
+            async def block() -> None:
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"v")
+                    await producer.close(timeout_s)
+
+            with pytest.raises(ProducerClosed):
+                await block()
+            assert ends(fake) == ([Api.ABORT] if timeout_s is None else [])
+
+    @in_virtual_time
+    async def test_of_a_producer_that_fails_after_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with started(monkeypatch) as (producer, fake, _):
+            async with producer.transaction():
+                await producer.send(TOPIC, b"v")
+                await producer.commit_transaction()
+                fence(producer)
+            assert ends(fake) == [Api.COMMIT]
 
 
 SENDS: dict[str, Call] = {
