@@ -157,18 +157,17 @@ class Transactions:
             self._check_not_failed()
             self.manager.prepare()
             self.is_undecided = False
-        settled = self._spawn(self._records.settled(), "prepare")
-        await asyncio.wait([settled], timeout=limit_s)
-        if not settled.done():
-            settled.cancel()
-            late = self._late("prepare", limit_s)
-            self._records.failed(late)
-            raise late
-        state = self._state()
-        if state is State.PREPARING:
-            self.manager.settled()
-        elif state is not State.PREPARED:
-            raise self._commit_failed()
+        task = self._spawn(self._prepare(), "prepare")
+        await asyncio.wait([task], timeout=limit_s)
+        if task.done():
+            raise_outcome(task)
+            return
+        task.cancel()
+        if self._state() is not State.PREPARING:  # somebody else ends it, or has
+            raise self.manager.refusal("prepare")
+        error = self._late("prepare", limit_s)
+        self._records.failed(error)
+        raise error
 
     def prepared(self) -> PreparedTransaction:
         """Return what it takes to end the open transaction elsewhere."""
@@ -255,6 +254,14 @@ class Transactions:
             self._records.failed(told)
             return told
         return None
+
+    async def _prepare(self) -> ProducerError | None:
+        await self._records.settled()
+        if self._state() is State.PREPARING:
+            self.manager.settled()
+        if self._state() is State.PREPARED:
+            return None
+        return self._commit_failed() if self.has_failed else self.manager.refusal("prepare")
 
     async def _commit(self, ending: Ending) -> ProducerError | None:
         await self._records.settled()
