@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from time import time_ns
 from typing import Any, Final
 
-from aioproducer.errors import CommitFailed, ProducerError, TransactionTimeout
+from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted, TransactionTimeout
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
@@ -55,6 +55,7 @@ class Transactions:
         self.is_undecided: bool = False
         """Whether the user has still to say how that one is to end."""
         self._began_at_ms = 0
+        self._is_stopping = False
 
     def partitions_wanted(self) -> None:
         """Batches wait for partitions to be added."""
@@ -109,11 +110,13 @@ class Transactions:
         limit_s = self._limit(timeout_s)
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
+            # All at once: who is cancelled in between must not commit without them.
+            error = self._late("send offsets", limit_s)
+            self._records.failed(error)
             task.cancel()
-            await asyncio.wait([task])
-            late = self._late("send offsets", limit_s)
-            self._records.failed(late)
-            raise late
+            raise error
+        if task.cancelled() and not self._is_stopping:
+            raise TransactionAborted("the transaction was aborted before its offsets were committed")
         raise_outcome(task)
 
     async def commit(self, timeout_s: float | None) -> None:
@@ -202,9 +205,10 @@ class Transactions:
 
     async def stop(self) -> None:
         """End the tasks."""
-        for task in self._tasks:
-            task.cancel()
-        while self._tasks:
+        self._is_stopping = True
+        while self._tasks:  # also what has begun meanwhile
+            for task in self._tasks:
+                task.cancel()
             await asyncio.wait(self._tasks)
 
     def check_sending(self, what: str) -> None:
