@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -248,3 +249,35 @@ async def test_who_types_the_records_is_told_how_to_end_and_has_no_bar(
     outcome = Outcome(replace(plan_of(tmp_path / "in"), paths=["-"]), sent=1, acknowledged=1)
     assert await reported(monkeypatch, outcome, progress=2)
     assert capsys.readouterr().err == "Type records, one line each; Ctrl-D ends them.\n"
+
+
+async def test_for_programs_the_result_is_json_on_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in", run="nightly"), sent=3, acknowledged=2)
+    outcome.fail(DeliveryTimeout("too late", possibly_persisted=True))
+    outcome.first_failure, outcome.stopped = "in, line 3", "a record failed"
+
+    async def run(self: Sending) -> Outcome:
+        return outcome
+
+    monkeypatch.setattr(Sending, "run", run)
+    assert not await send_report.send_and_report(outcome.plan, as_json=True)
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert json.loads(told.out) == {
+        "topic": "orders",
+        "run": "nightly",
+        "complete": False,
+        "stopped": "a record failed",
+        "sent": 3,
+        "acknowledged": 2,
+        "acknowledged_before": 0,
+        "failed": 1,
+        "failed_possibly_persisted": 1,
+        "without_outcome": 0,
+        "errors": {"DeliveryTimeout: too late": 1},
+        "first_failure": "in, line 3",
+        "acknowledged_up_to": None,
+        "seconds": 0.0,
+    }
