@@ -82,7 +82,7 @@ class TestPrepare:
             assert made.manager.state is State.PREPARING
             made.completion.complete(batch, 0)
             await settle()
-            assert made.manager.state is State.PREPARED
+            assert made.manager.state.name == "PREPARED"
             await made.transactions.prepare(None)
 
     @pytest.mark.parametrize("commit", [True, False])
@@ -115,7 +115,7 @@ class TestPrepare:
             )
             await settle()
             made.completion.complete(batch, 0)
-            with pytest.raises(TransactionStateError, match="cannot prepare: (commit|abort) was called"):
+            with pytest.raises(TransactionStateError, match=r"cannot prepare: (commit|abort) was called"):
                 await preparing
             await made.answers()
             await ending
