@@ -77,6 +77,11 @@ class TransactionManager(IdentityKeeper):
             return False
         return self.version >= ADDED_BY_PRODUCE or where in self._added
 
+    @property
+    def leaders_begin_at_zero(self) -> bool:
+        """Whether a leader that knows nothing of the identity takes sequence 0 only (KIP-890), not any (KIP-360)."""
+        return self.version >= ADDED_BY_PRODUCE
+
     def want(self, where: TopicPartition) -> None:
         """Note that a batch waits for *where* to be in the transaction."""
         if self.state in SENDING and self.version < ADDED_BY_PRODUCE and where not in self._added:
