@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test on-one-core check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-aiokafka-users test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-kerberos test-aiokafka-users test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +31,13 @@ spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apac
 	@$(BIN)/python -m examples.spark.demo $(CLICKS)
 
 test: FIRST = 1
-test: lint types architecture unit property conformance scenarios on-one-core kafka spark  ## every check, cheap ones first
+test: lint types architecture unit property conformance scenarios side-by-side  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
-# None of these has work for two cores: together they take half the time.
-on-one-core: $(VENV)/.dev
-	@$(BIN)/python -m tests.side_by_side docs soak differential services packaging $(if $(FIRST),FIRST=$(FIRST))
+# Those with a real broker wait for most of their time, the others have work for one core: together they take half the
+# time. The two longest are first and last, so that they do not meet on two cores.
+side-by-side: $(VENV)/.dev
+	@$(BIN)/python -m tests.side_by_side kafka docs soak differential services packaging spark $(if $(FIRST),FIRST=$(FIRST))
 
 check: export HYPOTHESIS_PROFILE = dev
 check: lint mypy architecture unit property  ## the quick ones of these, before a commit: a minute or two on two idle cores
@@ -65,7 +66,7 @@ architecture: $(VENV)/.dev  ## the floors of docs/design.md, import by import
 
 unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
-	@$(PYTEST) tests/unit tests/test_exports.py -q $(EVERY_CORE)
+	@$(PYTEST) tests/unit tests/test_exports.py tests/test_fakes.py tests/test_judge.py -q $(EVERY_CORE)
 
 property: $(VENV)/.dev  ## what must hold for any input (hypothesis); a long run: make property EXAMPLES=2000
 	$(SAY) "property"
@@ -121,6 +122,13 @@ test-security: $(VENV)/.dev  ## logins on a real Apache Kafka, with RECORDS (100
 	$(SAY) "security"
 	@RECORDS=$(or $(RECORDS),100000) $(PYTEST) tests/kafka/test_security_*.py -q
 
+test-kerberos: $(VENV)/.dev  ## GSSAPI on a real Apache Kafka and a KDC (half a minute); says what it lacks: MIT Kerberos, libkrb5, a whole JDK
+	$(SAY) "kerberos"
+	@mkdir -p .cache
+	@$(BIN)/python -c 'import gssapi' 2>/dev/null || $(PIP) -e '.[kerberos]' >.cache/gssapi.txt 2>&1 || \
+		echo "the package gssapi could not be built: .cache/gssapi.txt says why"
+	@$(PYTEST) tests/kerberos -q
+
 test-aiokafka-users: $(VENV)/.dev .cache/aiokafka-users/.ready  ## FastStream, Faust and others with our class in the place of aiokafka's; clones two repositories
 	$(SAY) "users of aiokafka"
 	@$(BIN)/python -m tests.door $(abspath .cache/aiokafka-users/bin/python) $(DOOR)
@@ -145,7 +153,7 @@ test-python-%:
 	"$$found" -m venv .cache/python-$* && \
 	.cache/python-$*/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev]' && \
 	PYTHONASYNCIODEBUG=1 .cache/python-$*/bin/python -m pytest -q -p no:cacheprovider \
-		tests/unit tests/test_exports.py tests/property tests/scenarios
+		tests/unit tests/test_exports.py tests/test_fakes.py tests/test_judge.py tests/property tests/scenarios
 
 test-spark-matrix: $(SPARKS:%=test-spark-%)  ## make spark on the oldest and the newest Spark we support (some ten minutes)
 

@@ -33,6 +33,8 @@ from aioproducer.sender.loop import Sender, Wakeup
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake
     from aioproducer.net.connection_security import ConnectionSecurity
+    from aioproducer.transactions.transaction_floor import TransactionFloor
+    from aioproducer.transactions.transaction_records import TransactionRecords
 
 log: Final = logging.getLogger(__name__)
 
@@ -54,6 +56,23 @@ def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
     )
 
 
+def transaction_floor(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionFloor | None:
+    """Return what a producer with *config* has for its transactions; None: it has none."""
+    if config.transactional_id is None:
+        return None
+    # Imported by those who have transactions: the first record of others comes the sooner.
+    from aioproducer.transactions.transaction_floor import TransactionFloor  # noqa: PLC0415
+    from aioproducer.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
+
+    settings = TransactionSettings(
+        config.transactional_id,
+        config.transaction_timeout_ms,
+        two_phase_commit=config.transaction_two_phase_commit_enable,
+        max_block_s=config.max_block_s,
+    )
+    return TransactionFloor(settings, config.sender_settings().retry_backoff, on_moved=on_moved)
+
+
 class Engine:
     """Everything that lives on one event loop from `start` to `close`; made there."""
 
@@ -63,8 +82,15 @@ class Engine:
         interceptors: InterceptorChain,
         *,
         on_crash: Callable[[BaseException], None],
+        on_fatal: Callable[[], None],
+        on_transaction: Callable[[bool], None],
     ) -> None:
+        """*on_crash* hears of our bugs, *on_fatal* of the end that the cluster makes of a transactional producer.
+
+        *on_transaction* is told whether the open transaction takes records.
+        """
         self._on_crash = on_crash
+        self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
         self._security = connection_security(config)
@@ -88,14 +114,24 @@ class Engine:
             on_update=self._metadata_changed,
             leaderless=self._leaderless_topics,
         )
+        floor = self._floor = transaction_floor(config, on_moved=on_transaction)
         self.accumulator: Final = Accumulator(
             config.batching_settings(),
-            IdentityKeeper(),
+            IdentityKeeper() if floor is None else floor.manager,
             loop=self._loop,
             wake=wakeup.ring,
             touch=self.updater.touch,
         )
-        completion = BatchCompletion(self.accumulator, observer=OutcomeObserver(self.metrics, interceptors))
+        records = (
+            None
+            if floor is None
+            else floor.watch(self.accumulator, self.updater, on_fatal=self._failed_fatally)
+        )
+        completion = BatchCompletion(
+            self.accumulator,
+            observer=OutcomeObserver(self.metrics, interceptors),
+            on_failure=None if records is None else records.failing,
+        )
         self._completion = completion
         self._wakeup = wakeup
         self._sender = Sender(
@@ -106,6 +142,12 @@ class Engine:
             updater=self.updater,
             wakeup=wakeup,
             metrics=self.metrics,
+            transaction=records,
+        )
+        self.transactions: Final = (
+            None
+            if floor is None
+            else floor.open(completion, self.pool, self.updater, on_admitted=self._admitted)
         )
         settings = IntakeSettings(
             key_serializer=config.key_serializer,
@@ -113,7 +155,7 @@ class Engine:
             partitioner=config.effective_partitioner(),
             interceptors=interceptors,
             max_block_s=config.max_block_s,
-            on_refused=self.metrics.refused,
+            on_refused=self.metrics.refused if records is None else partial(self._refused, records),
         )
         self.intake: Final = Intake(
             settings,
@@ -163,6 +205,12 @@ class Engine:
         self.updater.start().add_done_callback(partial(self._ended, "metadata"))
         self._sending = self._loop.create_task(self._sender.run(), name="aioproducer: sender")
         self._sending.add_done_callback(partial(self._ended, "sender"))
+        if self.transactions is not None:
+            try:
+                await self.transactions.initialize()
+            except BaseException:
+                await self.stop()
+                raise
 
     async def drained(self) -> None:
         """Wait until everything that was appended, or is on its way, has its outcome."""
@@ -243,6 +291,8 @@ class Engine:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])
+        if self.transactions is not None:
+            await self.transactions.stop()
         await self.updater.close()
         if self._security is not None:
             self._security.close()
@@ -268,6 +318,8 @@ class Engine:
             )
         else:
             return
+        if self.transactions is not None:
+            self.transactions.give_up(failure.error())
         self._on_crash(cause)  # first: an interceptor that hears of failures may want to send
         self.fail_everything(failure)
         if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()
@@ -283,8 +335,25 @@ class Engine:
             endpoint, self._connections, security=self._security, tally=tally, deadline=deadline
         )
 
+    def _admitted(self) -> None:
+        self._sender.identity_changed()
+        self._wakeup.ring()
+
+    def _refused(self, of_transaction: TransactionRecords, records: int, error: BaseException) -> None:
+        """Count records that failed before they were appended; their transaction fails with them."""
+        self.metrics.refused(records, error)
+        of_transaction.refused(error)
+
+    def _failed_fatally(self, error: ProducerError) -> None:
+        """Let a transactional producer know that it is at its end, and fail its records, a moment later."""
+        self._on_fatal()
+        failure = Failure(type(error), str(error), cause=error.__cause__, fatal=True)
+        self._loop.call_soon(self.fail_everything, failure)
+
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)
+        if self._floor is not None:
+            self._floor.connected(node_id)
         self.updater.connected(node_id)
         self._sender.connected(node_id)
 
@@ -292,6 +361,8 @@ class Engine:
         if error is not None:
             self._unreachable.add(node_id)
         self.updater.disconnected(node_id, error)
+        if self._floor is not None:
+            self._floor.disconnected()
         self._wakeup.ring()
 
     def _leaderless_topics(self) -> set[str]:

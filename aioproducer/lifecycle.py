@@ -14,7 +14,7 @@ from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
-from aioproducer.errors import ProducerClosed
+from aioproducer.errors import ProducerClosed, ProducerError
 from aioproducer.intake.appending import Pending, TryAppend
 from aioproducer.intake.checks import check_timeout
 from aioproducer.interceptors import InterceptorChain
@@ -33,6 +33,8 @@ class State(StrEnum):
     READY = "ready"
     DEGRADED = "degraded"
     """Started, and no broker can be reached: records wait for one."""
+    FAILED = "failed"
+    """The cluster will have nothing to do with it any more; what is left is to close it."""
     CLOSING = "closing"
     CLOSED = "closed"
 
@@ -74,28 +76,36 @@ class Lifecycle:
         await self.close()
 
     async def start(self) -> None:
-        """Connect, and return after the first metadata answer.
+        """Connect, and return after the first metadata answer; with a `transactional_id`, once that is ours alone.
 
         If it fails or is cancelled, nothing is left behind, and it may be started again.
 
         Raises:
             ConnectionFailed: every bootstrap address has failed; it lists each with its cause.
             ProducerClosed: it was closed, or is being closed while it starts.
+            TransactionTimeout: no coordinator has answered within `max_block_ms`; or why it refuses the transactional id.
         """
         if self._state is not State.NEW:
             raise ProducerClosed(f"a producer is started once; this one is {self.state}")
         self._state = State.STARTING
         try:
-            engine = self._engine = Engine(self.config, self._interceptors, on_crash=self._crashed)
+            engine = self._engine = Engine(
+                self.config,
+                self._interceptors,
+                on_crash=self._crashed,
+                on_fatal=self._failed_fatally,
+                on_transaction=self._transaction_moved,
+            )
             await engine.start()
         except BaseException:
             self._engine = None
             if self._state is State.STARTING:
                 self._state = State.NEW
             raise
-        self._try_append = engine.intake.try_append
         self._awaits = engine.intake.awaits
         self._state = State.READY
+        if engine.transactions is None:
+            self._try_append = engine.intake.try_append
 
     async def close(self, timeout_s: float | None = None) -> int:
         """Send what was appended, then end; return how many records failed instead.
@@ -117,6 +127,8 @@ class Lifecycle:
         self._try_append = self._refuse
         if self._crash is None:
             self._state = State.CLOSING
+        if engine.transactions is not None and timeout_s is None:
+            timeout_s = self.config.max_block_s
         try:
             failed = await self._finish(engine, timeout_s)
         except asyncio.CancelledError:
@@ -145,6 +157,8 @@ class Lifecycle:
                 timeout_s = self.config.delivery_timeout_ms / 1000 + CLOSING_MARGIN_S
             try:
                 async with asyncio.timeout(timeout_s):
+                    if engine.transactions is not None:
+                        await engine.transactions.close(timeout_s)
                     await engine.drained()
             except TimeoutError:
                 failed = engine.fail_everything(_closed_early())
@@ -156,14 +170,24 @@ class Lifecycle:
             raise self._not_usable()
         return self._engine
 
-    def _not_usable(self) -> ProducerClosed:
+    def _sending(self) -> Engine:
+        """Return the engine if records are taken now."""
+        engine = self._started()
+        if engine.transactions is not None:
+            engine.transactions.check_sending("send")
+        return engine
+
+    def _not_usable(self) -> ProducerError:
+        if self._state is State.FAILED and self._engine is not None and self._engine.transactions is not None:
+            return self._engine.transactions.manager.refusal("go on")
         started = self._state not in (State.NEW, State.STARTING)
         error = ProducerClosed(f"the producer is {'closed' if started else 'not started'}")
         error.__cause__ = self._crash
         return error
 
     def _refuse(self, *_: object) -> Pending:
-        """Stand in for the intake while there is none."""
+        """Stand in for the intake while there is none, or no transaction is open."""
+        self._sending()
         raise self._not_usable()
 
     def _crashed(self, error: BaseException) -> None:
@@ -171,6 +195,17 @@ class Lifecycle:
         self._try_append = self._refuse
         if self._state is State.READY:
             self._state = State.CLOSED  # although nobody has called close() yet
+
+    def _failed_fatally(self) -> None:
+        """Note that the cluster will have nothing to do with us any more."""
+        if self._state is State.READY:
+            self._state = State.FAILED
+
+    def _transaction_moved(self, takes_records: bool) -> None:  # noqa: FBT001 - the only thing that it tells
+        """Note whether a transaction takes records now."""
+        engine = self._engine
+        if engine is not None and self._state in {State.READY, State.FAILED}:
+            self._try_append = engine.intake.try_append if takes_records else self._refuse
 
 
 def _close(code: object) -> None:

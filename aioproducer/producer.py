@@ -14,7 +14,8 @@ from aioproducer.describing import described
 from aioproducer.errors import RecordPurged
 from aioproducer.intake.appending import Pending
 from aioproducer.intake.checks import check_timeout, check_topic
-from aioproducer.lifecycle import Lifecycle, State
+from aioproducer.lifecycle import State
+from aioproducer.transactional import Transactional
 from aioproducer.types import ClusterDescription, HeadersInput, RecordMetadata
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from aioproducer.intake.convoy import Convoy
 
 
-class Producer(Lifecycle):
+class Producer(Transactional):
     """Sends records to Apache Kafka.
 
         async with Producer("localhost:9092") as producer:
@@ -128,7 +129,7 @@ class Producer(Lifecycle):
         """
         outcome = self._try_append(Future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
-            raise self._started().intake.refusal(outcome)
+            raise self._sending().intake.refusal(outcome)
         return outcome
 
     async def send_many(
@@ -166,7 +167,7 @@ class Producer(Lifecycle):
             TypeError, ValueError: an argument, or an item of a column; nothing was appended.
             SendManyError: records failed; `result` tells which and why.
         """
-        return await self._started().many.send_columns(
+        return await self._sending().many.send_columns(
             topic,
             values,
             keys=keys,
@@ -256,7 +257,7 @@ class Producer(Lifecycle):
         self, convoy: Convoy, topic: str, values: Iterable[Any], **more: Any
     ) -> SendManyResult:
         """Do as `send_many`, after the calls that are in *convoy* have appended their records."""
-        return await self._started().many.send_columns(topic, values, convoy=convoy, **more)
+        return await self._sending().many.send_columns(topic, values, convoy=convoy, **more)
 
     async def _limited(
         self,
@@ -268,12 +269,12 @@ class Producer(Lifecycle):
         timestamp_ms: int | None,
         timeout_s: float,
     ) -> RecordFuture:
-        intake = self._started().intake
+        intake = self._sending().intake
         intake.check_loop()
         timeout_s = check_timeout("timeout_s", timeout_s)
         pending = intake.check(topic, value, key, partition, headers, timestamp_ms)
         return await intake.append_when_possible(pending, intake.loop.time(), timeout_s)
 
     async def _wait(self, pending: Pending) -> RecordFuture:
-        intake = self._started().intake
+        intake = self._sending().intake
         return await intake.append_when_possible(pending, intake.loop.time(), None)

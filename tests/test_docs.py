@@ -29,6 +29,11 @@ from aioproducer.errors import (
 from aioproducer.sender import outcomes
 from aioproducer.testing import Cluster, Rule, ThreadedCluster
 from aioproducer.testing.handlers.table import APIS
+from aioproducer.transactions.transaction_state import (
+    TRANSITIONS as OF_TRANSACTIONS_STATES,
+    TransactionEvent,
+    TransactionState,
+)
 from benchmarks.faults.clients import CLIENTS
 from benchmarks.faults.report import HEADINGS
 from benchmarks.faults.scenarios import SCENARIOS
@@ -47,6 +52,19 @@ def test_the_diagram_of_batch_states_is_the_table() -> None:
     drawn = re.findall(r"(\w+) --> (\w+): (\w+)", diagram)
     assert diagram.count("-->") == len(drawn) == len(set(drawn))
     assert set(drawn) == {(state.name, to.name, event.name) for (state, event), to in TRANSITIONS.items()}
+
+
+def test_the_diagram_of_transaction_states_is_the_table() -> None:
+    diagram = DESIGN.split("<!-- transactions: begin -->")[1].split("<!-- transactions: end -->")[0]
+    drawn = re.findall(r"(\w+) --> (\w+): (\w+)", diagram)
+    fatal = TransactionEvent.FAIL_FATALLY
+    assert diagram.count("-->") == len(drawn) == len(set(drawn))
+    assert set(drawn) == {
+        (state.name, to.name, event.name)
+        for (state, event), to in OF_TRANSACTIONS_STATES.items()
+        if event is not fatal
+    }
+    assert {state for state, event in OF_TRANSACTIONS_STATES if event is fatal} == set(TransactionState)
 
 
 def test_the_file_map_names_what_is_there() -> None:
@@ -126,7 +144,7 @@ def test_the_testing_page_names_every_request_and_every_argument_of_the_cluster(
 
 
 def public_methods(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")}
+    return {name for each in kind.__mro__[:-1] for name in vars(each) if not name.startswith("_")}
 
 
 def test_the_testing_page_names_every_method_of_the_cluster_and_of_a_rule() -> None:
@@ -238,7 +256,16 @@ ERRORS = {
     for name in re.findall(r"`(\w+)`", named)
 }
 BROKER_ERRORS = [kind for kind in ERRORS if issubclass(kind, BrokerError) and kind is not BrokerError]
-NEVER_RAISED_BY_A_SEND = {ConfigError}
+OF_TRANSACTIONS = {
+    errors.CommitFailed,
+    errors.TransactionAborted,
+    errors.TransactionLost,
+    errors.TransactionOutcomeUnknown,
+    errors.TransactionStateError,
+    errors.TransactionTimeout,
+}
+ABORTABLE = {kind for kind in OF_TRANSACTIONS if kind.abortable}
+NEVER_RAISED_BY_A_SEND = {ConfigError, *OF_TRANSACTIONS}
 SAID_OF: dict[type, str] = {
     outcomes.Retry: "yes",
     outcomes.Renumber: "yes, under a new sequence",
@@ -254,6 +281,18 @@ def test_the_table_of_errors_has_each_once() -> None:
     public = {found for name in errors.__all__ if isinstance(found := getattr(errors, name), type)}
     assert len(named) == len(set(named))
     assert set(ERRORS) == public - NEVER_RAISED_BY_A_SEND | {TypeError, ValueError}
+
+
+def test_the_errors_of_transactions_have_a_table_of_their_own_that_tells_what_else_they_are() -> None:
+    table = RELIABILITY.split("These are about transactions")[1].split("## ")[0]
+    rows = re.findall(r"^\| `(\w+)`([^|]*)\|", table, re.MULTILINE)
+    assert {error_class(name) for name, _ in rows} == OF_TRANSACTIONS
+    for name, rest in rows:
+        kind = error_class(name)
+        assert ("abortable" in rest) == (kind in ABORTABLE)
+        assert {error_class(each) for each in re.findall(r"`(\w+)`", rest)} == {
+            each for each in (RuntimeError, TimeoutError) if issubclass(kind, each)
+        }
 
 
 @pytest.mark.parametrize("kind", BROKER_ERRORS)
@@ -290,7 +329,8 @@ def test_promises_are_shown_by_tests_that_exist() -> None:
     promises = RELIABILITY.split("## Promises")[1].split("## ")[0]
     for path, name in re.findall(r"`(tests/[\w./]+)(?:::(\w+))?`", promises):
         assert name in (ROOT / path).read_text(), f"{path} has no {name}"
-    words_of_the_judge = "".join(path.read_text() for path in (ROOT / "tests/scenarios/faults").glob("*.py"))
+    judges = [ROOT / "tests/judge.py", *(ROOT / "tests/scenarios/faults").glob("*.py")]
+    words_of_the_judge = "".join(path.read_text() for path in judges)
     shown_by = [row.split("|")[4] for row in promises.splitlines() if row.startswith("| R")]
     assert len(shown_by) == 13
     for words in re.findall(r"\*([^*]+)\*", "".join(shown_by)):

@@ -12,10 +12,12 @@ from aioproducer import errors
 
 NOT_ERRORS = {
     "ClusterDescription",
+    "GroupMetadata",
     "Interceptor",
     "Murmur2Partitioner",
     "Murmur3Partitioner",
     "Partitioner",
+    "PreparedTransaction",
     "Producer",
     "ProducerConfig",
     "ProducerOptions",
@@ -25,6 +27,10 @@ NOT_ERRORS = {
     "SendManyResult",
     "State",
     "TopicPartition",
+    "Transaction",
+    "TransactionAdmin",
+    "TransactionDescription",
+    "TransactionListing",
 }
 
 
@@ -55,6 +61,8 @@ def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without
     spared |= {
         "aioproducer.intake.many",
         "aioproducer.batching.bulk",
+        "aioproducer.transactions.producer_transactions",
+        "aioproducer.transactions.transaction_manager",
         "aioproducer.results",
         "murmurhash2",
         "uuid",

@@ -104,7 +104,7 @@ class Accumulator:
         topic = self.topics.get(name)
         if topic is None:
             return
-        if not leaders and topic.idle:
+        if not leaders and topic.may_retire:
             topic.retire()
             del self.topics[name]
             return
@@ -380,6 +380,11 @@ class Accumulator:
         self.closed_for = failure
         self.memory.fail_waiters(failure.error)
         return self.callers
+
+    def reopen(self, failure: Failure) -> None:
+        """Take records again, if it was *failure* that it was closed for."""
+        if self.closed_for is failure:
+            self.closed_for = None
 
     async def flush(self) -> None:
         """Send what was appended so far without lingering, and wait until all of it has its outcome."""

@@ -40,10 +40,18 @@ class Observer(Protocol):
 class BatchCompletion:
     """Moves batches on once something is known of them, and gives back what they held."""
 
-    def __init__(self, accumulator: Accumulator, *, observer: Observer) -> None:
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        *,
+        observer: Observer,
+        on_failure: Callable[[Failure], Failure] | None = None,
+    ) -> None:
+        """*on_failure* hears first of whatever fails, and says what is told of it: a transaction fails with it."""
         self._accumulator = accumulator
         self._schedule = accumulator.schedule
         self._observer = observer
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._burst = Burst()
 
@@ -194,6 +202,7 @@ class BatchCompletion:
         indices = batch.indices_of(waiter)
         if not indices:
             return
+        failure = self._failing(failure)
         if batch.attempts:
             batch.detach(waiter, failure._replace(possibly_persisted=True))
             return  # the observer will hear what becomes of the record itself
@@ -234,6 +243,7 @@ class BatchCompletion:
     def _reject(self, batch: Batch, failure: Failure) -> None:
         if not len(batch):
             return
+        failure = self._failing(failure)
         log.log(
             self._burst.level(self._loop.time()),
             "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
@@ -247,6 +257,9 @@ class BatchCompletion:
         self._observer.failed(batch, batch.columns, failure)
         for each in batch.waiters:
             each.fail(failure)
+
+    def _failing(self, failure: Failure) -> Failure:
+        return failure if self._on_failure is None else self._on_failure(failure)
 
     def _offer_again(self, queue: PartitionQueue) -> None:
         self._schedule.offer(queue, self._loop.time())

@@ -151,7 +151,11 @@ class PartitionQueue:
             # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
             # long as it may have to be sent again, however many behind it are acknowledged already.
             return None
-        if not self.sequences.may_assign(self._identities, unsettled=bool(self.in_flight)):
+        identities = self._identities
+        if not (
+            (identities.bumps_partitions or identities.admits(self.topic_partition))
+            and self.sequences.may_assign(identities, unsettled=bool(self.in_flight))
+        ):
             return None
         if self.in_flight and not self.sequences.acknowledged_here:
             return None

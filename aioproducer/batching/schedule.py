@@ -135,8 +135,9 @@ class Schedule:
         """Put *queue* among the ready ones if something of it may be sent; take it off if nothing may any more."""
         if queue.next_batch(now) is None:
             self._withdraw(queue)  # what it was offered for may have expired
-            if self._identities.current is None and queue.needs_identity:
+            if queue.needs_identity and not self._identities.admits(queue.topic_partition):
                 self._without_identity[queue] = None
+                self._identities.want(queue.topic_partition)
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
         elif queue.offered_to is None:

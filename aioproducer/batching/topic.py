@@ -199,6 +199,13 @@ class TopicQueues:
         """Whether no call is on its way here and no partition has anything anywhere."""
         return not self.callers and all(queue.idle for queue in self._queues.values())
 
+    @property
+    def may_retire(self) -> bool:
+        """Whether nobody misses anything if this is forgotten now."""
+        return self.idle and not any(
+            queue.sequences.is_kept(self._identities) for queue in self._queues.values()
+        )
+
     def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
         """Take over what the cluster says now; return the queues whose leader changed.
 

@@ -30,11 +30,15 @@ class Failure(NamedTuple):
     message: str
     possibly_persisted: bool = False
     cause: BaseException | None = None
+    abortable: bool = False
+    fatal: bool = False
 
     def error(self) -> ProducerError:
         """Return a fresh exception."""
         error = self.kind(self.message, possibly_persisted=self.possibly_persisted)
         error.__cause__ = self.cause
+        if self.abortable or self.fatal:
+            error.abortable, error.fatal = self.abortable, self.fatal
         return error
 
 

@@ -21,9 +21,11 @@ from aioproducer.cli.parameters import (
     new_topics,
     producer_options,
     rate_option,
+    refuse_transactional,
 )
-from aioproducer.cli.securing import given
+from aioproducer.cli.securing import as_given, given
 from aioproducer.cli.send.command import send
+from aioproducer.cli.transaction_commands import transactions
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__
 
@@ -38,11 +40,11 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            raise WrongOption(f"{type(error).__name__}: {error}") from error
+            raise WrongOption(as_given(f"{type(error).__name__}: {error}", ctx)) from error
         except ProducerError as error:
             from aioproducer.cli.shell import complaint
 
-            raise click.ClickException(complaint(error)) from error
+            raise click.ClickException(as_given(complaint(error), ctx)) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise  # click knows what a broken pipe is; others are bugs of ours
@@ -93,6 +95,7 @@ def demo(
     config = None
     if bootstrap_servers is not None or config_file is not None or settings or given():
         config = configuration(bootstrap_servers, config_file, {"compression.type": compression} | settings)
+        refuse_transactional(config)
     plan = Plan(config, records=records, partitions=partitions, compression=compression)
     if not asyncio.run(run_and_report(plan)):
         raise click.exceptions.Exit(1)
@@ -120,7 +123,7 @@ def demo(
 def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
     """Run a Kafka cluster in this process, in memory, for any client, until Ctrl-C.
 
-    It has no consumer groups and no transactions. Topics are created when they are first used.
+    It has transactions, and no consumer groups. Topics are created when they are first used.
     """
     if port + brokers - 1 not in PORTS:
         raise click.UsageError(f"{brokers} ports from {port} up are more than there are; the last is 65535")
@@ -281,8 +284,10 @@ def perf(  # noqa: PLR0917 - click passes names
     from aioproducer.cli.perf.perf_report import run_and_report
     from aioproducer.cli.perf.perf_run import Plan
 
+    config = configuration(bootstrap_servers, config_file, settings)
+    refuse_transactional(config)
     plan = Plan(
-        config=configuration(bootstrap_servers, config_file, settings),
+        config=config,
         topic=topic,
         run=run or f"perf-{secrets.token_hex(4)}",
         records=records,
@@ -294,3 +299,4 @@ def perf(  # noqa: PLR0917 - click passes names
 
 
 program.add_command(send)
+program.add_command(transactions)

@@ -93,6 +93,12 @@ def configuration(servers: str | None, file: Path | None, settings: dict[str, st
         raise ConfigError(f"{error} (with {file}; `aioproducer config {file}` checks it)") from error
 
 
+def refuse_transactional(config: ProducerConfig) -> None:
+    """Refuse a transactional id, where what is sent is in no transaction."""
+    if config.transactional_id is not None:
+        raise WrongOption("this command sends in no transaction: leave out transactional.id")
+
+
 def complete_setting(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of an option of the producer."""
     from aioproducer.config.options import DEFAULTS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial, reduce
 from pathlib import Path
@@ -14,9 +15,12 @@ C = TypeVar("C", bound=Callable[..., Any] | click.Command)
 
 GIVEN: Final = f"{__name__}.given"
 """Where in a context's `meta` is what the command line says: no command needs to hand it on."""
+FLAGS: Final = f"{__name__}.flags"
+"""Likewise: by which of this command's own options it says so."""
 PASSWORD: Final = "sasl.password"  # noqa: S105 - a name
 IN_FILES: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
 """Secrets that may be the path of a file instead, which everybody may see."""
+_IN_PYTHON: Final = re.compile(r"\b(?:sasl|security|ssl)_[a-z0-9_]+\b")
 
 
 def security_options(command: C) -> C:
@@ -72,6 +76,17 @@ def secured(settings: dict[str, str]) -> dict[str, str]:
     return settings
 
 
+def as_given(text: str, context: click.Context) -> str:
+    """Return *text*, an error's, with options named as whoever wrote this command line, or its `--config`, knows them."""
+    flags: dict[str, str] = context.meta.get(FLAGS, {})
+
+    def name(found: re.Match[str]) -> str:
+        kafkas = found[0].replace("_", ".")
+        return flags.get(kafkas, kafkas)
+
+    return _IN_PYTHON.sub(name, text)
+
+
 def secret_names() -> set[str]:
     """Return Kafka's names of the options that nobody is to see."""
     from aioproducer.config.options import KINDS
@@ -116,6 +131,7 @@ def _keep(
     if value is not None:
         try:
             ctx.meta.setdefault(GIVEN, {})[name] = take(value)
+            ctx.meta.setdefault(FLAGS, {})[name] = param.opts[0]
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not UTF-8"
             raise click.BadParameter(f"{value}: {why}", ctx, param) from None

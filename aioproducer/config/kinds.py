@@ -1,4 +1,4 @@
-"""The kinds of values that an option may have, one small class each."""
+"""An option as it is declared, and the kinds of values that one may have, a small class each."""
 
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations
@@ -6,6 +6,8 @@ from __future__ import annotations
 import itertools
 import re
 from abc import ABC, abstractmethod
+from dataclasses import field
+from typing import Any
 
 from aioproducer.security.secret import HIDDEN
 
@@ -181,12 +183,41 @@ class ClientId(Kind):
     def check(self, value: object) -> str:
         if value is None:
             return f"aioproducer-{next(_client_numbers)}"
-        if not isinstance(value, str):
-            raise self.unfit()
-        try:
-            size = len(value.encode())
-        except UnicodeEncodeError:
-            raise self.unfit() from None
-        if size > 0x7FFF:  # its length is an int16
+        if not isinstance(value, str) or not _fits(value):
             raise self.unfit()
         return value
+
+
+class TransactionalId(Kind):
+    """The name that transactions are known by, and that one producer has at a time."""
+
+    expected = "a string of 1 to 32767 bytes in UTF-8, or None"
+
+    def check(self, value: object) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value or not _fits(value):
+            raise self.unfit()
+        return value
+
+
+def _fits(text: str) -> bool:
+    """Whether Kafka's protocol can carry *text*: its length is an int16."""
+    try:
+        return len(text.encode()) <= 0x7FFF
+    except UnicodeEncodeError:
+        return False
+
+
+class NotGiven(int):
+    """Kafka's default, which reads as it: what it stands for may adapt, since nobody has asked for just this value.
+
+    It stays what it is in copies, pickles and `dataclasses.replace`; the same number, given, is another thing.
+    """
+
+    __slots__ = ()
+
+
+def option(default: object, kind: Kind, meaning: str) -> Any:
+    """Declare an option; *meaning* is its line in docs/reference/configuration.md."""
+    return field(default=default, metadata={"kind": kind, "meaning": meaning})

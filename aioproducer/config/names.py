@@ -15,7 +15,7 @@ WITHOUT_EFFECT = frozenset(
     bootstrap.resolve.timeout.ms client.dns.lookup client.rack config.providers enable.metrics.push
     metadata.cluster.check.enable metric.reporters metrics.num.samples metrics.recording.level
     metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
-    partitioner.rack.aware security.providers transaction.timeout.ms
+    partitioner.rack.aware security.providers
 
     sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
@@ -35,8 +35,6 @@ SslConfigs of Kafka 4.4."""
 
 REFUSED: Mapping[str, str] = {
     "interceptor.classes": "Java classes cannot be loaded here; give Python objects as 'interceptors'",
-    "transactional.id": "transactions are not supported yet by this version",
-    "transaction.two.phase.commit.enable": "transactions are not supported yet by this version",
 }
 """Kafka's names that change what a user may rely on: a warning would not do, unless they switch nothing on."""
 

@@ -16,11 +16,13 @@ from aioproducer.config.kinds import (
     Flag,
     Integer,
     Kind,
+    NotGiven,
     Number,
+    TransactionalId,
     int_ms,
     long_ms,
+    option,
 )
-from aioproducer.config.option import NotGiven, option
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
 from aioproducer.config.servers import Servers
 from aioproducer.config.user_code import InterceptorsKind, PartitionerKind, SerializerKind
@@ -72,6 +74,9 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     metadata_max_idle_ms: int
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     metadata_recovery_rebootstrap_trigger_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    transaction_two_phase_commit_enable: bool
 
 
 def level(codec: Codec, besides: int | None = None) -> Integer:
@@ -208,6 +213,20 @@ class Options(SecurityOptions):
     )
     metadata_recovery_rebootstrap_trigger_ms: int = option(
         300_000, long_ms(), "Start over when there was no metadata for this long."
+    )
+    transactional_id: str | None = option(
+        None,
+        TransactionalId(),
+        "The name of this producer's transactions, which one producer has at a time. None: no transactions.",
+    )
+    transaction_timeout_ms: int = option(
+        60_000, int_ms(1), "The coordinator aborts a transaction that is open for longer than this."
+    )
+    transaction_two_phase_commit_enable: bool = option(
+        False,
+        Flag(),
+        "Whether transactions stay open until somebody ends them, however long that takes (KIP-939). The brokers must"
+        " allow it.",
     )
 
 

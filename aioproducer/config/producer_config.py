@@ -11,9 +11,8 @@ from typing import Any, Final, Self, SupportsIndex, Unpack
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batching_settings import BatchingSettings
-from aioproducer.config.kinds import INT32_MAX
+from aioproducer.config.kinds import INT32_MAX, NotGiven
 from aioproducer.config.names import applied_options, as_written
-from aioproducer.config.option import NotGiven
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
 from aioproducer.config.security import security_settings, warn_of_unused
 from aioproducer.config.servers import parse_server
@@ -195,6 +194,7 @@ class ProducerConfig(Options):
             retry_backoff=_backoff(self.retry_backoff_ms, self.retry_backoff_max_ms),
             codec=self._codec,
             compression_level=self._compression_level,
+            transactional_id=self.transactional_id,
         )
 
     @property
@@ -227,6 +227,13 @@ class ProducerConfig(Options):
                 self._set(f"{first}_ms", longest)
 
     def _check_idempotence(self) -> None:
+        if self.transactional_id is not None and not self.idempotent:
+            given = "enable_idempotence = False" if self.enable_idempotence is False else ""
+            given = given or ("retries = 0" if self.retries == 0 else f"acks = {self.acks!r}")
+            raise ConfigError(
+                f"transactional_id = {self.transactional_id!r} needs idempotence, acks = 'all' and retries; leave"
+                f" out {given}, or the transactional_id"
+            )
         if not self.idempotent:
             if self.enable_idempotence is None:
                 log.info("config.idempotence_off acks=%s retries=%d", self.acks, self.retries)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import fields
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from aioproducer.backoff import Backoff
@@ -197,10 +198,16 @@ def _kerberos(options: SecurityOptions, jaas: dict[str, str]) -> KerberosSetting
     use_keytab = jaas.get("useKeyTab", "false").lower() == "true"
     if use_keytab and not jaas.get("keyTab"):
         raise ConfigError("sasl_jaas_config: useKeyTab=true needs keyTab")
+    keytab = jaas["keyTab"].removeprefix("FILE:") if use_keytab else None
+    if keytab is not None:
+        try:
+            Path(keytab).open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"sasl_jaas_config: keyTab cannot be read: {error}") from error
     unknown = jaas.keys() - _KERBEROS_IGNORED - {"serviceName", "keyTab", "principal"}
     for name in sorted(unknown):
         log.warning("config.without_effect name=sasl_jaas_config:%s", name)
-    return KerberosSettings(service, jaas.get("principal"), jaas.get("keyTab") if use_keytab else None)
+    return KerberosSettings(service, jaas.get("principal"), keytab)
 
 
 def _extensions(jaas: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -16,6 +16,7 @@ from aioproducer.security.secret import Secret
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 STORES = ("PEM", "PKCS12", "JKS")
+NO_NAMES = "text cannot name code that is to run: hand in the object itself, from Python"
 
 
 class Word(Kind):
@@ -171,6 +172,8 @@ class SslContext(Kind):
             if value.protocol is ssl.PROTOCOL_TLS_SERVER:
                 raise self.unfit("is made for servers; expected one of ssl.create_default_context()")
             return value
+        if isinstance(value, str):
+            raise self.unfit(f"expected {self.expected}; {NO_NAMES}")
         if value is not None and not callable(value):
             raise self.unfit()
         return value
@@ -205,6 +208,8 @@ class CallableKind(Kind):
         return f"a callable (sync or async) that returns {self.returns}, or None"
 
     def check(self, value: object) -> object:
+        if isinstance(value, str):
+            raise self.unfit(f"expected {self.expected}; {NO_NAMES}")
         if value is not None and not callable(value):
             raise self.unfit()
         return value

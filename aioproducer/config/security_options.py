@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
 
-from aioproducer.config.kinds import Flag, Integer, int_ms, long_ms
-from aioproducer.config.option import option
+from aioproducer.config.kinds import Flag, Integer, int_ms, long_ms, option
 from aioproducer.config.security_kinds import (
     PROTOCOLS,
     STORES,

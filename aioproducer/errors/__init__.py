@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.errors import broker_errors
+from aioproducer.errors import broker_errors, coordinator_errors
 from aioproducer.errors.base import (
     AuthenticationFailed,
     BufferFull,
@@ -21,13 +21,25 @@ from aioproducer.errors.base import (
     SerializerUnavailable,
     WrongLoop,
 )
-from aioproducer.errors.broker_errors import *  # noqa: F403 - one class per error code, listed in broker.__all__
+from aioproducer.errors.broker_errors import *  # noqa: F403 - one class per error code, listed in its __all__
+from aioproducer.errors.coordinator_errors import *  # noqa: F403 - likewise
+from aioproducer.errors.error_codes import BrokerError, broker_error
 from aioproducer.errors.send_many import SendManyError
+from aioproducer.errors.transaction_errors import (
+    CommitFailed,
+    TransactionAborted,
+    TransactionLost,
+    TransactionOutcomeUnknown,
+    TransactionStateError,
+    TransactionTimeout,
+)
 
 __all__ = [
     "AuthenticationFailed",
+    "BrokerError",
     "BufferFull",
     "BufferTimeout",
+    "CommitFailed",
     "ConfigError",
     "ConnectionFailed",
     "DeliveryTimeout",
@@ -41,6 +53,12 @@ __all__ = [
     "SendManyError",
     "SerializationError",
     "SerializerUnavailable",
+    "TransactionAborted",
+    "TransactionLost",
+    "TransactionOutcomeUnknown",
+    "TransactionStateError",
+    "TransactionTimeout",
     "WrongLoop",
+    "broker_error",
 ]
-__all__ += broker_errors.__all__
+__all__ += broker_errors.__all__ + coordinator_errors.__all__

@@ -4,6 +4,8 @@ Every error says two things that a caller has to know before sending again:
 
 - `possibly_persisted`: may the record be in the log all the same? False is a promise.
 - `retriable`: may sending the same record again, later, succeed?
+
+And two more to who uses transactions (KIP-1050): `abortable` and `fatal`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ class ProducerError(Exception):
 
     retriable: bool = False
     """May sending the same record again, later, succeed?"""
+    abortable: bool = False
+    """Is the transaction lost, and the producer not? Abort it; then the producer goes on."""
+    fatal: bool = False
+    """Is this the end of the producer, so that only a new one goes on? Retries and healing are not for it."""
 
     def __init__(self, message: str = "", *, possibly_persisted: bool = False) -> None:
         super().__init__(message)
@@ -96,11 +102,8 @@ class AuthenticationFailed(ProducerError):
     """The broker refused our credentials, or did not prove who it is: a certificate that does not verify, say.
 
     The message says what was wrong and what to do; what was caught, if anything, is the `__cause__`. A producer that
-    is running tries again: credentials and certificates may be mended without a restart.
+    is running tries again: credentials and certificates may be mended without a restart, so it is not `fatal`.
     """
-
-    fatal: bool = False
-    """Whether a new producer is needed: a login that works again heals this one."""
 
     def __init__(
         self, message: str = "", *, broker: str = "", mechanism: str = "", possibly_persisted: bool = False

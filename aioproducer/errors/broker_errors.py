@@ -1,28 +1,13 @@
-"""One class per error code of the protocol that a producer can meet.
-
-Three facts about each code decide what the producer does with it:
-
-- `retriable`: sending the same batch again may succeed;
-- `stale_metadata`: what we know of the cluster is out of date, ask again before resending;
-- `definitely_refused`: the broker decided before the append, so the batch is surely not in the log.
-  Codes without it leave that open: a leader may have appended before it lost its leadership.
-
-Source: https://kafka.apache.org/protocol#protocol_error_codes
-"""
+"""One class per error code that a producer can meet; those about transactions and groups: `coordinator_errors.py`."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-from aioproducer.errors.base import AuthenticationFailed, ProducerError, RecordTooLarge
+from aioproducer.errors.base import AuthenticationFailed, RecordTooLarge
+from aioproducer.errors.error_codes import BrokerError
 
 __all__ = [
-    "BrokerError",
     "BrokerNotAvailable",
     "ClusterAuthorizationFailed",
-    "ConcurrentTransactions",
-    "CoordinatorLoadInProgress",
-    "CoordinatorNotAvailable",
     "CorruptMessage",
     "DelegationTokenAuthDisabled",
     "DelegationTokenAuthorizationFailed",
@@ -38,22 +23,18 @@ __all__ = [
     "InconsistentTopicId",
     "InvalidConfig",
     "InvalidPartitions",
-    "InvalidProducerEpoch",
-    "InvalidProducerIdMapping",
     "InvalidRecord",
     "InvalidReplicationFactor",
     "InvalidRequest",
     "InvalidRequiredAcks",
     "InvalidTimestamp",
     "InvalidTopicException",
-    "InvalidTxnState",
     "KafkaStorageError",
     "LeaderNotAvailable",
     "ListenerNotFound",
     "MessageTooLarge",
     "NetworkException",
     "NotController",
-    "NotCoordinator",
     "NotEnoughReplicas",
     "NotEnoughReplicasAfterAppend",
     "NotLeaderOrFollower",
@@ -61,7 +42,6 @@ __all__ = [
     "OutOfOrderSequenceNumber",
     "PolicyViolation",
     "PreferredLeaderNotAvailable",
-    "ProducerFenced",
     "RebootstrapRequired",
     "RecordListTooLarge",
     "ReplicaNotAvailable",
@@ -70,66 +50,15 @@ __all__ = [
     "ThrottlingQuotaExceeded",
     "TopicAlreadyExists",
     "TopicAuthorizationFailed",
-    "TransactionAbortable",
-    "TransactionalIdAuthorizationFailed",
     "UnknownLeaderEpoch",
-    "UnknownProducerId",
     "UnknownServerError",
     "UnknownTopicId",
     "UnknownTopicOrPartition",
-    "UnstableOffsetCommit",
     "UnsupportedCompressionType",
     "UnsupportedForMessageFormat",
     "UnsupportedSaslMechanism",
     "UnsupportedVersion",
-    "broker_error",
 ]
-
-
-class BrokerError(ProducerError):
-    """A non-zero error code in an answer."""
-
-    code: ClassVar[int]
-    """Kafka's number of it."""
-    stale_metadata: ClassVar[bool]
-    """What the producer knows of the cluster is out of date; it asks again before it sends again."""
-    definitely_refused: ClassVar[bool]
-    """The broker decided before the append: the batch is surely not in the log."""
-    by_code: ClassVar[dict[int, type[BrokerError]]] = {}
-
-    def __init_subclass__(
-        cls, *, code: int, retriable: bool = False, stale: bool = False, refused: bool = False
-    ) -> None:
-        super().__init_subclass__()
-        if code in BrokerError.by_code:
-            raise TypeError(f"error code {code} is {BrokerError.by_code[code].__name__} already")
-        cls.code = code
-        cls.retriable = retriable
-        cls.stale_metadata = stale
-        cls.definitely_refused = refused
-        BrokerError.by_code[code] = cls
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by the code: a class for an unknown one has no module to be found in."""
-        return _restore, (self.code, self.args), self.__dict__
-
-
-def _restore(code: int, args: tuple[Any, ...]) -> BrokerError:
-    return broker_error(code)(*args)
-
-
-def broker_error(code: int) -> type[BrokerError]:
-    """Return the class of *code*; a code we have no name for gets a class `ErrorCode<code>`.
-
-    Raises: ValueError for 0, which is no error.
-    """
-    if code == 0:
-        raise ValueError("error code 0 means success")
-    known = BrokerError.by_code.get(code)
-    if known is None:
-        # A newer broker may know more codes than we do. Nothing is assumed of them.
-        known = type(f"ErrorCode{code}", (BrokerError,), {"__doc__": f"Error code {code}."}, code=code)
-    return known
 
 
 class UnknownServerError(BrokerError, code=-1):
@@ -170,18 +99,6 @@ class MessageTooLarge(BrokerError, RecordTooLarge, code=10, refused=True):
 
 class NetworkException(BrokerError, code=13, retriable=True, stale=True):
     """The broker lost a connection that it needed."""
-
-
-class CoordinatorLoadInProgress(BrokerError, code=14, retriable=True):
-    """The coordinator is still loading."""
-
-
-class CoordinatorNotAvailable(BrokerError, code=15, retriable=True):
-    """The coordinator is not available yet."""
-
-
-class NotCoordinator(BrokerError, code=16, retriable=True):
-    """This broker is not the coordinator."""
 
 
 class InvalidTopicException(BrokerError, code=17, refused=True):
@@ -268,36 +185,12 @@ class DuplicateSequenceNumber(BrokerError, code=46):
     """The broker has this batch already, at an offset that it no longer knows."""
 
 
-class InvalidProducerEpoch(BrokerError, code=47, refused=True):
-    """The broker has seen a newer epoch of this producer id."""
-
-
-class InvalidTxnState(BrokerError, code=48):
-    """The transaction is not in a state that allows this."""
-
-
-class InvalidProducerIdMapping(BrokerError, code=49):
-    """The producer id is not the transactional id's."""
-
-
-class ConcurrentTransactions(BrokerError, code=51, retriable=True):
-    """Another operation on the transaction is still going on."""
-
-
-class TransactionalIdAuthorizationFailed(BrokerError, code=53):
-    """We may not use the transactional id."""
-
-
 class KafkaStorageError(BrokerError, code=56, retriable=True, stale=True):
     """The broker's disk failed; another replica will lead."""
 
 
 class SaslAuthenticationFailed(BrokerError, AuthenticationFailed, code=58):
     """The broker refused our credentials."""
-
-
-class UnknownProducerId(BrokerError, code=59, refused=True):
-    """The broker has forgotten this producer id, and with it the sequences; it appends nothing then."""
 
 
 class DelegationTokenAuthDisabled(BrokerError, code=61):
@@ -360,16 +253,8 @@ class InvalidRecord(BrokerError, code=87, refused=True):
     """The broker rejected records of the batch; a compacted topic wants keys."""
 
 
-class UnstableOffsetCommit(BrokerError, code=88, retriable=True):
-    """Offsets are still to be committed by a transaction."""
-
-
 class ThrottlingQuotaExceeded(BrokerError, code=89, retriable=True):
     """A quota is used up."""
-
-
-class ProducerFenced(BrokerError, code=90):
-    """A newer producer with the same transactional id has taken over."""
 
 
 class UnknownTopicId(BrokerError, code=100, retriable=True, stale=True):
@@ -378,10 +263,6 @@ class UnknownTopicId(BrokerError, code=100, retriable=True, stale=True):
 
 class InconsistentTopicId(BrokerError, code=103, retriable=True, stale=True):
     """The topic's id is not the one in the broker's log."""
-
-
-class TransactionAbortable(BrokerError, code=120):
-    """The transaction can only be aborted."""
 
 
 class RebootstrapRequired(BrokerError, code=129):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+from aioproducer.types import TopicPartition
 
 MAX_EPOCH = 2**15 - 1
 
@@ -24,12 +26,26 @@ class IdentityKeeper:
 
     __slots__ = ("current",)
 
+    bumps_partitions: ClassVar[bool] = True
+    """Whether a partition may take the next epoch alone; a transaction has one for all."""
+
     def __init__(self) -> None:
         self.current: ProducerIdentity | None = None
 
     def assign(self, producer_id: int, epoch: int) -> None:
         """Use what InitProducerId answered."""
         self.current = ProducerIdentity(producer_id, epoch)
+
+    def admits(self, where: TopicPartition) -> bool:
+        """Whether a new batch may be written to *where* now."""
+        return self.current is not None
+
+    def want(self, where: TopicPartition) -> None:
+        """Note that a batch waits to be admitted to *where*."""
+
+    def keeps(self, identity: ProducerIdentity | None) -> bool:
+        """Whether the sequences under *identity* must not be forgotten, as no later epoch can take their place."""
+        return False
 
     def after(self, identity: ProducerIdentity) -> ProducerIdentity | None:
         """Return the identity with which a partition goes on that has left *identity*; None if there is none yet.

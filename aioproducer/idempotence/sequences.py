@@ -119,6 +119,8 @@ class PartitionSequences:
 
     def may_assign(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
+        if not keeper.bumps_partitions:
+            return self._may_assign_as_all(keeper.current, unsettled=unsettled)
         if self.needs_epoch_bump:
             if unsettled:
                 return False
@@ -131,6 +133,17 @@ class PartitionSequences:
                 return False
             self._begin(keeper.current)
         return True
+
+    def _may_assign_as_all(self, current: ProducerIdentity | None, *, unsettled: bool) -> bool:
+        """Do as `may_assign` where the epoch is one for all partitions: nothing goes on that needs another one."""
+        if self._identity != current and not unsettled:
+            self._begin(current)
+            self.needs_epoch_bump, self.gap_at = False, None
+        return self._identity == current is not None and not self.needs_epoch_bump
+
+    def is_kept(self, keeper: IdentityKeeper) -> bool:
+        """Whether what comes next must not begin at 0, as the identity stays the same."""
+        return keeper.keeps(self._identity)
 
     def _begin(self, identity: ProducerIdentity | None) -> None:
         self._identity = identity

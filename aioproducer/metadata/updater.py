@@ -30,6 +30,7 @@ from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource,
 from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer.net.address import Address
+from aioproducer.net.pool import REFUSAL_PATIENCE_S
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 log: Final = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class MetadataUpdater:
         self._closed = False
         self._last_error: ProducerError | None = None
         self._refused: AuthenticationFailed | None = None  # what came of the last request, until the next one
+        self._patience: asyncio.TimerHandle | None = None  # since the first refusal of a row of them
         self._outage = Outage()
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
@@ -77,7 +79,7 @@ class MetadataUpdater:
         Cancelling leaves no connection open. It may be called again after a failure.
         """
         refresh = self._schedule.begin(_now())
-        self._refused = None
+        self._let_in()
         try:
             answer = await self._source.bootstrap(self._request(refresh), deadline)
         except BaseException:
@@ -100,6 +102,7 @@ class MetadataUpdater:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        self._let_in()
         self.fail_all(lambda: ProducerClosed("the producer was closed while waiting for metadata"))
         await self._source.close()
 
@@ -133,7 +136,7 @@ class MetadataUpdater:
         *anew*: what is known now does not do, somebody has to be asked again first.
 
         Raises: MetadataTimeout at *deadline* (loop time), its cause being why the topic is not known;
-            AuthenticationFailed if that is what came of the last request, or comes of the next;
+            AuthenticationFailed if nothing else has come of any request for a while;
             TopicAuthorizationFailed, InvalidTopicException or ClusterAuthorizationFailed as soon as a broker says
             so; ProducerClosed; what `fail_all` was given. Cancelling stops the waiting, nothing else.
         """
@@ -143,8 +146,8 @@ class MetadataUpdater:
             self.touch(name)
             return self.snapshot.topics[name]
         self.request_refresh([name])
-        if self._refused is not None:  # callers come one by one: each would wait for a login of its own
-            raise again(self._refused)
+        if self._refused is not None and not self._is_patient():
+            raise again(self._refused)  # callers come one by one: each would wait for a login of its own
         loop = asyncio.get_running_loop()
         waiter = self._waiters.enter(name)
         timer = loop.call_at(deadline, self._give_up, name, waiter, loop.time())
@@ -180,7 +183,7 @@ class MetadataUpdater:
     def connected(self, node_id: int) -> None:
         """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""
         self._source.connected()
-        self._refused = None
+        self._let_in()
         self._schedule.hurry()
         self._wakeup.set()
 
@@ -216,13 +219,32 @@ class MetadataUpdater:
             log.log(level, "metadata.failed topics=%d error=%s", len(refresh.topics), error)
             self._last_error = error
             self._schedule.failed(refresh, _now())
-            if isinstance(error, AuthenticationFailed):  # nobody is to wait for what does not pass by itself
-                self._refused = error
-                self._waiters.fail_all(partial(again, error))
+            if isinstance(error, AuthenticationFailed):
+                self._note_refusal(error)
         except Exception:
             # A bug of ours. To go on without metadata would be worse than to go on with the bug.
             log.exception("metadata.bug topics=%d", len(refresh.topics))
             self._schedule.failed(refresh, _now())
+
+    def _note_refusal(self, error: AuthenticationFailed) -> None:
+        self._refused = error
+        if self._patience is None:
+            ends_at = _now() + REFUSAL_PATIENCE_S
+            self._patience = asyncio.get_running_loop().call_at(ends_at, self._tell_refusal)
+        self._tell_refusal()
+
+    def _tell_refusal(self) -> None:
+        """Let nobody wait for what does not pass by itself; a request that is on its way tells them."""
+        if self._refused is not None and not self._is_patient():
+            self._waiters.fail_all(partial(again, self._refused))
+
+    def _is_patient(self) -> bool:
+        return self._patience is not None and _now() < self._patience.when()
+
+    def _let_in(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._refused = self._patience = None
 
     def _request(self, refresh: Refresh) -> MetadataRequest:
         return MetadataRequest(
@@ -235,6 +257,7 @@ class MetadataUpdater:
         before = self.snapshot
         after = before.with_answer(answer, asked=refresh.topics, complete=refresh.complete, now=now)
         self._last_error = None
+        self._let_in()
         if self._outage.is_over():
             log.info("metadata.recovered brokers=%d topics=%d", len(after.brokers), len(refresh.topics))
         self._waiters.serve(after, refresh.topics)

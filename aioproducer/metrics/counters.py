@@ -38,7 +38,7 @@ class Recent(NamedTuple):
 class Tally:
     """Numbers that only grow, and the maxima of the present window: the attributes of a subclass.
 
-    Whoever adds to one that there is a rate of does so by way of `at`, or calls `turn` before, if `window_ends_at` has
+    Whoever adds to one that there is a rate of does so by way of `at`, or calls `begin_window` before, if `window_ends_at` has
     passed. Each number is added to where it is: rows that are kept and summed up later take longer, and with thousands
     of topics they are work for the garbage collector.
     """
@@ -61,14 +61,14 @@ class Tally:
     def at(self, now: float) -> Self:
         """Return the tally, to be added to at *now*."""
         if now >= self.window_ends_at:
-            self.turn(now)
+            self.begin_window(now)
         return self
 
     def numbers(self) -> Numbers:
         """Return all numbers, and the maxima."""
         return {name: getattr(self, name) for name in self.__slots__}
 
-    def turn(self, now: float) -> None:
+    def begin_window(self, now: float) -> None:
         """Begin a new window: at the end of the last one, which it is not before, or at *now* if that is long ago."""
         numbers = self.numbers()  # with the maxima of the window that ends
         if now < self.window_ends_at + WINDOW_S:
@@ -142,7 +142,7 @@ class TopicTally(Tally):
         that these add up to requests.
         """
         if now >= self.window_ends_at:
-            self.turn(now)
+            self.begin_window(now)
         self.batches += 1
         self.records += records
         self.bytes += size
@@ -196,7 +196,7 @@ class NodeTally(Tally):
         (KIP-219).
         """
         if now >= self.window_ends_at:
-            self.turn(now)
+            self.begin_window(now)
         self.answers += 1
         self.latency_s += latency_s
         if latency_s > self.latency_s_max:  # noqa: PLR1730 - as above
@@ -235,7 +235,7 @@ class Metrics:
             return tally
 
     def node(self, node_id: int) -> NodeTally:
-        """Return the tally of a node, for its connections to keep: they turn its windows."""
+        """Return the tally of a node, for its connections to keep: they begin its windows."""
         try:
             return self.nodes[node_id]
         except KeyError:

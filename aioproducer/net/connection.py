@@ -21,6 +21,7 @@ from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.net.dial import Dial, configure_socket
 from aioproducer.net.in_flight import Call, Decode
 from aioproducer.net.login import Session
+from aioproducer.net.waiting import let_go, resolve
 from aioproducer.protocol.frames import decode_response
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.versions import ApiVersionTable
@@ -122,9 +123,21 @@ class Connection(asyncio.BufferedProtocol):
         return self._core.state is not ConnectionState.READY or self._transport.is_closing()
 
     @property
+    def waits_for(self) -> str:
+        """What is not over yet of `shake_hands`, for people."""
+        if self._session is None or self._core.state is ConnectionState.HANDSHAKE:
+            return "the handshake"
+        return self._session.story
+
+    @property
     def muted(self) -> bool:
         """Whether the broker wants no requests now."""
         return self._core.throttled_until > self._loop.time()
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether requests were written that nobody answers."""
+        return self._core.is_one_way
 
     async def reach(self, dial: Dial) -> None:
         """Get a transport. Raises: what *dial* raises, and TLS."""
@@ -183,14 +196,14 @@ class Connection(asyncio.BufferedProtocol):
         Raises: as `call`, and the error that the connection was closed for.
         """
         answered: asyncio.Future[R] = self._loop.create_future()
-        self.call(request, partial(_resolve, answered), version=version, decode=decode)
+        self.call(request, partial(resolve, answered), version=version, decode=decode)
         return await answered
 
     def ask(self, request: Request[R]) -> asyncio.Future[R]:
         """Write *request*, one of a login; the future has its answer. Raises: as `call`."""
         answered: asyncio.Future[R] = self._loop.create_future()
         now = self._loop.time()
-        self._core.ask(request, now, partial(_resolve, answered))
+        self._core.ask(request, now, partial(resolve, answered))
         self._write(now)
         return answered
 
@@ -207,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
         """Write what was held back."""
         self._core.release(now := self._loop.time())
         self._write(now)
-        _let_go(self._released)
+        let_go(self._released)
         self._released = None
         if self._core.is_done:
             self.close()
@@ -255,8 +268,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         for call, error in failed:
             self._settle(call, error)
-        _let_go(self._shaken_hands)
-        _let_go(self._released)
+        let_go(self._shaken_hands)
+        let_go(self._released)
         if self.on_closed is not None:
             self.on_closed(self, cause)
 
@@ -280,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
         core, tally, is_exchanging = self._core, self.tally, self._core.is_exchanging
         now = self._loop.time()
         if now >= tally.window_ends_at:
-            tally.turn(now)
+            tally.begin_window(now)
         tally.bytes_in += nbytes
         try:
             for call, answer, surplus in core.receive_data(bytes(self._received[:nbytes]), now):
@@ -298,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         if is_exchanging:
             self._write(now)
             if core.state is not ConnectionState.HANDSHAKE:
-                _let_go(self._shaken_hands)
+                let_go(self._shaken_hands)
 
     def eof_received(self) -> None:
         """Close: a broker that says no more will not listen either."""
@@ -322,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Let `drain` go on."""
-        _let_go(self._room_to_write)
+        let_go(self._room_to_write)
         self._room_to_write = None
 
     def _write(self, now: float) -> None:
@@ -331,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         for frame in core.data_to_send():
             size = len(frame)
             if now >= tally.window_ends_at:
-                tally.turn(now)
+                tally.begin_window(now)
             tally.requests += 1
             tally.bytes_out += size
             self._transport.write(frame)
@@ -383,18 +396,3 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._wakes_at = None, inf
-
-
-def _let_go(waiting: asyncio.Future[None] | None) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)
-
-
-def _resolve(answered: asyncio.Future[Any], outcome: Any) -> None:
-    """Give *outcome*, an answer or an error, to who waits for it; nobody does if *answered* was cancelled."""
-    if answered.done():
-        return
-    if isinstance(outcome, ProducerError):
-        answered.set_exception(outcome)
-    else:
-        answered.set_result(outcome)

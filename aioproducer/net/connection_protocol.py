@@ -82,6 +82,7 @@ class ConnectionProtocol:
         )
         self._exchange: Exchange[ApiVersionTable] = handshake(settings)
         self._is_heard = False
+        self._logins = 0  # requests of a login that wait for their answer
         self.address: Final = address
         self.node_id: int = node_id
         self.opened_at: Final = now
@@ -91,12 +92,14 @@ class ConnectionProtocol:
         self.error: ProducerError | None = None
         """What the connection was closed for; None also if on purpose."""
         self.last_used: float = now
-        """When the last request was made or the last bytes came."""
+        """When the last request was made or the last bytes came, but those of a login: it is no use of its own."""
         self.next_timeout: float = inf
         """When to call `handle_timeout`; earlier is no harm, and sometimes it is earlier than it had to be: looking for the
         oldest call with each new one, and with each answer, would cost more than a call in half a minute for nothing."""
         self.is_exchanging: bool = True
         """Whether it has something to ask for itself. Only then `receive_data` leaves something in `data_to_send`."""
+        self.is_one_way: bool = False
+        """Whether there were requests that nobody answers."""
         self.throttled_until: float = 0.0
         """The broker asked for silence until then (KIP-219); callers heed it."""
 
@@ -145,6 +148,8 @@ class ConnectionProtocol:
         if self._held is not None:
             self._held.append(_Held(request, version, decode, on_answer))
             return
+        if on_answer is None:
+            self.is_one_way = True
         self._enqueue(request, version, decode, on_answer, now)
 
     def ask(self, request: Request[R], now: float, on_answer: Callable[[R | ProducerError], None]) -> None:
@@ -154,7 +159,15 @@ class ConnectionProtocol:
         """
         if self.state in {ConnectionState.HANDSHAKE, ConnectionState.CLOSED}:
             raise self.refusal()
-        self._enqueue(request, self.versions.pick(type(request)), decode_response, on_answer, now)
+        last_used = self.last_used
+
+        def answered(outcome: R | ProducerError) -> None:
+            self._logins -= 1
+            on_answer(outcome)
+
+        self._enqueue(request, self.versions.pick(type(request)), decode_response, answered, now)
+        self._logins += 1
+        self.last_used = last_used
 
     def logged_in(self) -> None:
         """Take requests from now on."""
@@ -194,8 +207,9 @@ class ConnectionProtocol:
         """
         if self.is_closed:
             return
-        self.last_used = now
         frames, in_flight = self._frames, self._in_flight
+        if len(in_flight) > self._logins:
+            self.last_used = now
         try:
             for payload in frames.feed(data):
                 answered = in_flight.match(payload)

@@ -54,7 +54,12 @@ def handshake(settings: ConnectionSettings) -> Exchange[ApiVersionTable]:
         refused = broker_error(answer.error_code)
         raise refused(f"ApiVersions was refused: {refused.__name__} ({refused.code})")
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    return ApiVersionTable(offered, settings.version_caps)
+    return ApiVersionTable(
+        offered,
+        settings.version_caps,
+        finalized_features={each.name: each.max_version_level for each in answer.finalized_features},
+        finalized_features_epoch=answer.finalized_features_epoch,
+    )
 
 
 def _api_versions(version: int) -> Ask:

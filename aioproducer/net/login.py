@@ -23,6 +23,12 @@ LOG_IN_AGAIN: Final = (0.85, 0.95)
 """When to log in again, in shares of a session's life: not on all connections at once."""
 LOG_IN_AT_MOST_EVERY_S: Final = 1.1
 """Brokers refuse more than one in a second."""
+LEAST_REST_S: Final = 5.0
+"""How much of its life has to be left then, or half of it if that is less: the login waits in line behind whatever was
+written before it, and brokers hang up on what they come to read after the end. …"""
+REST_WORTH_S: Final = 1.25 * LOG_IN_AT_MOST_EVERY_S
+"""… But not if it is less than this: with the same token as before the next session has no more than what is left of this
+one, and there has to be time for one more login."""
 LOG_IN_LATE_S: Final = 5.0
 """How long that may go on past the end of the session, which brokers look at with the next request only."""
 ONE_MESSAGE: Final = frozenset({"PLAIN", "OAUTHBEARER"})
@@ -41,6 +47,10 @@ class LoginConnection(Protocol):
     @property
     def closed(self) -> bool:
         """Whether it takes no requests."""
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether requests were written that nobody answers."""
 
     def ask(self, request: Any) -> Future[Any]:
         """Write a request of a login; the future has its answer, or why there is none."""
@@ -73,14 +83,16 @@ class Session:
         self._security = security
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self.story: str = "the login"
+        """What it is that is not over yet, for people."""
 
     async def log_in(self) -> None:
         """Log in for the first time; the connection takes requests after that.
 
         Raises: AuthenticationFailed; what the connection was closed for.
         """
-        exchange = self._security.exchange(self._connection.address)
-        term = await self._exchange(exchange, await exchange.start(), again=False)
+        exchange, message = await self._begun()
+        term = await self._exchange(exchange, message, again=False)
         self._connection.logged_in()
         self._wait(term)
 
@@ -94,7 +106,10 @@ class Session:
     def _wait(self, term: Term) -> None:
         """Log in again before the session ends."""
         if isfinite(term.ends_at) and not self._connection.closed:
-            after_s = random.uniform(*LOG_IN_AGAIN) * (term.ends_at - term.began_at)
+            lives_s = term.ends_at - term.began_at
+            rest_s = min(LEAST_REST_S, lives_s / 2)
+            latest_s = lives_s - rest_s if rest_s >= REST_WORTH_S else inf
+            after_s = min(random.uniform(*LOG_IN_AGAIN) * lives_s, latest_s)
             begin_at = max(term.began_at + after_s, _now() + LOG_IN_AT_MOST_EVERY_S)
             ends_at = max(term.ends_at, begin_at)
             self._timer = asyncio.get_running_loop().call_at(begin_at, self._begin, ends_at)
@@ -113,13 +128,14 @@ class Session:
         try:
             async with asyncio.timeout_at(ends_at + LOG_IN_LATE_S):
                 exchange, message = await self._started(ends_at)
-                holds = exchange.mechanism.name not in ONE_MESSAGE
+                # what is not answered would be lost unheard behind a login that comes too late, or is refused
+                holds = connection.is_one_way or exchange.mechanism.name not in ONE_MESSAGE
                 if holds:
                     connection.hold()
                 term = await self._exchange(exchange, message, again=True)
         except TimeoutError:
             connection.close(
-                ConnectionFailed(f"{connection}: its session has ended before another login was over")
+                ConnectionFailed(f"{connection}: its session ended, and {self.story} was not over")
             )
         except ProducerError as error:
             connection.close(error)
@@ -134,8 +150,7 @@ class Session:
         attempt = 0
         while True:
             try:
-                exchange = self._security.exchange(self._connection.address)
-                return exchange, await exchange.start()
+                return await self._begun()
             except AuthenticationFailed as error:
                 delay_s = self._security.backoff.delay_s(attempt)
                 if _now() + delay_s >= ends_at:
@@ -146,6 +161,14 @@ class Session:
                     )
                 attempt += 1
                 await asyncio.sleep(delay_s)
+
+    async def _begun(self) -> tuple[Exchange, bytes]:
+        exchange = self._security.exchange(self._connection.address)
+        name = exchange.mechanism.name
+        self.story = f"the login by {name} (nothing to log in with yet)"
+        message = await exchange.start()
+        self.story = f"the login by {name}"
+        return exchange, message
 
     async def _exchange(self, exchange: Exchange, message: bytes, *, again: bool) -> Term:
         """Let *exchange*, whose first *message* this is, log in; return how long that holds.

@@ -10,7 +10,7 @@ from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.connection_settings import ConnectionSettings
-from aioproducer.net.dial import Dial, dial as dial_any
+from aioproducer.net.dial import Dial, MakeProtocol, dial as dial_any
 
 if TYPE_CHECKING:
     from aioproducer.net.connection_security import ConnectionSecurity
@@ -41,12 +41,23 @@ async def open_connection(
     connection = Connection(address, settings, node_id, loop, security)
     connection.tally = tally or connection.tally
     waiting = asyncio.timeout_at(deadline)
+    has_dialled = False
+
+    async def noted(host: str, port: int, make_protocol: MakeProtocol) -> asyncio.Transport:
+        nonlocal has_dialled
+        transport = await dial(host, port, make_protocol)
+        has_dialled = True
+        return transport
+
     try:
         async with waiting:
-            await connection.reach(dial)
+            await connection.reach(noted)
     except (OSError, ValueError) as error:
-        why = "nothing answered in time" if waiting.expired() else error
-        raise ConnectionFailed(f"{connection}: cannot connect: {why}", written=False) from error
+        if waiting.expired() and has_dialled:
+            why = _unfinished("the TLS handshake", loop.time() - began_at)
+        else:
+            why = f"cannot connect: {'nothing answered in time' if waiting.expired() else error}"
+        raise ConnectionFailed(f"{connection}: {why}", written=False) from error
     try:
         async with asyncio.timeout_at(deadline):
             await connection.shake_hands()
@@ -54,10 +65,8 @@ async def open_connection(
         connection.close()
         await connection.wait_closed()
         if isinstance(error, TimeoutError):
-            waited_s = loop.time() - began_at
-            raise ConnectionFailed(
-                f"{connection}: connected, but the handshake did not finish within {waited_s:.3g} s"
-            ) from error
+            why = _unfinished(connection.waits_for, loop.time() - began_at)
+            raise ConnectionFailed(f"{connection}: {why}") from error
         if isinstance(error, ConnectionFailed) and connection.error is not None:
             raise connection.error from connection.error.__cause__  # which may say more: that we are not accepted
         raise
@@ -65,3 +74,7 @@ async def open_connection(
         await connection.wait_closed()
         raise connection.error
     return connection
+
+
+def _unfinished(what: str, after_s: float) -> str:
+    return f"connected, but {what} did not finish within {after_s:.3g} s"

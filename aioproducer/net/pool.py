@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
+REFUSAL_PATIENCE_S: Final = 2.0
+"""How long a running producer's logins may be refused before anything fails of it: whoever rotates credentials may be
+late on one side."""
 STEADY_S: Final = 1.0
 """A connection that lasted so long was well: to lose it is news."""
 

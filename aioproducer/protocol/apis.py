@@ -8,29 +8,47 @@ from typing import Any, Final
 
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.create_topics import CreateTopicsRequest
+from aioproducer.protocol.describe_producers import DescribeProducersRequest
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
 from aioproducer.protocol.fetch import FetchRequest
 from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.list_offsets import ListOffsetsRequest
+from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.offset_fetch import OffsetFetchRequest
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.protocol.schema import Request
+from aioproducer.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
 
 REQUESTS: Final[Mapping[int, type[Request[Any]]]] = MappingProxyType(
     {
         each.API_KEY: each
         for each in (
+            AddOffsetsToTxnRequest,
+            AddPartitionsToTxnRequest,
             ApiVersionsRequest,
             CreateTopicsRequest,
+            DescribeProducersRequest,
+            DescribeTransactionsRequest,
+            EndTxnRequest,
             FetchRequest,
             FindCoordinatorRequest,
             InitProducerIdRequest,
             ListOffsetsRequest,
+            ListTransactionsRequest,
             MetadataRequest,
+            OffsetFetchRequest,
             ProduceRequest,
             SaslAuthenticateRequest,
             SaslHandshakeRequest,
+            TxnOffsetCommitRequest,
         )
     }
 )

@@ -1,13 +1,20 @@
 """FindCoordinator: the broker that looks after a consumer group or a transactional id.
 
-KIP-98 (v1: key types), KIP-482 (v3: flexible), KIP-699 (v4: many keys at once).
+KIP-98 (v1: key types), KIP-482 (v3: flexible), KIP-699 (v4: many keys at once), KIP-890 (v5:
+TRANSACTION_ABORTABLE), KIP-932 (v6: a third type of key).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from aioproducer.protocol.fields import field, struct
 from aioproducer.protocol.schema import Message, Request, message
 from aioproducer.protocol.types import INT8, INT16, INT32, NULLABLE_STRING, STRING, array_of
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Types of keys."""
 
 
 @struct
@@ -22,7 +29,7 @@ class Coordinator:
     error_message: str | None = field(NULLABLE_STRING, ignorable=True, default="")
 
 
-@message(api_key=10, versions=(0, 4), flexible_from=3, client_pauses_from=2)
+@message(api_key=10, versions=(0, 6), flexible_from=3, client_pauses_from=2)
 class FindCoordinatorResponse(Message):
     """One coordinator up to v3, an array of them after that."""
 
@@ -35,10 +42,10 @@ class FindCoordinatorResponse(Message):
     coordinators: list[Coordinator] = field(array_of(Coordinator), since=4, factory=list)
 
 
-@message(api_key=10, versions=(0, 4), flexible_from=3)
+@message(api_key=10, versions=(0, 6), flexible_from=3)
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
-    """A *key_type* of 0 is a consumer group, 1 a transactional id."""
+    """Ask for the coordinator of one key up to v3, of many after that."""
 
     key: str = field(STRING, until=3, default="")
-    key_type: int = field(INT8, since=1, default=0)
+    key_type: int = field(INT8, since=1, default=GROUP)
     coordinator_keys: list[str] = field(array_of(STRING), since=4, factory=list)

@@ -119,6 +119,7 @@ class ProduceRequest(Request[ProduceResponse]):
 # By hand.
 
 _NO_TRANSACTION_ACKS_TIMEOUT: Final = Struct(">Bhi")
+_ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX: Final = Struct(">i")
 _PARTITION: Final = Struct(">ihqqqBBB")
 """A partition's answer up to its end, where there is nothing to tell: no record errors, no message, no tags."""
@@ -139,18 +140,21 @@ def _request_writer(compiled: Writer) -> Writer:
     def write(buf: bytearray, request: ProduceRequest) -> None:
         start = len(buf)
         try:
-            if request.transactional_id is None:
-                _write_request(buf, request)
-                return
+            _write_request(buf, request)
         except (StructError, TypeError):  # something does not fit: the compiled one says what
             del buf[start:]
-        compiled(buf, request)
+            compiled(buf, request)
 
     return write
 
 
 def _write_request(buf: bytearray, request: ProduceRequest) -> None:
-    buf += _NO_TRANSACTION_ACKS_TIMEOUT.pack(0, request.acks, request.timeout_ms)
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        buf += _NO_TRANSACTION_ACKS_TIMEOUT.pack(0, request.acks, request.timeout_ms)
+    else:
+        append_compact_string(buf, transactional_id)
+        buf += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
     append_unsigned_varint(buf, len(request.topic_data) + 1)
     for topic in request.topic_data:
         append_compact_string(buf, topic.name)

@@ -23,7 +23,7 @@ MOST_ROUNDS: Final = 16
 LONGEST_MESSAGE: Final = 1024 * 1024
 
 _WHAT_TO_DO: Final = {
-    "PLAIN": "check sasl_username and sasl_password, and whether the listener knows this user",
+    "PLAIN": "check user name and password, and whether the listener knows this user",
     "SCRAM-SHA-256": "check user name and password, and that the user was made for SCRAM-SHA-256",
     "SCRAM-SHA-512": "check user name and password, and that the user was made for SCRAM-SHA-512",
     "OAUTHBEARER": "check the token's expiry, audience, issuer and scope against what the listener expects",
@@ -72,7 +72,7 @@ class Exchange:
         if kind is SaslAuthenticationFailed:
             hint = _WHAT_TO_DO.get(name, "check the credentials")
             detail = getattr(self.mechanism, "detail", "")
-            said += f" ({detail})" if detail else ""
+            said += f" ({detail})" if detail and detail not in said else ""
             text = f"{self.broker} refused the login by {name}{said}; {hint}"
             return SaslAuthenticationFailed(text, broker=str(self.broker), mechanism=name)
         if kind is UnsupportedSaslMechanism:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -13,6 +14,8 @@ from aioproducer.security.mechanism import Broker, Refused
 
 NO_LAYER: Final = 1
 """The one security layer that Kafka has: none. TLS is there for that."""
+_STATUSES: Final = re.compile(r"Major \(\d+\): (?P<major>.*?), Minor \((?P<code>\d+)\): (?P<minor>.*)")
+"""What the package says: GSSAPI's view of it, which is of no help to anybody, and Kerberos's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Gssapi:
             self._context = gssapi.SecurityContext(name=target, creds=credentials, usage="initiate")
             return self._context.step() or b""
         except gssapi.exceptions.GSSError as error:
-            raise _refused(error) from error
+            raise self._refused(error) from error
 
     def _step(self, challenge: bytes) -> bytes:
         gssapi = self._load()
@@ -82,7 +85,7 @@ class Gssapi:
                 return self._context.step(challenge) or b""
             return self._agree(challenge)
         except gssapi.exceptions.GSSError as error:
-            raise _refused(error) from error
+            raise self._refused(error) from error
 
     def _agree(self, challenge: bytes) -> bytes:
         offer = bytes(self._context.unwrap(challenge).message)
@@ -96,6 +99,11 @@ class Gssapi:
         self.complete = True
         return bytes(answer)
 
-
-def _refused(error: Exception) -> Refused:
-    return Refused(f"Kerberos says: {' '.join(str(error).split())}")
+    def _refused(self, error: Exception) -> Refused:
+        text = " ".join(str(error).split())
+        statuses = _STATUSES.fullmatch(text)
+        if statuses:
+            text = statuses["minor"] if int(statuses["code"]) else statuses["major"]
+        keytab = self._settings.keytab
+        ours = f"the keytab {keytab}" if keytab else "the ticket (klist, kinit)"
+        return Refused(f"Kerberos says: {text}; check {ours}, the clocks, and sasl_kerberos_service_name")

@@ -70,5 +70,4 @@ def _status(challenge: bytes) -> str:
         text = str(said.get("status", text)) if isinstance(said, dict) else text
     except (ValueError, RecursionError):
         pass
-    shown = "".join(each if each.isprintable() else "?" for each in text[:LONGEST_STATUS])
-    return f"status {shown!r}"
+    return "".join(each if each.isprintable() else "?" for each in text[:LONGEST_STATUS])

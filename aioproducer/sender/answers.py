@@ -8,12 +8,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     AuthenticationFailed,
+    ConcurrentTransactions,
     ConnectionFailed,
     DeliveryTimeout,
     ProducerError,
@@ -28,6 +30,10 @@ from aioproducer.sender import outcomes
 from aioproducer.sender.sender_settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)
+
+
+CONCURRENT_BACKOFF: Final = Backoff(0.01, 0.2)
+"""The markers of the transaction before are still being written, which takes milliseconds (KIP-890)."""
 
 
 class AnswerHandler:
@@ -115,6 +121,7 @@ class AnswerHandler:
             proved=batch.persistence.in_doubt and queue.is_proved(batch),
             half_of_possibly_persisted=batch.persistence.half_of_possibly_persisted,
             last_attempt=self._may_not_retry(batch),
+            transactional=self._settings.transactional_id is not None,
         )
         record_errors = {
             each.batch_index: each.batch_index_error_message or error.args[0]
@@ -177,7 +184,9 @@ class AnswerHandler:
         # Refused for its sequence, it has pauses of their own: what was wrong before has passed.
         denials = batch.persistence.denials
         attempt = min(batch.retries, denials - 1) if denials else batch.retries
-        retry_at = now + self._settings.retry_backoff.delay_s(attempt)
+        concurrent = isinstance(batch.last_error, ConcurrentTransactions)
+        backoff = CONCURRENT_BACKOFF if concurrent else self._settings.retry_backoff
+        retry_at = now + backoff.delay_s(attempt)
         if queue.leader not in {connection.node_id, NO_LEADER}:  # somebody else may take it
             return min(retry_at, queue.may_go_at(batch, now))
         return retry_at

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
@@ -18,8 +18,8 @@ from aioproducer.errors import ProducerError, UnsupportedVersion
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
-from aioproducer.net.pool import Pool
-from aioproducer.protocol.produce import ProduceResponse
+from aioproducer.net.pool import REFUSAL_PATIENCE_S, Pool
+from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import (
     AnswerHandler,
@@ -33,8 +33,6 @@ from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import Encoder, Unencodable, produce_request
 from aioproducer.sender.sender_settings import SenderSettings
 
-REFUSAL_PATIENCE_S: Final = 2.0
-"""How long a node may let us in no more before records for it fail."""
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
 
 
@@ -84,6 +82,16 @@ class Wakeup:
         self.ring()
 
 
+class OpenTransaction(Protocol):
+    """What all that is sent is part of."""
+
+    def look(self) -> None:
+        """Fail what is not to be sent any more: something has changed."""
+
+    def write(self, batches: Sequence[Batch]) -> int | None:
+        """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
+
+
 class Sender:
     """expire → collect → drain → send, for ever; answers arrive by callback and ring the wakeup.
 
@@ -101,8 +109,10 @@ class Sender:
         updater: MetadataUpdater,
         wakeup: Wakeup,
         metrics: Metrics,
+        transaction: OpenTransaction | None = None,
     ) -> None:
         self._settings = settings
+        self._transaction = transaction
         self._accumulator = accumulator
         self._schedule = accumulator.schedule
         self._completion = completion
@@ -125,7 +135,7 @@ class Sender:
         self._producer_id = ProducerIdRequester(
             accumulator.identities,
             settings.retry_backoff,
-            on_identity=self._identity_changed,
+            on_identity=self.identity_changed,
             on_refused=self._identity_refused,
             wake=wakeup.ring,
         )
@@ -167,13 +177,15 @@ class Sender:
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
         self._completion.expire(now, self.expired)
+        if self._transaction is not None:
+            self._transaction.look()
         schedule.collect(now, hurry=accumulator.hurry)
         leaderless = schedule.leaderless_topics()
         if leaderless:
             self._updater.request_refresh(leaderless)
         checks = [self._serve(node_id, now) for node_id in schedule.nodes()]
         # Behind what was drained: that may have needed an epoch after the last one.
-        if self._settings.idempotent and accumulator.identities.current is None:
+        if self._transaction is None and self._settings.idempotent and accumulator.identities.current is None:
             checks.append(self._ask_for_identity(now))
         checks += [schedule.next_due(), accumulator.deadlines.next_due()]
         return min((check for check in checks if check is not None), default=None)
@@ -229,10 +241,7 @@ class Sender:
         return None
 
     def _fail_refused(self, node_id: int, now: float) -> float | None:
-        """Fail what is to be sent to a node that has let us in no more for a while; return when, if it is not that yet.
-
-        Whoever rotates credentials may be a moment late on one side, so the first refusal is not the end.
-        """
+        """Fail what is to be sent to a node that has let us in no more for a while; return when, if it is not that yet."""
         refusal = self._pool.refusal(node_id)
         if refusal is None:
             return None
@@ -270,6 +279,11 @@ class Sender:
     ) -> None:
         """Encode in a worker thread, write, and with acks=0 wait for the socket: nothing else slows us down then."""
         self._fail_unencodable(await self._encoder.encode_off_loop(batches))
+        if self._settings.acks == 0:
+            with suppress(ProducerError):
+                await (
+                    connection.drain()
+                )  # a login may have begun: what would wait for that in vain is not written
         self._write(connection, batches)
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
@@ -292,8 +306,12 @@ class Sender:
         if not batches:
             return
         request = produce_request(
-            batches, acks=self._settings.acks, timeout_ms=int(self._settings.request_timeout_s * 1000)
+            batches,
+            acks=self._settings.acks,
+            timeout_ms=int(self._settings.request_timeout_s * 1000),
+            transactional_id=self._settings.transactional_id,
         )
+        at_most = None if self._transaction is None else self._transaction.write(batches)
         for batch in batches:
             batch.written()
         now = self._loop.time()
@@ -301,7 +319,10 @@ class Sender:
             if self._settings.acks == 0:
                 connection.write_only(request)
             else:
-                connection.call(request, partial(self._answered, connection, batches, now))
+                version = (
+                    None if at_most is None else connection.versions.pick(ProduceRequest, at_most=at_most)
+                )
+                connection.call(request, partial(self._answered, connection, batches, now), version=version)
                 self._sent(connection)
         except UnsupportedVersion as error:
             for batch in batches:
@@ -364,7 +385,8 @@ class Sender:
             # is in the same iteration of the event loop.
             self._wakeup.ring()
 
-    def _identity_changed(self) -> None:
+    def identity_changed(self) -> None:
+        """Offer what waits to be admitted: there is an identity now, or a transaction takes it."""
         self._schedule.identity_changed(self._loop.time())
 
     def _identity_refused(self, error: ProducerError) -> None:

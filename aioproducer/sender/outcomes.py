@@ -78,6 +78,8 @@ class Standing(NamedTuple):
     """A part of a batch that may be in the log whole."""
     last_attempt: bool
     """`retries` is used up."""
+    transactional: bool = False
+    """It is part of a transaction, which has one epoch, and comes about whole or not at all."""
 
 
 def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, str]) -> Verdict:
@@ -100,10 +102,12 @@ def judge(error: BrokerError, standing: Standing, record_errors: Mapping[int, st
         case OutOfOrderSequenceNumber() | UnknownProducerId() | InvalidProducerEpoch() if standing.idempotent:
             verdict: Verdict = Retry(error) if _may_fit_later(error, standing) else Renumber(error)
         case InvalidRecord() | InvalidTimestamp() if record_errors and not keeps_sequences:
-            return FailRecords(error, record_errors) if len(record_errors) < standing.records else Fail(error)
+            some = len(record_errors) < standing.records and not standing.transactional
+            return FailRecords(error, record_errors) if some else Fail(error)
         case _:
             verdict = Retry(error) if error.retriable else Fail(error)
-    return Fail(error) if standing.last_attempt else verdict
+    ends = standing.last_attempt or (standing.transactional and isinstance(verdict, Renumber))
+    return Fail(error) if ends else verdict
 
 
 def _may_fit_later(error: BrokerError, standing: Standing) -> bool:

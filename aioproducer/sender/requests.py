@@ -29,6 +29,7 @@ class Encoder:
 
     def __init__(self, settings: SenderSettings) -> None:
         self._codec = settings.codec
+        self._transactional = settings.transactional_id is not None
         self._limiter: CapacityLimiter | None = None
         self._compress = (
             None if settings.codec is Codec.NONE else compressor(settings.codec, settings.compression_level)
@@ -77,6 +78,7 @@ class Encoder:
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=base_sequence,
+                transactional=self._transactional,
             )
             batch.keep_encoded(encoded)
         elif sequence != batch.encoded_sequence:
@@ -84,7 +86,9 @@ class Encoder:
             batch.keep_encoded(batch.encoded)
 
 
-def produce_request(batches: Sequence[Batch], *, acks: int, timeout_ms: int) -> ProduceRequest:
+def produce_request(
+    batches: Sequence[Batch], *, acks: int, timeout_ms: int, transactional_id: str | None = None
+) -> ProduceRequest:
     """Return one request for *batches*, which are encoded and of different partitions."""
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
@@ -94,5 +98,8 @@ def produce_request(batches: Sequence[Batch], *, acks: int, timeout_ms: int) -> 
             topic = topics[name] = TopicProduceData(name=name, partition_data=[])
         topic.partition_data.append(PartitionProduceData(index=index, records=batch.encoded))
     return ProduceRequest(
-        transactional_id=None, acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values())
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=list(topics.values()),
     )

@@ -27,3 +27,5 @@ class SenderSettings(NamedTuple):
     """How batches are compressed."""
     compression_level: int | None
     """The codec's own level; None is the codec's default."""
+    transactional_id: str | None = None
+    """Whose transactions the records are part of."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aioproducer.records.decode import DecodedBatch as DecodedBatch, DecodedRecord as DecodedRecord
     from aioproducer.testing.cluster import Cluster as Cluster
     from aioproducer.testing.faults import Rule as Rule
+    from aioproducer.testing.groups import CommittedOffset as CommittedOffset
     from aioproducer.testing.refusal import Refused as Refused
     from aioproducer.testing.threaded import ThreadedCluster as ThreadedCluster
     from aioproducer.testing.virtual_time import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Cluster": "aioproducer.testing.cluster",
+    "CommittedOffset": "aioproducer.testing.groups",
     "Deadlock": "aioproducer.testing.virtual_time",
     "DecodedBatch": "aioproducer.records.decode",
     "DecodedRecord": "aioproducer.records.decode",
@@ -35,6 +37,7 @@ _HOMES = {
 
 __all__ = [
     "Cluster",
+    "CommittedOffset",
     "Deadlock",
     "DecodedBatch",
     "DecodedRecord",

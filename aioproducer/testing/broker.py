@@ -20,6 +20,7 @@ from aioproducer.testing.cluster_security import Security
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
 from aioproducer.testing.handlers.call import Call
 from aioproducer.testing.handlers.connect import unknown_api_versions
+from aioproducer.testing.handlers.offered import OFFERED
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, Listener
 from aioproducer.testing.sasl.session import Session
@@ -31,6 +32,9 @@ log: Final = logging.getLogger(__name__)
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
 """Kafka's default for `socket.request.max.bytes`."""
 
+
+NOTHING = (0, -1)
+"""Versions of an API that is not offered."""
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -136,18 +140,15 @@ class Broker:
         """Answer one request. Raises: HangUp, NeverAnswer, and ProtocolError if it is none."""
         await self._thawed.wait()
         header, body_at = decode_request(payload, REQUESTS)
-        request_cls = REQUESTS.get(header.api_key)
-        if (
-            request_cls is None
-            or not request_cls.VERSIONS[0] <= header.api_version <= request_cls.VERSIONS[1]
-        ):
+        lowest, highest = OFFERED.get(header.api_key, NOTHING)
+        if not lowest <= header.api_version <= highest:
             if header.api_key != ApiVersionsRequest.API_KEY:
                 raise HangUp(f"API {header.api_key} version {header.api_version} is not served")
             header = header._replace(api_version=0)
             await self._send(writer, header, unknown_api_versions(), NO_FAULT)
             return
         # Brokers do not mind what is left over: librdkafka, asking for all topics, sends three bytes too many.
-        request, _ = decode_start(request_cls, header.api_version, payload, body_at)
+        request, _ = decode_start(REQUESTS[header.api_key], header.api_version, payload, body_at)
         api = APIS[header.api_key]
         targets = list(api.targets(request, self._state))
         self._state.note(api.name, self._node_id, targets)

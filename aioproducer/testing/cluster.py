@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from aioproducer.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker
 from aioproducer.testing.cluster_security import KnownTokens, Security, SecurityProtocol
+from aioproducer.testing.cluster_transactions import TransactionControls, checked_version
 from aioproducer.testing.faults import Rule, Script, Target, check_number
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import Listener, TcpListener
@@ -23,16 +24,17 @@ MESSAGE_MAX_BYTES = 1_048_588
 """Kafka's default for `message.max.bytes`."""
 
 Transport = Literal["tcp", "memory"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 
-class Cluster:
+class Cluster(TransactionControls):
     """A Kafka cluster within this process: real protocol, real logs, and faults on demand.
 
         async with Cluster(brokers=2, topics={"orders": 3}) as cluster:
             producer = Producer(cluster.bootstrap_servers)
 
-    Any Kafka client can produce to it, and fetch from it without a consumer group. It refuses what a broker
-    refuses. Nothing is written to disk, and everything is gone at the end of the `async with`.
+    Any Kafka client can produce to it, in transactions too, and fetch from it without a consumer group. It refuses
+    what a broker refuses. Nothing is written to disk, and everything is gone at the end of the `async with`.
 
     Nodes are numbered from 1. Partition p is led by node 1 + p modulo *brokers* until its leader is moved.
     With *port*, node n listens on port + n - 1; otherwise on any free port. With `transport="memory"` there are no
@@ -44,6 +46,8 @@ class Cluster:
     *users* are passwords by name, *tokens* are names by token, or a callable that returns whose a token is, or None.
     *sasl_mechanisms* are by default all that these make possible. With *session_lifetime_s* clients have to log in
     again before it is over.
+
+    *transaction_version* is the level of that feature: 0 and 1 for transactions as before KIP-890.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Cluster:
         users: Mapping[str, str] | None = None,
         tokens: KnownTokens | None = None,
         session_lifetime_s: float | None = None,
+        transaction_version: int = 2,
     ) -> None:
         check_number("brokers", brokers)
         if brokers < 1:
@@ -86,6 +91,7 @@ class Cluster:
             auto_create_topics=auto_create_topics,
             default_partitions=default_partitions,
             message_max_bytes=message_max_bytes,
+            transaction_version=checked_version(transaction_version),
         )
         self._brokers = {
             node_id: Broker(
@@ -101,6 +107,7 @@ class Cluster:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
+            opened.callback(self._state.timers.stop)
             for node_id, broker in self._brokers.items():
                 await broker.start()
                 opened.push_async_callback(broker.stop)
@@ -122,12 +129,16 @@ class Cluster:
         """The addresses of all nodes, `host:port,host:port`."""
         return ",".join(str(broker.listener.address) for broker in self._brokers.values())
 
-    def records(self, topic: str, partition: int) -> list[DecodedRecord]:
-        """Return every record of a partition, in order of offset."""
-        return [record for batch in self.batches(topic, partition) for record in batch.records]
+    def records(
+        self, topic: str, partition: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> list[DecodedRecord]:
+        """Return every record of a partition, in order of offset, or those that a `read_committed` consumer sees."""
+        log = self._state.partition(topic, partition).log
+        batches = log.data_batches(read_committed=isolation_level == "read_committed")
+        return [record for batch in batches for record in batch.records]
 
     def batches(self, topic: str, partition: int) -> list[DecodedBatch]:
-        """Return every batch of a partition, with what its producer wrote in its header."""
+        """Return every batch of a partition, with what its producer wrote in its header; markers are `control` ones."""
         return self._state.partition(topic, partition).log.batches()
 
     async def wait_for_records(self, topic: str, partition: int, count: int) -> list[DecodedRecord]:
@@ -136,7 +147,7 @@ class Cluster:
         appended = asyncio.Event()
         partition_log.watchers.add(appended.set)
         try:
-            while partition_log.end_offset < count:
+            while partition_log.record_count < count:
                 appended.clear()
                 await appended.wait()
         finally:
@@ -271,8 +282,10 @@ class Cluster:
         """Return a rule for the next requests of a kind; say what happens to them by its methods.
 
         *request* is one of "produce", "metadata", "fetch", "list_offsets", "create_topics", "api_versions",
-        "init_producer_id", "find_coordinator", "sasl_handshake", "sasl_authenticate"; None is any. The first *after* matching requests pass, then
-        the next *times* are struck (None: all). See `aioproducer.testing.faults`.
+        "init_producer_id", "find_coordinator", "add_partitions_to_txn", "add_offsets_to_txn", "txn_offset_commit",
+        "end_txn", "offset_fetch", "describe_transactions", "list_transactions", "describe_producers", "sasl_handshake",
+        "sasl_authenticate"; None is any. The first *after* matching requests pass, then the next *times* are struck
+        (None: all). See `aioproducer.testing.faults`.
 
         Raises: TypeError, ValueError for what no request could match.
         """

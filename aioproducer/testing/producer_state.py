@@ -34,8 +34,19 @@ class Stamp(NamedTuple):
 
 @dataclass(slots=True)
 class _Producer:
+    """What is remembered of one producer; after a marker that bumped its epoch there is no batch."""
+
     epoch: int
     recent: deque[tuple[Stamp, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+
+
+@dataclass(slots=True)
+class _Beginning:
+    """The lowest sequence with which a producer has tried to begin (Kafka's VerificationStateEntry)."""
+
+    epoch: int
+    sequence: int
+    from_zero: bool
 
 
 class ProducerStates:
@@ -43,6 +54,8 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._producers: dict[int, _Producer] = {}
+        self._beginnings: dict[int, _Beginning] = {}
+        """Of producers that have tried to begin a transaction here, and not done so."""
 
     def restart(self) -> None:
         """Know what a broker knows that was started again: its snapshot has the last batch of each producer only."""
@@ -57,24 +70,56 @@ class ProducerStates:
             return None
         return next((offset for known, offset in producer.recent if known == stamp), None)
 
+    def epoch(self, producer_id: int) -> int:
+        """Return the epoch in which a producer wrote last; -1 if it is not known."""
+        producer = self._producers.get(producer_id)
+        return -1 if producer is None else producer.epoch
+
+    def known(self) -> dict[int, tuple[int, int]]:
+        """Return epoch and last sequence of each producer; -1 if it has written nothing in its epoch."""
+        return {
+            producer_id: (each.epoch, each.recent[-1][0].last_sequence if each.recent else -1)
+            for producer_id, each in self._producers.items()
+        }
+
+    def begins(self, stamp: Stamp, *, from_zero: bool) -> None:
+        """Note that a batch is to begin a transaction here: whatever becomes of it, none may overtake it (KIP-890).
+
+        *from_zero*: the epoch is of this transaction alone, so it has to begin with sequence 0.
+        """
+        known = self._beginnings.get(stamp.producer_id)
+        if known is None:
+            self._beginnings[stamp.producer_id] = _Beginning(stamp.epoch, stamp.first_sequence, from_zero)
+        elif stamp.epoch > known.epoch:
+            known.epoch, known.sequence = stamp.epoch, stamp.first_sequence
+        else:
+            known.sequence = min(known.sequence, stamp.first_sequence)
+
     def check(self, stamp: Stamp) -> None:
         """Raise Refused unless the batch is the next one of its producer.
 
         A producer that is not known may start at any sequence: its records may have been deleted (KIP-360).
         """
         producer = self._producers.get(stamp.producer_id)
+        beginning = self._beginnings.get(stamp.producer_id)
         if producer is None:
+            if beginning is not None and stamp.first_sequence > (
+                0 if beginning.from_zero else beginning.sequence
+            ):
+                raise Refused(OutOfOrderSequenceNumber, f"producer {stamp.producer_id} has to begin earlier")
             return
         if stamp.epoch < producer.epoch:
             raise Refused(
                 InvalidProducerEpoch,
                 f"producer {stamp.producer_id} has epoch {stamp.epoch}, {producer.epoch} was seen already",
             )
-        if stamp.epoch > producer.epoch:
+        if stamp.epoch > producer.epoch or not producer.recent:
             expected = 0
         else:
             last, _ = producer.recent[-1]
             expected = (last.last_sequence + 1) & MAX_SEQUENCE
+        if beginning is not None and beginning.sequence < stamp.first_sequence:
+            expected = beginning.sequence
         if stamp.first_sequence != expected:
             raise Refused(
                 OutOfOrderSequenceNumber,
@@ -87,3 +132,11 @@ class ProducerStates:
         if producer is None or producer.epoch != stamp.epoch:
             producer = self._producers[stamp.producer_id] = _Producer(stamp.epoch)
         producer.recent.append((stamp, offset))
+        self._beginnings.pop(stamp.producer_id, None)
+
+    def ended(self, producer_id: int, epoch: int) -> None:
+        """Note a marker: in a new epoch, the producer begins anew."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            self._producers[producer_id] = _Producer(epoch)
+        self._beginnings.pop(producer_id, None)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
+import zlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from aioproducer.clock import wall_ms
 from aioproducer.errors import (
     FencedLeaderEpoch,
     InvalidPartitions,
@@ -23,9 +25,13 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
 )
 from aioproducer.net.address import Address
+from aioproducer.testing.coordinator import Coordinator
 from aioproducer.testing.faults import Target
+from aioproducer.testing.groups import Groups
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.refusal import Refused
+from aioproducer.testing.transaction import Transaction
+from aioproducer.testing.transaction_timers import TransactionTimers, is_commit
 
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -74,7 +80,14 @@ DEFAULT_CONFIG = TopicConfig()
 class ClusterState:
     """The topics and nodes of one cluster, and what its clients asked for."""
 
-    def __init__(self, *, auto_create_topics: bool, default_partitions: int, message_max_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        auto_create_topics: bool,
+        default_partitions: int,
+        message_max_bytes: int,
+        transaction_version: int,
+    ) -> None:
         self.cluster_id: str = uuid.uuid4().hex[:22]
         self.auto_create_topics = auto_create_topics
         self.default_partitions = default_partitions
@@ -86,6 +99,45 @@ class ClusterState:
         """How many requests came, by their kind and the node that was asked."""
         self.produce_requests: dict[Target, list[int]] = {}
         """The nodes that were asked to append to a partition, in order."""
+        self.groups: Groups = Groups()
+        self.timers: TransactionTimers = TransactionTimers(
+            lambda: next(self.new_producer_ids), self._write_markers
+        )
+        self.coordinator: Coordinator = self.timers.coordinator
+        self.coordinator.transaction_version = transaction_version
+        self.features_epoch: int = 1
+        """Grows with each change of a feature (KIP-584)."""
+        self.moved_coordinators: dict[str, int] = {}
+        """Groups and transactional ids whose node was chosen by the test."""
+
+    def coordinator_node(self, key: str) -> Node | None:
+        """Return the node that coordinates a group or transactional id: if that is down, another one does."""
+        node_ids = sorted(self.nodes)
+        chosen = self.moved_coordinators.get(key, node_ids[zlib.crc32(key.encode()) % len(node_ids)])
+        in_turn = [*node_ids[chosen - 1 :], *node_ids[: chosen - 1]]
+        return next((self.nodes[node_id] for node_id in in_turn if self.nodes[node_id].alive), None)
+
+    def _write_markers(self, known: Transaction) -> bool:
+        """Write the markers of a transaction that ends, if all of its partitions have a leader."""
+        partitions = [
+            self.topics[topic].partitions[index]
+            for topic, index in sorted(known.partitions)
+            if topic in self.topics and index is not None
+        ]
+        if any(self.leader(partition) is None for partition in partitions):
+            return False
+        committed = is_commit(known)
+        for partition in partitions:
+            partition.log.append_marker(
+                known.producer_id,
+                known.epoch,
+                committed=committed,
+                leader_epoch=partition.leader_epoch,
+                now_ms=wall_ms(),
+            )
+        for group_id in known.groups:
+            self.groups.end(group_id, known.producer_id, committed=committed)
+        return True
 
     def note(self, request: str, node_id: int, targets: Iterable[Target]) -> None:
         """Count a request, and remember who was asked to append to which partition."""
@@ -118,6 +170,7 @@ class ClusterState:
         for partition in self.topic(name).partitions:
             partition.log.wake()
         del self.topics[name]
+        self.timers.retry()
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give a topic more partitions, *total* in all. Raises: Refused."""
@@ -169,6 +222,7 @@ class ClusterState:
         partition.leader = to_node
         partition.leader_epoch += 1
         partition.log.wake()
+        self.timers.retry()
 
     def alive_nodes(self) -> list[Node]:
         """Return the nodes that a client is told of."""

@@ -12,8 +12,9 @@ from typing import Any, Self
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer.records.decode import DecodedBatch, DecodedRecord
-from aioproducer.testing.cluster import Cluster
+from aioproducer.testing.cluster import Cluster, IsolationLevel
 from aioproducer.testing.faults import Rule
+from aioproducer.testing.groups import CommittedOffset
 from aioproducer.testing.sasl.server_login import Tokens
 
 
@@ -82,9 +83,13 @@ class ThreadedCluster:
             )
         )
 
-    def records(self, topic: str, partition: int) -> list[DecodedRecord]:
+    def records(
+        self, topic: str, partition: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> list[DecodedRecord]:
         """See `Cluster`."""
-        return self._portal.call(self._cluster.records, topic, partition)
+        return self._portal.call(
+            partial(self._cluster.records, topic, partition, isolation_level=isolation_level)
+        )
 
     def batches(self, topic: str, partition: int) -> list[DecodedBatch]:
         """See `Cluster`."""
@@ -108,6 +113,47 @@ class ThreadedCluster:
     def request_count(self, request: str, *, node: int | None = None) -> int:
         """See `Cluster`."""
         return self._portal.call(partial(self._cluster.request_count, request, node=node))
+
+    @property
+    def transaction_version(self) -> int:
+        """See `Cluster`."""
+        return self._cluster.transaction_version
+
+    @transaction_version.setter
+    def transaction_version(self, version: int) -> None:
+        self._portal.call(setattr, self._cluster, "transaction_version", version)
+
+    @property
+    def marker_delay_s(self) -> float:
+        """See `Cluster`."""
+        return self._cluster.marker_delay_s
+
+    @marker_delay_s.setter
+    def marker_delay_s(self, s: float) -> None:
+        self._portal.call(setattr, self._cluster, "marker_delay_s", s)
+
+    def transaction_state(self, transactional_id: str) -> str | None:
+        """See `Cluster`."""
+        return self._portal.call(self._cluster.transaction_state, transactional_id)
+
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """See `Cluster`."""
+        return self._portal.call(self._cluster.committed_offset, group_id, topic, partition)
+
+    def join_group(
+        self, group_id: str, member_id: str, generation: int, *, instance_id: str | None = None
+    ) -> None:
+        """See `Cluster`."""
+        join = partial(self._cluster.join_group, instance_id=instance_id)
+        self._portal.call(join, group_id, member_id, generation)
+
+    def coordinator(self, key: str) -> int | None:
+        """See `Cluster`."""
+        return self._portal.call(self._cluster.coordinator, key)
+
+    def move_coordinator(self, key: str, *, to_broker: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(partial(self._cluster.move_coordinator, key, to_broker=to_broker))
 
     def create_topic(
         self,

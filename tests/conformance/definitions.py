@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -50,9 +51,11 @@ def versions(text: str) -> tuple[int, int]:
     return int(first), int(last or first)
 
 
-def as_kafka_says(fields: Any, version: int) -> tuple[Described, ...]:
-    """Describe what *version* has of Kafka's *fields*."""
-    return tuple(_kafka_field(each, version) for each in fields if _within(version, each["versions"]))
+def as_kafka_says(name: str, version: int) -> tuple[Described, ...]:
+    """Describe what *version* has of the message that Kafka calls *name*."""
+    kafka = definition(name)
+    common = {f"[]{each['name']}": each["fields"] for each in kafka.get("commonStructs", ())}
+    return _kafka_fields(kafka["fields"], version, common)
 
 
 def as_declared(cls: type[Any], version: int) -> tuple[Described, ...]:
@@ -67,7 +70,11 @@ def _within(version: int, text: str) -> bool:
     return first <= version <= last
 
 
-def _kafka_field(field: Any, version: int) -> Described:
+def _kafka_fields(fields: Any, version: int, common: Mapping[str, Any]) -> tuple[Described, ...]:
+    return tuple(_kafka_field(each, version, common) for each in fields if _within(version, each["versions"]))
+
+
+def _kafka_field(field: Any, version: int, common: Mapping[str, Any]) -> Described:
     tagged = _within(version, field.get("taggedVersions", "none"))
     return Described(
         name=_snake_case(field["name"]),
@@ -76,7 +83,7 @@ def _kafka_field(field: Any, version: int) -> Described:
         ignorable=field.get("ignorable", False),
         tag=field["tag"] if tagged else None,
         default=_kafka_default(field["type"], field.get("default")),
-        fields=as_kafka_says(field.get("fields", ()), version),
+        fields=_kafka_fields(field.get("fields", common.get(field["type"], ())), version, common),
     )
 
 

@@ -13,8 +13,7 @@ CLASSES = sorted({cls for cls, _ in MESSAGES}, key=lambda cls: cls.__name__)
 
 @pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=message_id)
 def test_a_version_has_the_fields_that_kafka_says(cls: type[Message], version: int) -> None:
-    kafka = definition(cls.__name__)
-    assert as_declared(cls, version) == as_kafka_says(kafka["fields"], version)
+    assert as_declared(cls, version) == as_kafka_says(cls.__name__, version)
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=message_id)
@@ -30,7 +29,6 @@ def test_the_api_key_and_the_versions_are_kafkas(cls: type[Message]) -> None:
 
 def test_the_oracle_would_notice() -> None:
     """A check of the check: another version's fields are not these."""
-    kafka = definition("ProduceResponse")
     (produce,) = (cls for cls in CLASSES if cls.__name__ == "ProduceResponse")
-    assert as_declared(produce, 9) != as_kafka_says(kafka["fields"], 10)
-    assert as_declared(produce, 7) != as_kafka_says(kafka["fields"], 8)
+    assert as_declared(produce, 9) != as_kafka_says("ProduceResponse", 10)
+    assert as_declared(produce, 7) != as_kafka_says("ProduceResponse", 8)

@@ -1,20 +1,25 @@
-"""The judge: what has to be true of a load, whatever happened to the brokers."""
+"""The judge of a load on a real broker: what holds everywhere, and what is promised to those who are not asked."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from itertools import pairwise
 from typing import Final
 
 from aioproducer import OutOfOrderSequenceNumber
-from tests.kafka.load import Load
+from tests import judge as everywhere
+from tests.judge import Called, Logs
+from tests.kafka.load import Load, Sent
 from tests.kafka.readback import Record
 
 GRACE_S: Final = 1.0
 """Past the delivery timeout."""
 
-MOST_SHOWN: Final = 3
+
+def logs_of(topic: str, log: list[Record]) -> Logs:
+    """Return what another client has found in *topic*, for the judge."""
+    found: dict[tuple[str, int], dict[int, bytes]] = {}
+    for each in log:
+        found.setdefault((topic, each.partition), {})[each.offset] = each.value or b""
+    return {where: [values] for where, values in found.items()}
 
 
 def judge(load: Load, log: list[Record]) -> None:
@@ -24,38 +29,30 @@ def judge(load: Load, log: list[Record]) -> None:
     all else holds for it, too.
     """
     config = load.producer.config
+    logs = logs_of(load.topic, log)
+    fresh = load.sent[load.fresh_from :]
+    called = [*(_may_be_gone(each) for each in load.sent[: load.fresh_from]), *map(_called, fresh)]
+    verdict = everywhere.judge(called, logs, idempotent=config.idempotent)
+    # of a plain producer's copies the first counts: a batch may be there twice, but not out of its turn
+    everywhere.judge_order([each.value for each in load.sent], logs, verdict)
     latest_s = config.delivery_timeout_ms / 1_000 + GRACE_S
-    none_of("not resolved in time", (s for s in load.sent if s.resolved_at > s.called_at + latest_s))
-    found = {(each.partition, each.offset): each.value or b"" for each in log}
-    none_of(
-        "acknowledged, and not where we were told",
-        (s for s in load.sent[load.fresh_from :] if s.place is not None and found.get(s.place) != s.value),
-    )
-    copies = Counter(found.values())
-    none_of(
-        "failed unasked, and not because a lowered limit keeps a broker from recognising what it has",
-        (
-            s
-            for s in load.sent
-            if s.error
-            and not s.asked_for
-            and not (isinstance(s.error, OutOfOrderSequenceNumber) and s.value in copies)
-        ),
-    )
-    none_of(
-        "surely not persisted, and in the log",
-        (s for s in load.sent if s.error and not s.error.possibly_persisted and s.value in copies),
-    )
-    none_of("in the log, and never sent", copies.keys() - {s.value for s in load.sent})
-    if config.idempotent:
-        none_of("more than once in the log", (value for value, count in copies.items() if count > 1))
-    for partition in {each.partition for each in log}:
-        # of a plain producer's copies the first counts: a batch may be there twice, but not out of its turn
-        values = dict.fromkeys(value for (of, _), value in found.items() if of == partition)
-        none_of("overtaken", ((one, two) for one, two in pairwise(values) if one > two))
+    in_log = {each.value for each in log}
+    for sent in load.sent:
+        if sent.resolved_at > sent.called_at + latest_s:
+            verdict.hold_against("resolved in time", sent)
+        # a lowered limit may keep a broker from recognising what it has
+        unrecognised = isinstance(sent.error, OutOfOrderSequenceNumber) and sent.value in in_log
+        if sent.error and not sent.asked_for and not unrecognised:
+            verdict.hold_against("nothing fails unasked", sent)
+    for sent in fresh:
+        if sent.place is not None and sent.place[1] < 0:
+            verdict.hold_against("the offset is told", sent)
+    verdict.check()
 
 
-def none_of(broken: str, witnesses: Iterable[object]) -> None:
-    """Fail, naming a few of the records that a promise was broken to, if there are any."""
-    broken_to = list(witnesses)
-    assert not broken_to, f"{broken}: {len(broken_to)} records, e.g. {broken_to[:MOST_SHOWN]}"
+def _called(sent: Sent) -> Called:
+    return Called(sent.value, sent.outcome, str(sent.number))
+
+
+def _may_be_gone(sent: Sent) -> Called:
+    return _called(sent)._replace(outcome=sent.error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aioproducer import Producer
+from aioproducer import Producer, RecordMetadata
 from tests.kafka.apache.secured import SecuredKafka
 from tests.kafka.readback import await_records
 
@@ -25,6 +25,16 @@ async def send_numbered(producer: Producer, topic: str, count: int, *, per_s: fl
         # the pace of the load; nothing is waited for
         await asyncio.sleep(max(0.0, began_at + len(sent) / per_s - loop.time()))
     await asyncio.gather(*sent)
+
+
+async def send_numbered_until(producer: Producer, topic: str, over: asyncio.Event, *, per_s: float) -> int:
+    """Send records until it is *over*; return how many. Raise the first error of any."""
+    sent: list[asyncio.Future[RecordMetadata]] = []
+    while not over.is_set():
+        sent.append(await producer.enqueue(topic, b"%d" % len(sent), partition=len(sent) % PARTITIONS))
+        await asyncio.sleep(1 / per_s)  # the pace of the load
+    await asyncio.gather(*sent)
+    return len(sent)
 
 
 def assert_all_once_in_order(kafka: SecuredKafka, topic: str, count: int) -> None:

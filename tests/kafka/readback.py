@@ -31,8 +31,12 @@ class Record(NamedTuple):
     log_append_time: bool
 
 
-def read_with_librdkafka(bootstrap_servers: str, topic: str, *, timeout_s: float = 30) -> list[Record]:
-    """Return every record that *topic* holds at the call, aborted ones too, in order of partition and offset.
+def read_with_librdkafka(
+    bootstrap_servers: str, topic: str, *, isolation_level: str = "read_uncommitted", timeout_s: float = 30
+) -> list[Record]:
+    """Return every record that *topic* holds at the call, in order of partition and offset.
+
+    Aborted ones are among them, and those of open transactions, unless the *isolation_level* is `read_committed`.
 
     Raises:
         TimeoutError: they did not all arrive within *timeout_s*; the cause says why.
@@ -45,7 +49,7 @@ def read_with_librdkafka(bootstrap_servers: str, topic: str, *, timeout_s: float
         "enable.auto.commit": False,
         "enable.partition.eof": True,  # the end may be a control record, which no consumer is shown
         "check.crcs": True,
-        "isolation.level": "read_uncommitted",
+        "isolation.level": isolation_level,
         "log_level": 0,
     }
     with closing(Consumer(settings)) as consumer:

@@ -46,14 +46,14 @@ async def test_what_was_broken_is_named() -> None:
     one, two = acknowledged(0, offset=0), acknowledged(1, offset=1)
     surely_not = DeliveryTimeout(possibly_persisted=False)
     for broken, sent, numbers_in_log, idempotent in (
-        ("not resolved in time", [one, dataclasses.replace(two, resolved_at=121.1)], [0, 1], True),
-        ("failed unasked", [one, failed(1, surely_not, asked_for=False)], [0], True),
-        ("not where we were told", [one, two], [0], False),
-        ("not where we were told", [one, acknowledged(1, offset=-1)], [0, 1], True),
-        ("surely not persisted", [one, failed(1, surely_not)], [0, 1], True),
-        ("never sent", [one], [0, 1], True),
-        ("more than once", [one, two], [0, 1, 1], True),
-        ("overtaken", [acknowledged(0, offset=1), acknowledged(1, offset=0)], [1, 0], False),
+        ("resolved in time", [one, dataclasses.replace(two, resolved_at=121.1)], [0, 1], True),
+        ("nothing fails unasked", [one, failed(1, surely_not, asked_for=False)], [0], True),
+        ("acknowledged is in the log", [one, two], [0], False),
+        ("the offset is told", [one, acknowledged(1, offset=-1)], [0, 1], True),
+        ("not possibly_persisted is not in the log", [one, failed(1, surely_not)], [0, 1], True),
+        ("nobody sent", [one], [0, 1], True),
+        ("never twice", [one, two], [0, 1, 1], True),
+        ("order per partition", [acknowledged(0, offset=1), acknowledged(1, offset=0)], [1, 0], False),
     ):
         with pytest.raises(AssertionError, match=broken):
             verdict(sent, numbers_in_log, idempotent=idempotent)

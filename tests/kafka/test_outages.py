@@ -13,7 +13,9 @@ from aioproducer import ConnectionFailed, Producer, RecordMetadata
 from aioproducer.batching.batch import Batch
 from aioproducer.net.connection import Connection
 from aioproducer.sender.answers import AnswerHandler
+from tests.judge import Called, judge, judge_order
 from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.judge import logs_of
 from tests.kafka.readback import Record, await_records, read_with_librdkafka
 
 PARTITIONS = 3
@@ -62,8 +64,11 @@ def numbers_in(log: list[Record]) -> list[list[int]]:
 
 def assert_exactly_once(stream: Stream, log: list[Record]) -> None:
     """All there, once, in order, and where we were told."""
-    assert numbers_in(log) == stream.numbers
-    assert [each[:2] for each in log] == sorted((each.partition, each.offset) for each in stream.sent)
+    called = [Called(b"%07d" % number, where) for number, where in enumerate(stream.sent)]
+    logs = logs_of(stream.topic, log)
+    verdict = judge(called, logs, idempotent=True)
+    judge_order([each.value for each in called], logs, verdict)
+    verdict.check()
 
 
 def power_cut(kafka: ApacheKafka) -> None:

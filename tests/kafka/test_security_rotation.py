@@ -15,8 +15,10 @@ from aioproducer import Producer
 from aioproducer.config import ProducerOptions
 from aioproducer.errors import TopicAuthorizationFailed
 from tests.kafka.apache.secured import SecuredKafka
-from tests.kafka.numbered import assert_all_once_in_order, send_numbered
+from tests.kafka.logged import Logged
+from tests.kafka.numbered import assert_all_once_in_order, send_numbered, send_numbered_until
 from tests.kafka.secured_clients import (
+    SOON_S,
     allow,
     options,
     reset,
@@ -26,7 +28,7 @@ from tests.kafka.secured_clients import (
     written,
 )
 
-COUNT: Final = 6_000
+COUNT: Final = 5_000
 PER_S: Final = 1_000
 
 
@@ -42,7 +44,8 @@ async def test_a_renewed_certificate_is_shown_by_the_next_connection(
     chosen: ProducerOptions = options(secured, "TLS")
     chosen["ssl_keystore_location"] = written(location, before.chain, before.key_pem)
     async with Producer(secured.at("MTLS"), **chosen) as producer:
-        load = asyncio.create_task(send_numbered(producer, secured_topic, COUNT, per_s=2 * PER_S))
+        over = asyncio.Event()
+        load = asyncio.create_task(send_numbered_until(producer, secured_topic, over, per_s=PER_S))
         with pytest.raises(TopicAuthorizationFailed):
             await producer.send(others, b"too early")
         for half_written in (after.chain, after.chain + after.key_pem[:80]):
@@ -51,17 +54,28 @@ async def test_a_renewed_certificate_is_shown_by_the_next_connection(
             await producer.send(secured_topic, b"-1", partition=0)  # by the certificate from before
         assert "security.tls.kept" in caplog.text
         written(location, after.chain, after.key_pem)
-        await asyncio.sleep(1)  # the next look at files that were no good: at the backoff's end
-        reset(producer)
-        await producer.send(others, b"now")
-        await load
+        async with asyncio.timeout(SOON_S):
+            await sent_after_reset(producer, others, b"now")
+        over.set()
+        count = await load
     assert values(secured, others) == [b"now"]
     found = [int(each or b"") for each in values(secured, secured_topic)]
-    assert sorted(found) == [-1, -1, *range(COUNT)]
+    assert sorted(found) == [-1, -1, *range(count)]
+
+
+async def sent_after_reset(producer: Producer, topic: str, value: bytes) -> None:
+    """Lose connections until one shows who may write: files that were no good are looked at after a while."""
+    while True:
+        reset(producer)
+        try:
+            await producer.send(topic, value)
+        except TopicAuthorizationFailed:
+            continue
+        return
 
 
 async def test_a_password_is_changed(secured: SecuredKafka, secured_topic: str) -> None:
-    """On one side a second before the other: first on the broker's, then on ours."""
+    """On one side before the other: first on the broker's, then on ours."""
     user, current = secured_topic, "first"
     set_password(secured, user, current)
     allow(secured, user, AclOperation.WRITE, [secured_topic])
@@ -71,26 +85,31 @@ async def test_a_password_is_changed(secured: SecuredKafka, secured_topic: str) 
         asked.append(current)
         return user, current
 
-    async with Producer(
-        secured.at("REAUTH"),
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="SCRAM-SHA-512",
-        sasl_credentials=pair,
-    ) as producer:
-        load = asyncio.create_task(send_numbered(producer, secured_topic, 8 * PER_S, per_s=PER_S))
-        await asyncio.sleep(2)
-        await asyncio.to_thread(set_password, secured, user, "second")
-        reset(producer)
-        await asyncio.sleep(1)
-        current = "second"
-        await asyncio.sleep(2)
-        current = "third"
-        reset(producer)
-        await asyncio.sleep(1)
-        await asyncio.to_thread(set_password, secured, user, "third")
-        await load
+    over = asyncio.Event()
+    with Logged.listening() as logged:
+        async with Producer(
+            secured.at("REAUTH"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_credentials=pair,
+        ) as producer:
+            load = asyncio.create_task(send_numbered_until(producer, secured_topic, over, per_s=PER_S))
+            await logged.next("connection.logged_in")
+            await asyncio.to_thread(set_password, secured, user, "second")
+            reset(producer)
+            assert "refused the login" in await logged.next("connection.failed")
+            current = "second"
+            await logged.next("connection.opened")
+            await logged.next("connection.logged_in")
+            current = "third"
+            reset(producer)
+            assert "refused the login" in await logged.next("connection.failed")
+            await asyncio.to_thread(set_password, secured, user, "third")
+            await logged.next("connection.opened")
+            over.set()
+            count = await load
     assert set(asked) == {"first", "second", "third"}
-    await asyncio.to_thread(assert_all_once_in_order, secured, secured_topic, 8 * PER_S)
+    await asyncio.to_thread(assert_all_once_in_order, secured, secured_topic, count)
 
 
 @dataclass

@@ -28,8 +28,8 @@ from tests.kafka.secured_clients import (
 from tests.unit.security.certificates import Authority
 
 TOLD_WITHIN_S: Final = 5.0
-OUTAGE_S: Final = 4.5
-MOST_LOGINS: Final = 11
+OUTAGE_S: Final = 3.5
+MOST_LOGINS: Final = 10
 """In an outage: after pauses of 0.05, 0.1, 0.2, 0.4, 0.8 s and then of a second, each a fifth more or less; and one at
 the bootstrap address before the first."""
 BACKOFF: Final[ProducerOptions] = {"reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 1_000}

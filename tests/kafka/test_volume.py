@@ -45,8 +45,7 @@ async def send_many_all(producer: Producer, topic: str, task: int) -> Written:
     ]
 
 
-@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
-@pytest.mark.parametrize("send_all", [enqueue_all, send_many_all])
+@pytest.mark.parametrize(("send_all", "idempotent"), [(enqueue_all, True), (send_many_all, False)])
 async def test_a_hundred_thousand_records_are_where_the_producer_says_in_the_order_of_the_calls(
     kafka: ApacheKafka,
     new_topic: NewTopic,

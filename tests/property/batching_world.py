@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
@@ -31,14 +31,13 @@ from aioproducer.errors import (
     ProducerError,
 )
 from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.metadata.updater import MetadataUpdater
-from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer.records.compression import Codec
 from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender.answers import AnswerHandler, failure_at_deadline
 from aioproducer.sender.sender_settings import SenderSettings
+from tests.fakes import FakeConnection, FakeUpdater
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 
 TOPIC = "orders"
@@ -90,31 +89,6 @@ class Request(NamedTuple):
     contents: list[Written]
 
 
-class FakeConnection:
-    """What the answer handler asks of a connection, and the requests without an answer."""
-
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.outstanding: list[Request] = []
-        self.closed_for: ProducerError | None = None
-
-    def __str__(self) -> str:
-        return f"node {self.node_id}"
-
-    def close(self, error: ProducerError) -> None:
-        self.closed_for = error
-
-
-class FakeUpdater:
-    """What the answer handler asks of the metadata; they are refreshed when the machine says so."""
-
-    def request_refresh(self, topics: Collection[str]) -> None:
-        pass
-
-    def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
-        pass
-
-
 def values_of(batch: Batch) -> list[bytes]:
     return [value or b"" for value in batch.columns.values]
 
@@ -128,6 +102,8 @@ class World:
         self.heals = idempotent and retries == FOR_EVER
         self.cluster = ModelCluster(MAX_RECORDS, leader=NODES[0])
         self.connections = {node_id: FakeConnection(node_id) for node_id in NODES}
+        self.outstanding: dict[int, list[Request]] = {node_id: [] for node_id in NODES}
+        """The requests to each node that have no answer."""
         self.identities = IdentityKeeper()
         self.accumulator = Accumulator(
             batching(idempotent=idempotent),
@@ -142,7 +118,7 @@ class World:
         self.handler = AnswerHandler(
             sending(idempotent=idempotent, retries=retries),
             self.completion,
-            cast("MetadataUpdater", FakeUpdater()),
+            FakeUpdater().real,
         )
         self._records = 0
         self._producer_ids = 0
@@ -207,7 +183,7 @@ class World:
     def answer(self, node_id: int, faults: Sequence[Fault], *, omits: int | None = None) -> None:
         """Answer the oldest request of *node_id*, but for its batch number *omits*."""
         connection = self.connections[node_id]
-        batches, contents = connection.outstanding.pop(0)
+        batches, contents = self.outstanding[node_id].pop(0)
         answers: list[PartitionProduceResponse] = []
         for index, (batch, written) in enumerate(zip(batches, contents, strict=True)):
             fault = faults[index % len(faults)]
@@ -228,7 +204,7 @@ class World:
     def lose(self, node_id: int, *, arrived: int, unsent: int) -> None:
         """Close the connection to *node_id*; so many requests have arrived, so many were never sent."""
         connection = self.connections[node_id]
-        requests = connection.outstanding
+        requests, self.outstanding[node_id] = self.outstanding[node_id], []
         self.connections[node_id] = FakeConnection(node_id)
         for index, (batches, contents) in enumerate(requests):
             sent = index < max(len(requests) - unsent, arrived)
@@ -246,7 +222,7 @@ class World:
     def _take(
         self, connection: FakeConnection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
     ) -> None:
-        self.handler.take(cast("Connection", connection), batches, answer)
+        self.handler.take(connection.real, batches, answer)
         self.ring()
 
     def run_once(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
@@ -263,7 +239,7 @@ class World:
         self.check_at = min((check for check in checks if check is not None), default=math.inf)
 
     def _serve(self, node_id: int, *, slow: bool) -> None:
-        outstanding = self.connections[node_id].outstanding
+        outstanding = self.outstanding[node_id]
         while node_id not in self.preparing and len(outstanding) < MAX_IN_FLIGHT:
             retrying = {batch for queue in self.queues for batch in queue.retrying}
             batches = self.schedule.drain(
@@ -295,8 +271,7 @@ class World:
             self._write(node_id, request)
         else:
             alive = [batch for batch in request.batches if batch.state is BatchState.IN_FLIGHT]
-            connection = cast("Connection", self.connections[node_id])
-            self.handler.lost(connection, alive, ConnectionFailed("gone", written=False))
+            self.handler.lost(self.connections[node_id].real, alive, ConnectionFailed("gone", written=False))
         self.ring()
 
     def _write(self, node_id: int, request: Request) -> None:
@@ -307,7 +282,7 @@ class World:
         ]
         if pairs:
             alive = Request([batch for batch, _ in pairs], [written for _, written in pairs])
-            self.connections[node_id].outstanding.append(alive)
+            self.outstanding[node_id].append(alive)
             for batch in alive.batches:
                 batch.written()
 

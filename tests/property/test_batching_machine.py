@@ -84,7 +84,7 @@ class BatchingMachine(RuleBasedStateMachine):
         return [value for value, future in self.world.futures.items() if not future.done()]
 
     def busy_nodes(self) -> list[int]:
-        return [node_id for node_id in NODES if self.world.connections[node_id].outstanding]
+        return [node_id for node_id in NODES if self.world.outstanding[node_id]]
 
     # Users.
 
@@ -226,12 +226,8 @@ class BatchingMachine(RuleBasedStateMachine):
         checks.check_queues(self.world)
 
     @invariant()
-    def the_logs_are_in_order(self) -> None:
-        checks.check_logs(self.world)
-
-    @invariant()
-    def the_acknowledged_are_in_the_log(self) -> None:
-        checks.check_outcomes(self.world)
+    def each_record_is_there_once_in_order_and_where_it_was_told(self) -> None:
+        checks.check_records(self.world)
 
     @invariant()
     def the_sender_does_not_oversleep(self) -> None:
@@ -290,7 +286,7 @@ class BatchingMachine(RuleBasedStateMachine):
         leaders = set(world.cluster.leaders)
         self.inside(lambda: world.run_once(leaders))
         for node_id in self.busy_nodes():
-            while world.connections[node_id].outstanding:
+            while world.outstanding[node_id]:
                 self.inside(partial(world.answer, node_id, [HONEST]))
         if not world.rung:
             assert world.check_at < float("inf") or not world.accumulator.unfinished, "nobody will wake"
@@ -304,7 +300,7 @@ class BatchingMachine(RuleBasedStateMachine):
             self.everything_comes_to_rest()
             while self.world.cluster.strays:
                 self.inside(lambda: self.world.cluster.stray_arrives(0))
-            checks.check_logs(self.world)
+            checks.check_records(self.world)
             checks.check_end(self.world)
             assert all(task.done() for task in self.tasks)
             for task in self.tasks:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings as hypothesis_settings, strategies as st
+from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
@@ -17,27 +17,12 @@ from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionSt
 from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
-from aioproducer.protocol.init_producer_id import InitProducerIdResponse
-from tests.unit.net.scripted import ASK, OFFER, settings
+from aioproducer.protocol.frames import RequestHeader, decode_request
+from tests.unit.net.scripted import ASK, answer_to, settings
 
 TIMEOUT_S = 20.0
 HELD = 1_000_000
 """Behind every correlation id: calls that are held back have none yet."""
-
-
-def answer_to(header: RequestHeader, *, too_old: bool = False, surplus: bytes = b"") -> bytes:
-    """Answer as a broker: with its versions, or with the correlation id as producer id."""
-    version = header.api_version
-    if header.api_key != ApiVersionsRequest.API_KEY:
-        response: Any = InitProducerIdResponse(producer_id=header.correlation_id, producer_epoch=0)
-    elif too_old and version:
-        response, version = ApiVersionsResponse(error_code=35, api_keys=[]), 0
-    else:
-        response = ApiVersionsResponse(error_code=0, api_keys=OFFER)
-    frame = encode_response(response, version, header.correlation_id)
-    frame[:4] = (len(frame) - 4 + len(surplus)).to_bytes(4, "big")
-    return bytes(frame + surplus)
 
 
 class ConnectionMachine(RuleBasedStateMachine):
@@ -388,53 +373,7 @@ class ConnectionMachine(RuleBasedStateMachine):
             assert self.core.next_timeout <= self.oldest + TIMEOUT_S
 
 
-TestConnection = ConnectionMachine.TestCase
+TestConnection = pytest.mark.timeout(180)(
+    ConnectionMachine.TestCase
+)  # a busy machine needs more than a minute
 TestConnection.settings = hypothesis_settings(stateful_step_count=40)
-
-
-@given(
-    st.lists(st.booleans(), min_size=1, max_size=6),
-    st.lists(st.integers(min_value=0)),
-    st.booleans(),
-    st.sampled_from([b"", b"\x00\x00\x00\x09\x7f", b"\x00"]),
-)
-def test_any_split_of_the_stream_gives_the_same_answers(
-    asked: list[bool], cuts: list[int], too_old: bool, tail: bytes
-) -> None:
-    """The handshake in one stream with what follows it, and with nonsense at its end."""
-    assert conversation(asked, cuts, too_old=too_old, tail=tail) == conversation(
-        asked, [], too_old=too_old, tail=tail
-    )
-
-
-def conversation(
-    asked: list[bool], cuts: list[int], *, too_old: bool, tail: bytes
-) -> tuple[list[Any], type[ProducerError] | None]:
-    """Return the answers to *asked*, where True is a call, and what ended the stream."""
-    core = ConnectionProtocol(Address("b", 1), settings(), 3, 0.0)
-    core.connection_made(0.0)
-    received: list[Any] = []
-    error: type[ProducerError] | None = None
-
-    def feed(stream: bytes) -> None:
-        nonlocal error
-        bounds = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
-        for start, end in pairwise(bounds):
-            try:
-                received.extend(answer for _, answer, _ in core.receive_data(stream[start:end], 0.0))
-            except ProducerError as raised:
-                error = type(raised)
-                return
-
-    def exchange() -> bytes:
-        return b"".join(
-            answer_to(decode_request(bytes(frame[4:]), REQUESTS)[0], too_old=too_old)
-            for frame in core.data_to_send()
-        )
-
-    while core.state is ConnectionState.HANDSHAKE:
-        feed(exchange())
-    for is_call in asked:
-        core.send(ASK, 0.0, on_answer=(lambda _: None) if is_call else None)
-    feed(exchange() + tail)
-    return received, error

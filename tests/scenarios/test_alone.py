@@ -284,5 +284,5 @@ class TestUncertainBatches:
         log = cluster._state.partition(TOPIC, 0).log
         gone = log._batches.pop()
         log.end_offset = gone.base_offset
-        for producer in log._producers._producers.values():
+        for producer in log.producers._producers.values():
             producer.recent.pop()

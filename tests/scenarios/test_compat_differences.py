@@ -6,7 +6,7 @@ import asyncio
 import gc
 import importlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -19,13 +19,12 @@ from aioproducer import errors
 from aioproducer.compat import aiokafka as compat
 from aioproducer.compat.aiokafka import errors as compat_errors
 from aioproducer.testing import Cluster
+from tests.scenarios.both_clients import CLIENTS, TOPIC, filled, of_both, outcome, sent
 
 PAGE = (Path(__file__).parents[2] / "docs/from-aiokafka.md").read_text()
-TOPIC = "orders"
 SERVERS = "127.0.0.1:1"
 PATIENCE_MS = 300
 """How long the tests of errors wait for one."""
-CLIENTS = (aiokafka, compat)
 SHOWN: set[str] = set()
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -35,44 +34,6 @@ def row(cell: str) -> Callable[[Test], Test]:
     """Mark the test of the row that begins with *cell*."""
     SHOWN.add(cell)
     return lambda test: test
-
-
-async def outcome(of: Awaitable[Any]) -> Any:
-    """Return the result, or the name of the error."""
-    try:
-        return await of
-    except Exception as error:  # noqa: BLE001 - its name is what the test compares
-        return type(error).__name__
-
-
-async def of_both(
-    ask: Callable[[Any, Cluster], Awaitable[Any]], client: type[Any] | None = None, **options: Any
-) -> list[Any]:
-    """Return what *ask* gets from a started producer of aiokafka's, and from one of ours; each has its own cluster."""
-    got = []
-    for module in CLIENTS:
-        kind = (
-            module.AIOKafkaProducer if client is None else type("Own", (client, module.AIOKafkaProducer), {})
-        )
-        async with Cluster(topics={TOPIC: 3}, auto_create_topics=False) as cluster:
-            producer = kind(bootstrap_servers=cluster.bootstrap_servers, **options)
-            await producer.start()
-            try:
-                got.append(await outcome(ask(producer, cluster)))
-            finally:
-                await producer.stop()
-    return got
-
-
-def filled(producer: Any, *values: bytes) -> Any:
-    batch = producer.create_batch()
-    for number, value in enumerate(values, 1_000):
-        batch.append(key=None, value=value, timestamp=number)
-    return batch
-
-
-async def sent(producer: Any, batch: Any, partition: int | None = 0) -> Any:
-    return await (await producer.send_batch(batch, TOPIC, partition=partition))
 
 
 def test_every_row_is_shown() -> None:

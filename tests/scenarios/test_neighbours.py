@@ -49,15 +49,14 @@ async def be_refused(producer: Producer, per_s: float) -> None:
             _ = group.create_task(send())
 
 
-@pytest.mark.parametrize("refused_partitions", [1, 4])
 @story
-async def test_a_topic_that_refuses_every_batch_slows_down_no_other(refused_partitions: int) -> None:
+async def test_a_topic_that_refuses_every_batch_slows_down_no_other() -> None:
     """Each refusal costs its partition an epoch; the others have theirs."""
     async with (
         open_cluster(brokers=3, partitions=8, latency_s=LATENCY_S) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1_000) as producer,
     ):
-        cluster.create_topic("refused", refused_partitions)
+        cluster.create_topic("refused", 4)
         await producer.partitions_for("refused")
         alone = await rate(producer, 8)
         cluster.on("produce", topic="refused", times=None).answer(TopicAuthorizationFailed)

@@ -130,7 +130,7 @@ async def test_a_storm_of_resets_is_no_storm_in_the_log(caplog: pytest.LogCaptur
 @story
 async def test_an_outage_without_end_is_called_to_mind(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "aioproducer")
-    async with producing(**IMPATIENT) as (producer, cluster):
+    async with producing(**PATIENT) as (producer, cluster):
         await producer.send(TOPIC, b"v")
         await cluster.stop_broker(1)
         waiting = asyncio.create_task(producer.send(TOPIC, b"v"))

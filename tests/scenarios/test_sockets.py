@@ -16,6 +16,7 @@ from aioproducer.errors import NotLeaderOrFollower
 from aioproducer.testing import Cluster
 
 TOPIC = "orders"
+TASKS = 500
 
 
 Test = Callable[[Cluster], Coroutine[Any, Any, None]]
@@ -58,13 +59,13 @@ async def test_five_ways_to_send(cluster: Cluster) -> None:
 
 @on_each_loop
 async def test_many_tasks_at_once(cluster: Cluster) -> None:
-    async with Producer(cluster.bootstrap_servers, linger_ms=1, buffer_memory=50_000) as producer:
-        sent = await asyncio.gather(*(producer.send(TOPIC, b"%04d" % number * 20) for number in range(2_000)))
+    async with Producer(cluster.bootstrap_servers, linger_ms=1, buffer_memory=12_500) as producer:
+        sent = await asyncio.gather(*(producer.send(TOPIC, b"%04d" % number * 20) for number in range(TASKS)))
     logs = [[record.value for record in cluster.records(TOPIC, partition)] for partition in range(4)]
     assert [logs[each.partition][each.offset] for each in sent] == [
-        b"%04d" % number * 20 for number in range(2_000)
+        b"%04d" % number * 20 for number in range(TASKS)
     ]
-    assert sum(map(len, logs)) == 2_000
+    assert sum(map(len, logs)) == TASKS
 
 
 @on_each_loop

@@ -86,7 +86,7 @@ async def blow(cluster: Cluster, chance: random.Random, until: float) -> None:
         rule.remove()
 
 
-@pytest.mark.parametrize("seed", [*range(15), 41, 87, 96])
+@pytest.mark.parametrize("seed", [*range(5), 41, 87, 96])
 @story
 async def test_after_a_squall_everything_is_delivered_once_and_in_order(seed: int) -> None:
     random.seed(seed)

@@ -37,6 +37,8 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
 )
 from aioproducer.testing import Cluster
+from tests import judge as everywhere
+from tests.judge import Called, log_of
 from tests.scenarios.story import cluster as open_cluster, story, values
 
 SEEDS = 24
@@ -234,21 +236,15 @@ def judge_order(log: Sequence[bytes], columns: Sequence[Sequence[bytes]]) -> Non
 def judge(storm: Storm) -> None:
     """Compare what the callers were told with what is in the log."""
     logs = {
-        (topic, partition): values(storm.cluster, partition, topic)
+        (topic, partition): [log_of(values(storm.cluster, partition, topic))]
         for topic, count in TOPICS.items()
         for partition in range(count)
     }
-    stored = [value for log in logs.values() for value in log]
-    for value, (topic, outcome) in storm.outcomes.items():
-        if isinstance(outcome, RecordMetadata):
-            assert value in stored, f"{value[:6]!r} was acknowledged"
-            assert outcome.offset < 0 or logs[topic, outcome.partition][outcome.offset] == value
-        elif outcome is not None and not outcome.possibly_persisted:
-            assert value not in stored, f"{value[:6]!r} was said not to be in the log"
+    called = [Called(value, outcome) for value, (_, outcome) in storm.outcomes.items()]
+    everywhere.judge(called, logs, idempotent=storm.idempotent).check()
     if storm.idempotent:
-        assert len(stored) == len(set(stored)), "nothing is there twice"
-        for log in logs.values():
-            judge_order([value for value in log if value is not None], storm.columns)
+        for [log] in logs.values():
+            judge_order(list(log.values()), storm.columns)
     told = [outcome for _, outcome in storm.outcomes.values()]
     cancelled = told.count(None)
     assert 0 <= storm.witness.sent - storm.witness.ended <= cancelled, (

@@ -30,7 +30,13 @@ class Rig:
         self.cluster = cluster
         self.crashes: list[BaseException] = []
         config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, **options)
-        self.engine = Engine(config, InterceptorChain(()), on_crash=self.crashes.append)
+        self.engine = Engine(
+            config,
+            InterceptorChain(()),
+            on_crash=self.crashes.append,
+            on_fatal=lambda: None,
+            on_transaction=lambda _: None,
+        )
 
     async def append(self, value: bytes = b"value", partition: int = 0) -> RecordFuture:
         intake = self.engine.intake
@@ -175,7 +181,11 @@ class TestStart:
 
             monkeypatch.setattr(endpoints_module, "endpoints", resolve)
             engine = Engine(
-                ProducerConfig(bootstrap_servers="kafka.example:9092"), InterceptorChain(()), on_crash=print
+                ProducerConfig(bootstrap_servers="kafka.example:9092"),
+                InterceptorChain(()),
+                on_crash=print,
+                on_fatal=lambda: None,
+                on_transaction=lambda _: None,
             )
             began_at = now()
             await engine.start()

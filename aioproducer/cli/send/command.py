@@ -89,6 +89,11 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition")
     help="Remembers what is acknowledged; the same command continues after it.",
 )
 @click.option(
+    "--transactional-id",
+    metavar="ID",
+    help="All of it becomes visible at the end, or nothing does. The same as --option transactional.id=ID.",
+)
+@click.option(
     "--run",
     metavar="ID",
     callback=check_run,
@@ -108,6 +113,7 @@ def send(  # noqa: PLR0917 - click passes names
     compression: str | None,
     settings: dict[str, str],
     checkpoint: Path | None,
+    transactional_id: str | None,
     run: str | None,
     as_json: bool,  # noqa: FBT001 - likewise
     **fields: str | None,
@@ -115,7 +121,7 @@ def send(  # noqa: PLR0917 - click passes names
     """Send what is in FILES, or on standard input, to TOPIC, one record after the other.
 
     Ctrl-C ends it early: it waits for what was sent, and reports it. It stops at the first record that fails or
-    cannot be understood, and fails if not all were acknowledged.
+    cannot be understood, and fails if not all were acknowledged. With --transactional-id nothing of it is visible then.
     """
     from aioproducer.cli.send.checkpoint import Checkpoint
     from aioproducer.cli.send.plan import Plan
@@ -127,14 +133,17 @@ def send(  # noqa: PLR0917 - click passes names
         raise WrongOption("standard input is closed; name a file")
     if paths.count("-") > 1:
         raise WrongOption("standard input can be read once")
-    if compression is not None:
-        if "compression.type" in settings:
-            raise WrongOption("--compression already sets compression.type")
-        settings = {**settings, "compression.type": compression}
+    settings = _with("compression.type", compression, settings, by="--compression")
+    settings = _with("transactional.id", transactional_id, settings, by="--transactional-id")
     config = configuration(bootstrap_servers, config_file, settings)
     if checkpoint is not None and config.acks == 0:
         raise WrongOption(
             "with acks=0 nothing is acknowledged: there is nothing for a checkpoint to remember"
+        )
+    if checkpoint is not None and config.transactional_id is not None:
+        raise WrongOption(
+            "in a transaction all of the input lands or nothing: there is nothing for a checkpoint to remember; leave"
+            " out --checkpoint, or the transactional id"
         )
     work = {"topic": topic, "format": form, "run": run}
     plan = Plan(
@@ -148,6 +157,14 @@ def send(  # noqa: PLR0917 - click passes names
     )
     if not asyncio.run(send_and_report(plan, as_json=as_json)):
         raise click.exceptions.Exit(1)
+
+
+def _with(name: str, value: str | None, settings: dict[str, str], *, by: str) -> dict[str, str]:
+    if value is None:
+        return settings
+    if name in settings:
+        raise WrongOption(f"{by} already sets {name}")
+    return {**settings, name: value}
 
 
 def _format(

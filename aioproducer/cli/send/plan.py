@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from aioproducer.cli.send.all_or_nothing import Ended
 from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
 from aioproducer.cli.send.decoding import Decode, Fields, Header, keyed, objects, whole, with_constants
 from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
@@ -84,18 +85,23 @@ class Outcome:
     """Whether the checkpoint, if there is one, knows the prefix: not if it could not be written the last time."""
     stopped: str | None = None
     """Why nothing more was handed over, though there was more."""
+    aborted: int = 0
+    """How many were taken back unsent, since their transaction was aborted."""
+    transaction: Ended | None = None
+    """How the transaction ended, if there was one."""
     seconds: float = 0.0
     """From the first call to the last outcome."""
 
     @property
     def unknown(self) -> int:
         """How many have no outcome, good or bad."""
-        return self.sent - self.acknowledged - self.failures.total()
+        return self.sent - self.acknowledged - self.aborted - self.failures.total()
 
     @property
     def complete(self) -> bool:
-        """Whether everything was acknowledged."""
-        return self.stopped is None and self.acknowledged == self.sent
+        """Whether everything was acknowledged, and committed if it is in a transaction."""
+        committed = self.transaction in {None, Ended.COMMITTED}
+        return self.stopped is None and self.acknowledged == self.sent and committed
 
     def fail(self, error: ProducerError) -> None:
         """Take it that a record failed."""

@@ -49,8 +49,9 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
     def interrupt() -> None:
         if sending.interrupt():
             with suppress(OSError):  # whatever becomes of the terminal
+                what = "waiting for what was sent" if plan.config.transactional_id is None else "ending it"
                 screen.print(
-                    "Interrupted: waiting for what was sent. Press Ctrl-C again to stop waiting.",
+                    f"Interrupted: {what}. Press Ctrl-C again to stop waiting.",
                     soft_wrap=True,
                 )
 
@@ -135,8 +136,11 @@ def _verdict(outcome: Outcome) -> Text:
     verdict.append_text(_failures(outcome))
     if outcome.stopped is not None:
         verdict.append(f"Stopped: {outcome.stopped}\n", "bold red")
+    if outcome.transaction is not None:
+        verdict.append(f"{outcome.transaction.value}\n", "bold")
     if not outcome.complete:
-        verdict.append(_how_far(outcome))
+        if plan.config.transactional_id is None:
+            verdict.append(_how_far(outcome))
     elif plan.run is not None and outcome.prefix.records:
         verdict.append(audit_hint(plan.config, plan.topic, plan.run, outcome.prefix.records))
         if outcome.skipped:
@@ -148,12 +152,12 @@ def _failures(outcome: Outcome) -> Text:
     failures = Text()
     for failure, count in outcome.failures.items():
         failures.append(f"{count:,} failed: {failure}\n", "bold red")
-    if outcome.failures:
+    if outcome.failures and outcome.plan.config.transactional_id is None:
         doubtful = f"{outcome.doubtful:,} of these may be" if outcome.doubtful else "None of these is"
         failures.append(f"{doubtful} in the topic.\n")
     if outcome.first_failure is not None:
         failures.append(f"First failure: {outcome.first_failure}\n")
-    if outcome.unknown:
+    if outcome.unknown and outcome.plan.config.transactional_id is None:
         failures.append(f"Not waited for: {counted(outcome.unknown)}, which may be in the topic.\n")
     return failures
 

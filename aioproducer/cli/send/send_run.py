@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 
 from aioproducer.audit import stamp
 from aioproducer.cli.client import Client
+from aioproducer.cli.send.all_or_nothing import AllOrNothing, Ended
 from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.input_source import Block, InputError, blocks
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.shell import await_topic
-from aioproducer.errors import ProducerError, SendManyError
+from aioproducer.errors import ProducerError, SendManyError, TransactionAborted, TransactionStateError
 from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 
@@ -55,6 +56,7 @@ class Sending:
         self._feeding: Task[None] | None = None
         self._settling: Task[None] | None = None
         self._starting: Task[object] | None = None
+        self._transaction: AllOrNothing | None = None
         self._remembering: asyncio.TimerHandle | None = None
         self._interrupts = 0
 
@@ -70,6 +72,8 @@ class Sending:
             return False
         if self._interrupts > 1:
             self._settling.cancel()
+            if self._transaction is not None:
+                self._transaction.give_up()
             return False
         if not self._feeding.done():
             self._stop("interrupted")
@@ -98,6 +102,8 @@ class Sending:
             if self.outcome.recognised:
                 self._remember()  # that a file cannot be written is to be known before anything is sent
             began = loop.time()
+            transaction = self._transaction = AllOrNothing(producer)
+            await transaction.begin()
             self._feeding = asyncio.create_task(self._feed(producer, remembered))
             self._settling = asyncio.create_task(self._settle())
             feeding = self._feeding
@@ -105,18 +111,34 @@ class Sending:
             self._settling.add_done_callback(lambda _: feeding.cancel())
             try:
                 await asyncio.wait([self._feeding])
+                if self.outcome.stopped is not None:  # what was not written need not be waited for
+                    await transaction.end(commit=False)
                 await asyncio.wait([self._settling])
+                await transaction.end(commit=self._went_well)
             finally:
                 for task in (self._feeding, self._settling, *self._under_way):
                     task.cancel()
                 if self._remembering is not None:
                     self._remembering.cancel()
             self.outcome.seconds = loop.time() - began
-            if self.outcome.unknown:
+            self._take_transaction(transaction)
+            if self.outcome.unknown or transaction.ended in {Ended.LEFT_OPEN, Ended.UNKNOWN}:
                 _ = await producer.close(0)
         self._remember_now()
         self._raise_failures(self._feeding, self._settling)
         return self.outcome
+
+    @property
+    def _went_well(self) -> bool:
+        """Whether all of the input was read and acknowledged."""
+        tasks = (self._feeding, self._settling)
+        ended_well = all(each is not None and not each.cancelled() and not each.exception() for each in tasks)
+        return ended_well and self.outcome.complete
+
+    def _take_transaction(self, transaction: AllOrNothing) -> None:
+        self.outcome.transaction = transaction.ended
+        if transaction.failure is not None:
+            self._stop(f"{type(transaction.failure).__name__}: {transaction.failure}")
 
     async def _check_cluster(self, remembered: Remembered | None) -> None:
         """Ask which cluster it is, which its addresses do not tell. Raises: CheckpointError: another one acknowledged."""
@@ -221,8 +243,14 @@ class Sending:
     def _take(self, call: Call, failures: Mapping[int, ProducerError]) -> None:
         outcome, block, columns = self.outcome, call.block, call.columns
         outcome.acknowledged += len(columns.values) - len(failures)
-        for error in failures.values():
-            outcome.fail(error)
+        taken_back = (TransactionAborted, TransactionStateError)
+        aborted = [at for at, error in failures.items() if isinstance(error, taken_back)]
+        outcome.aborted += len(aborted)
+        for at, error in failures.items():
+            if at not in aborted:
+                outcome.fail(error)
+        if aborted:
+            return  # nobody asks how far it got
         if outcome.first_failure is not None:
             return  # the prefix has ended
         good, records = len(block) if columns.bad is None else columns.bad[0], len(columns.values)

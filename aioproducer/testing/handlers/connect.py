@@ -1,26 +1,37 @@
-"""ApiVersions, InitProducerId, FindCoordinator: what clients ask before they come to the point."""
+"""ApiVersions and FindCoordinator: what clients ask before they come to the point."""
 
 from __future__ import annotations
 
 import re
 
-from aioproducer.errors import CoordinatorNotAvailable, InvalidRequest, NotCoordinator, UnsupportedVersion
-from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.apis import REQUESTS
+from aioproducer.errors import CoordinatorNotAvailable, InvalidRequest, UnsupportedVersion
+from aioproducer.protocol.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from aioproducer.protocol.find_coordinator import (
+    GROUP,
+    TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.handlers.offered import OFFERED
 from aioproducer.testing.refusal import Refused
+from aioproducer.testing.state import Node
 
 SOFTWARE_NAMES_SINCE = 3
 """KIP-511."""
 MANY_KEYS_SINCE = 4
 """KIP-699."""
+
+TRANSACTION_VERSION = "transaction.version"
+"""The feature that says how transactions behave (KIP-890)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -34,7 +45,21 @@ async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
             call.session.tell_versions()
     except Refused as refused:
         return ApiVersionsResponse(error_code=refused.code, api_keys=[])
-    return ApiVersionsResponse(error_code=0, api_keys=[_range(each) for each in sorted(REQUESTS)])
+    return ApiVersionsResponse(
+        error_code=0,
+        api_keys=[_range(each) for each in OFFERED],
+        supported_features=[SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=2)],
+        finalized_features_epoch=call.state.features_epoch,
+        finalized_features=_finalized(call.state.coordinator.transaction_version),
+    )
+
+
+def _finalized(transaction_version: int) -> list[FinalizedFeatureKey]:
+    """Say nothing of a feature at level 0, as Kafka does."""
+    if not transaction_version:
+        return []
+    level = transaction_version
+    return [FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)]
 
 
 def _check_software(*named: str) -> None:
@@ -50,41 +75,53 @@ def unknown_api_versions() -> ApiVersionsResponse:
 
 
 def _range(api_key: int) -> ApiVersion:
-    lowest, highest = REQUESTS[api_key].VERSIONS
+    lowest, highest = OFFERED[api_key]
     if api_key == ProduceRequest.API_KEY:
         lowest = 0  # what Kafka says for the sake of old clients, and does not keep (KAFKA-18659)
     return ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
 
 
-async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Give out a new id; without a transactional id nobody carries on an old one."""
-    try:
-        with call.strike.around():
-            _check_no_transaction(request)
-            producer_id = next(call.state.new_producer_ids)
-    except Refused as refused:
-        return InitProducerIdResponse(error_code=refused.code, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-
-
-def _check_no_transaction(request: InitProducerIdRequest) -> None:
-    if request.transactional_id is not None:
-        raise Refused(NotCoordinator, "this broker knows no transactions")
-
-
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Know no coordinator: there are no groups and no transactions here."""
-    code = CoordinatorNotAvailable.code
+    """Name the node that coordinates each group or transactional id."""
+    many = call.version >= MANY_KEYS_SINCE
+    found = [
+        _coordinator(call, request.key_type, key)
+        for key in (request.coordinator_keys if many else [request.key])
+    ]
+    if many:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _node(call: Call, key_type: int, key: str) -> Node:
+    if key_type not in {GROUP, TRANSACTION}:
+        raise Refused(InvalidRequest, f"{key_type} is no type of key")
+    node = call.state.coordinator_node(key)
+    if node is None:
+        raise Refused(CoordinatorNotAvailable, "no node is alive")
+    return node
+
+
+def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
     try:
         with call.strike.around():
-            pass
+            node = _node(call, key_type, key)
     except Refused as refused:
-        code = refused.code
-    if call.version < MANY_KEYS_SINCE:
-        return FindCoordinatorResponse(error_code=code, node_id=-1, port=-1)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code)
-            for key in request.coordinator_keys
-        ]
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=refused.code,
+            error_message=refused.message,
+        )
+    return Coordinator(
+        key=key, node_id=node.node_id, host=node.address.host, port=node.address.port, error_message=None
     )

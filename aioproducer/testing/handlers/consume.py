@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from aioproducer.errors import BrokerError, InvalidRequest, broker_error
 from aioproducer.protocol.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -30,6 +31,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Times that ListOffsets may be asked for beside real ones."""
 MAX_TIMESTAMP_SINCE = 7
 """KIP-734."""
+READ_COMMITTED = 1
+"""KIP-98."""
 LEADER_EPOCH_SINCE = 4
 """KIP-320."""
 
@@ -43,7 +46,10 @@ async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsRe
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=[_offset_for(call, topic.name, asked) for asked in topic.partitions],
+                partitions=[
+                    _offset_for(call, topic.name, asked, request.isolation_level)
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -57,14 +63,18 @@ def list_offsets_targets(request: ListOffsetsRequest, _state: ClusterState) -> I
             yield Target(topic.name, asked.partition_index)
 
 
-def _offset_for(call: Call, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _offset_for(
+    call: Call, topic: str, asked: ListOffsetsPartition, isolation_level: int
+) -> ListOffsetsPartitionResponse:
     response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         with call.strike.around(topic, asked.partition_index):
             partition = call.state.led_partition(
                 call.node_id, topic, asked.partition_index, leader_epoch=asked.current_leader_epoch
             )
-            response.offset, response.timestamp = _find(partition.log, asked.timestamp, call.version)
+            response.offset, response.timestamp = _find(
+                partition.log, asked.timestamp, call.version, isolation_level
+            )
     except Refused as refused:
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=refused.code)
     if call.version >= LEADER_EPOCH_SINCE:
@@ -72,12 +82,12 @@ def _offset_for(call: Call, topic: str, asked: ListOffsetsPartition) -> ListOffs
     return response
 
 
-def _find(log: PartitionLog, timestamp_ms: int, version: int) -> tuple[int, int]:
+def _find(log: PartitionLog, timestamp_ms: int, version: int, isolation_level: int) -> tuple[int, int]:
     nowhere = (-1, -1)
     if timestamp_ms >= 0:
         return log.find_time(timestamp_ms) or nowhere
     if timestamp_ms == LATEST:
-        return log.end_offset, -1
+        return log.last_stable_offset if isolation_level == READ_COMMITTED else log.end_offset, -1
     if timestamp_ms == EARLIEST:
         return 0, -1
     if timestamp_ms == MAX_TIMESTAMP and version >= MAX_TIMESTAMP_SINCE:
@@ -139,7 +149,14 @@ def _read(call: Call, request: FetchRequest) -> FetchResponse:
     for topic in request.topics:
         parts = []
         for asked in topic.partitions:
-            part = _read_partition(call, topic.topic, asked, left, first=left == request.max_bytes)
+            part = _read_partition(
+                call,
+                topic.topic,
+                asked,
+                left,
+                first=left == request.max_bytes,
+                read_committed=request.isolation_level == READ_COMMITTED,
+            )
             left -= len(part.records or b"")
             parts.append(part)
         responses.append(FetchableTopicResponse(topic=topic.topic, partitions=parts))
@@ -147,13 +164,14 @@ def _read(call: Call, request: FetchRequest) -> FetchResponse:
 
 
 def _read_partition(
-    call: Call, topic: str, asked: FetchPartition, left: int, *, first: bool
+    call: Call, topic: str, asked: FetchPartition, left: int, *, first: bool, read_committed: bool
 ) -> PartitionData:
     max_bytes = min(asked.partition_max_bytes, left)
     try:
         with call.strike.around(topic, asked.partition):
             log = _log_with_offset(call, topic, asked)
-            records = log.read(asked.fetch_offset, max_bytes, at_least_one=first)
+            until = log.last_stable_offset if read_committed else log.end_offset
+            records = log.read(asked.fetch_offset, max_bytes, at_least_one=first, until=until)
     except Refused as refused:
         return PartitionData(
             partition_index=asked.partition, error_code=refused.code, high_watermark=-1, records=b""
@@ -161,8 +179,14 @@ def _read_partition(
     return PartitionData(
         partition_index=asked.partition,
         high_watermark=log.end_offset,
-        last_stable_offset=log.end_offset,
+        last_stable_offset=log.last_stable_offset,
         log_start_offset=0,
+        aborted_transactions=[
+            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in log.transactions.aborted(asked.fetch_offset, until)
+        ]
+        if read_committed
+        else None,
         records=records,
     )
 

@@ -7,11 +7,19 @@ from contextlib import suppress
 
 from aioproducer.clock import wall_ms
 from aioproducer.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
     InvalidRecord,
     InvalidRequiredAcks,
-    NotCoordinator,
+    InvalidTxnState,
+    NotEnoughReplicas,
     NotLeaderOrFollower,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
+    broker_error,
 )
 from aioproducer.protocol.produce import (
     BatchIndexAndErrorMessage,
@@ -23,20 +31,28 @@ from aioproducer.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from aioproducer.testing.batch_checks import is_zstd
 from aioproducer.testing.faults import HangUp, Target
 from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.log import Appended, is_zstd
+from aioproducer.testing.log import Appended, PartitionLog, transactional_stamp
+from aioproducer.testing.producer_state import Stamp
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.state import ClusterState
+from aioproducer.testing.transaction import Identity
 
 ZSTD_SINCE = 7
 """KIP-110: older clients could not read what such a request writes."""
+ABORTABLE_SINCE = 11
+ADDS_PARTITIONS_SINCE = 12
+"""KIP-890."""
 LEADER_HINTS_SINCE = 10
 """KIP-951."""
 
 
 async def produce(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     """Append; with acks=0 the only answer there can be is a closed connection."""
+    if request.transactional_id is not None and call.version >= ADDS_PARTITIONS_SINCE:
+        await call.state.timers.settled(request.transactional_id)
     response = ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -89,19 +105,49 @@ def _answer_for(
 def _append(call: Call, request: ProduceRequest, topic: str, data: PartitionProduceData) -> Appended:
     if request.acks not in {-1, 0, 1}:
         raise Refused(InvalidRequiredAcks, f"acks cannot be {request.acks}")
-    if request.transactional_id is not None:
-        raise Refused(NotCoordinator, "this broker knows no transactions")
     partition = call.state.led_partition(call.node_id, topic, data.index)
     if data.records is None:
         raise Refused(InvalidRecord, "there must be exactly one record batch for each partition")
     if call.version < ZSTD_SINCE and is_zstd(data.records):
         raise Refused(UnsupportedCompressionType, f"zstd needs Produce version {ZSTD_SINCE}")
+    stamp = transactional_stamp(data.records)
+    if stamp is not None:
+        _admit(call, request, partition.log, Target(topic, data.index), stamp)
     return partition.log.append(
         data.records,
         leader_epoch=partition.leader_epoch,
         max_bytes=call.state.max_bytes(topic),
         now_ms=wall_ms(),
     )
+
+
+def _admit(call: Call, request: ProduceRequest, log: PartitionLog, target: Target, stamp: Stamp) -> None:
+    """Let the first batch of a transaction be written to a partition only if that is part of it (KIP-890)."""
+    if request.transactional_id is None:
+        raise Refused(TransactionalIdAuthorizationFailed, "a batch of a transaction needs its id")
+    if log.has_open_transaction(stamp.producer_id, stamp.epoch):
+        return
+    adds = call.version >= ADDS_PARTITIONS_SINCE
+    log.producers.begins(stamp, from_zero=adds)
+    coordinator, identity = call.state.coordinator, Identity(stamp.producer_id, stamp.epoch)
+    try:
+        if adds:
+            coordinator.add(request.transactional_id, identity, partitions=[target], now_ms=wall_ms())
+        else:
+            coordinator.verify(request.transactional_id, identity, target)
+    except Refused as refused:
+        raise Refused(_told(refused.code, call.version), refused.message) from refused
+
+
+def _told(code: int, version: int) -> type[BrokerError]:
+    """Return what a producer is told of a refusal by the transaction coordinator."""
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch
+    if code == ConcurrentTransactions.code and version < ADDS_PARTITIONS_SINCE:
+        return NotEnoughReplicas
+    if code == TransactionAbortable.code and version < ABORTABLE_SINCE:
+        return InvalidTxnState
+    return broker_error(code)
 
 
 def _refusal(call: Call, topic: str, index: int, refused: Refused) -> PartitionProduceResponse:

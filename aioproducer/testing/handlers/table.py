@@ -7,17 +7,27 @@ from typing import Any, NamedTuple
 
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.create_topics import CreateTopicsRequest
+from aioproducer.protocol.describe_producers import DescribeProducersRequest
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
 from aioproducer.protocol.fetch import FetchRequest
 from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.list_offsets import ListOffsetsRequest
+from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.offset_fetch import OffsetFetchRequest
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.protocol.schema import Message, Request
+from aioproducer.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.handlers.connect import api_versions, find_coordinator, init_producer_id
+from aioproducer.testing.handlers.connect import api_versions, find_coordinator
 from aioproducer.testing.handlers.consume import (
     fetch,
     fetch_targets,
@@ -30,8 +40,26 @@ from aioproducer.testing.handlers.describe import (
     metadata,
     metadata_targets,
 )
+from aioproducer.testing.handlers.list_open import (
+    describe_producers,
+    describe_producers_targets,
+    describe_transactions,
+    list_transactions,
+)
 from aioproducer.testing.handlers.log_in import sasl_authenticate, sasl_handshake
+from aioproducer.testing.handlers.offsets import (
+    offset_fetch,
+    txn_offset_commit,
+    txn_offset_commit_targets,
+)
 from aioproducer.testing.handlers.produce import produce, produce_targets
+from aioproducer.testing.handlers.transact import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    add_partitions_to_txn_targets,
+    end_txn,
+    init_producer_id,
+)
 from aioproducer.testing.state import ClusterState
 
 Handler = Callable[[Call, Any], Awaitable[Message | None]]
@@ -51,14 +79,26 @@ class Api(NamedTuple):
 
 
 APIS: dict[int, Api] = {
+    AddOffsetsToTxnRequest.API_KEY: Api("add_offsets_to_txn", add_offsets_to_txn),
+    AddPartitionsToTxnRequest.API_KEY: Api(
+        "add_partitions_to_txn", add_partitions_to_txn, add_partitions_to_txn_targets
+    ),
     ApiVersionsRequest.API_KEY: Api("api_versions", api_versions),
     CreateTopicsRequest.API_KEY: Api("create_topics", create_topics, create_topics_targets),
+    DescribeProducersRequest.API_KEY: Api(
+        "describe_producers", describe_producers, describe_producers_targets
+    ),
+    DescribeTransactionsRequest.API_KEY: Api("describe_transactions", describe_transactions),
+    EndTxnRequest.API_KEY: Api("end_txn", end_txn),
     FetchRequest.API_KEY: Api("fetch", fetch, fetch_targets),
     FindCoordinatorRequest.API_KEY: Api("find_coordinator", find_coordinator),
     InitProducerIdRequest.API_KEY: Api("init_producer_id", init_producer_id),
     ListOffsetsRequest.API_KEY: Api("list_offsets", list_offsets, list_offsets_targets),
+    ListTransactionsRequest.API_KEY: Api("list_transactions", list_transactions),
     MetadataRequest.API_KEY: Api("metadata", metadata, metadata_targets),
+    OffsetFetchRequest.API_KEY: Api("offset_fetch", offset_fetch),
     ProduceRequest.API_KEY: Api("produce", produce, produce_targets),
     SaslAuthenticateRequest.API_KEY: Api("sasl_authenticate", sasl_authenticate),
     SaslHandshakeRequest.API_KEY: Api("sasl_handshake", sasl_handshake),
+    TxnOffsetCommitRequest.API_KEY: Api("txn_offset_commit", txn_offset_commit, txn_offset_commit_targets),
 }

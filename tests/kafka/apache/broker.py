@@ -51,6 +51,7 @@ class ApacheKafka:
         start_timeout_s: bounds `start()` and `restart()`.
         format_options: more arguments for `kafka-storage format`, such as `--add-scram`.
         ports: the port of each broker, else any that are free.
+        transaction_version: the level of the feature `transaction.version`; None leaves it to Kafka, which takes 2.
     """
 
     def __init__(
@@ -62,12 +63,15 @@ class ApacheKafka:
         start_timeout_s: float = 40,
         format_options: Sequence[str] = (),
         ports: Mapping[int, int] | None = None,
+        transaction_version: int | None = None,
     ) -> None:
         self._brokers = brokers
         self._properties = dict(properties or {})
         self._jvm_options = jvm_options
         self._start_timeout_s = start_timeout_s
-        self._format_options = format_options
+        self._format_options = [*format_options]
+        if transaction_version is not None:
+            self._format_options += ["--feature", f"transaction.version={transaction_version}"]
         self._nodes: dict[int, Node] = {}
         self._ports: dict[int, int] = dict(ports or {})
         self._clean_up = ExitStack()
@@ -249,6 +253,7 @@ class ApacheKafka:
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
             "transaction.state.log.num.partitions": 4,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
             "group.initial.rebalance.delay.ms": 0,
             # after a kill, new leaders are elected and the broker may come back once its session has run out
             "broker.session.timeout.ms": 4000,

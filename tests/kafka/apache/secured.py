@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from tests.kafka.apache.broker import HOST as ADDRESS, QUICK_START, ApacheKafka, free_ports
 from tests.unit.security.certificates import NOW, Authority, Issued
@@ -18,7 +18,8 @@ REAUTH_MS: Final = 3_000
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-PROTOCOLS: Final[Mapping[str, Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]]] = {
+Protocol: TypeAlias = Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+PROTOCOLS: Final[Mapping[str, Protocol]] = {
     "TLS": "SSL",
     "TLS12": "SSL",
     "MTLS": "SSL",
@@ -35,14 +36,21 @@ PROTOCOLS: Final[Mapping[str, Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]]] = {
 class SecuredKafka:
     """One broker; `at(listener)` is where to reach it. Its PLAINTEXT listener is for those who set it up and read back."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        listeners: Mapping[str, Protocol] | None = None,
+        properties: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = (),
+    ) -> None:
+        """*listeners* and *properties* are added to those that it has; *jvm_options* to those of a quick start."""
         self.authority: Final = Authority()
-        self._ports = dict(
-            zip(("PLAINTEXT", "CONTROLLER", *PROTOCOLS), free_ports(len(PROTOCOLS) + 2), strict=True)
-        )
+        self._protocols = {**PROTOCOLS, **(listeners or {})}
+        names = ("PLAINTEXT", "CONTROLLER", *self._protocols)
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.kafka: Final = ApacheKafka(
-            properties=self._properties(),
-            jvm_options=QUICK_START,
+            properties={**self._properties(), **(properties or {})},
+            jvm_options=(*QUICK_START, *jvm_options),
             format_options=[
                 f"--add-scram={mechanism}=[name={user},password={password}]"
                 for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -62,7 +70,7 @@ class SecuredKafka:
     def _properties(self) -> Mapping[str, str | int]:
         ports, broker = self._ports, self.authority.issue("localhost", "127.0.0.1")
         listeners = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
-        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **PROTOCOLS}
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._protocols}
         expired = self.authority.issue(
             "localhost", not_before=NOW - timedelta(days=9), not_after=NOW - timedelta(days=2)
         )

@@ -20,7 +20,8 @@ from aioproducer.errors import (
     MetadataTimeout,
     MetadataUnavailable,
 )
-from tests.scenarios.faults.judge import TICK_S, Verdict
+from tests.judge import Verdict
+from tests.scenarios.faults.judge import TICK_S
 
 ACKNOWLEDGED_IN_S: Final = 1.5
 """How soon a record is acknowledged when all is calm, with Kafka's backoffs of up to 1 s."""

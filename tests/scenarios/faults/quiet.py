@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from aioproducer import Producer, ProducerError
 from aioproducer.errors import DeliveryTimeout, MetadataTimeout, TopicAuthorizationFailed
+from tests.judge import Verdict
 from tests.scenarios.faults import table
-from tests.scenarios.faults.judge import Verdict
 from tests.scenarios.faults.load import TOPIC, Load, Sent
 from tests.scenarios.faults.world import (
     BROKERS,

@@ -6,47 +6,20 @@ first broken promise ends it, and its seed is the last thing printed.
 
 from __future__ import annotations
 
-import argparse
-import logging
-import random
 import sys
-import time
 
 from aioproducer.testing import virtual_time
 from tests.scenarios.faults.chaos import chaos
+from tests.scenarios.faults.seeds import Ended, play_seeds
 from tests.scenarios.faults.world import play
 
 
-def main() -> int:
-    """Return 1 if a promise was broken."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--minutes", type=float, default=1.0, help="how long, in real time")
-    arguments.add_argument("--first", type=int, help="begin with this seed instead of any")
-    arguments.add_argument("--seed", type=int, help="play this one, and show its log")
-    given = arguments.parse_args()
-    logging.basicConfig(
-        level=logging.CRITICAL if given.seed is None else logging.DEBUG,
-        format="%(levelname)s %(name)s %(message)s",
-    )
-    began_at = time.monotonic()
-    chosen = given.first if given.seed is None else given.seed
-    first = seed = random.SystemRandom().randrange(1_000_000) if chosen is None else chosen
-    while True:
-        scenario, mode = chaos(seed)
-        verdict = virtual_time.run(play(scenario, mode, seed=seed))
-        if verdict.broken:
-            say(f"{mode}, {dict(scenario.options)}\n{verdict}\nagain: make soak SEED={seed}")
-            return 1
-        seed += 1
-        if given.seed is not None or time.monotonic() - began_at > given.minutes * 60:
-            say(f"every promise was kept with the seeds {first} to {seed - 1}")
-            return 0
-
-
-def say(what: str) -> None:
-    """Tell whoever ran it."""
-    print(what)  # noqa: T201 - a script
+def played(seed: int) -> Ended:
+    """Play *seed*."""
+    scenario, mode = chaos(seed)
+    verdict = virtual_time.run(play(scenario, mode, seed=seed))
+    return Ended(f"{mode}, {dict(scenario.options)}", verdict)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_seeds("soak", __doc__, played))

@@ -13,9 +13,9 @@ from unittest import mock
 
 from aioproducer import Producer
 from aioproducer.testing import Cluster
+from tests.judge import Verdict
 from tests.scenarios.faults.callers import Callers, Wish
 from tests.scenarios.faults.chronicle import Chronicle
-from tests.scenarios.faults.judge import Verdict
 from tests.scenarios.faults.model import ACKNOWLEDGED_IN_S, Calm, History, check
 from tests.scenarios.faults.traffic import TOPICS, Traffic
 from tests.scenarios.faults.troubles import BATCHES_MAX_BYTES, Troubles

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from aioproducer import Producer, ProducerError
-from aioproducer.records.decode import DecodedRecord
 from aioproducer.testing import Cluster
-from tests.scenarios.faults.judge import Case, Verdict, judge
+from tests.judge import Log, Logs, Verdict, log_of
+from tests.scenarios.faults.judge import Case, judge
 from tests.scenarios.faults.load import TOPIC, Load, Sent
 from tests.scenarios.faults.wire import Wire
 
@@ -70,7 +70,7 @@ class World:
     """When the producer was started, in loop time."""
     set_up_s: float = 0.0
     """How much longer a connection takes than in the clear."""
-    former_logs: dict[int, list[list[DecodedRecord]]] = field(default_factory=dict)
+    former_logs: dict[int, list[Log]] = field(default_factory=dict)
     """What was in the logs of topics that were deleted, and in logs that have lost their ends since."""
 
     @property
@@ -87,19 +87,21 @@ class World:
 
     def lose_end(self, partition: int, records: int) -> None:
         """Let a log lose its last *records*; the judge remembers them."""
-        log = self.cluster.records(TOPIC, partition)
-        self.former_logs.setdefault(partition, []).append(log)
+        self.former_logs.setdefault(partition, []).append(self._log(partition))
         _ = self.cluster.lose_end(TOPIC, partition, records)
 
-    def logs(self) -> dict[int, list[list[DecodedRecord]]]:
-        """Return what was ever in the log, by partition."""
+    def logs(self) -> Logs:
+        """Return what was ever in the log of each partition."""
         return {
-            partition: [*self.former_logs.get(partition, []), log]
+            (TOPIC, partition): [*self.former_logs.get(partition, []), log]
             for partition, log in enumerate(self._logs())
         }
 
-    def _logs(self) -> list[list[DecodedRecord]]:
-        return [self.cluster.records(TOPIC, partition) for partition in range(len(self.load.sent))]
+    def _logs(self) -> list[Log]:
+        return [self._log(partition) for partition in range(len(self.load.sent))]
+
+    def _log(self, partition: int) -> Log:
+        return log_of(record.value for record in self.cluster.records(TOPIC, partition))
 
 
 Fault = Callable[[World], Awaitable[None]]

@@ -160,6 +160,7 @@ async def test_of_refused_records_the_others_go_again_under_new_sequences() -> N
     assert errors([futures[1], futures[3]]) == [InvalidRecord, DeliveryTimeout]
     assert batch.state is BatchState.SPLIT
     [rest] = batch.successors
+    assert rig.witness.retried_batches == [rest]
     assert rest.columns.values == [b"a", b"c"]
     assert rig.accumulator.memory.used == rest.size
     assert rig.drain() == [rest]
@@ -190,3 +191,14 @@ async def test_without_idempotence_the_others_go_before_anything_new() -> None:
     [rest] = batch.successors
     assert rest.state is BatchState.BACKOFF
     assert rig.drain() == [rest]
+
+
+@in_virtual_time
+async def test_halves_are_of_one_size_with_keys_and_headers_counted() -> None:
+    for key, headers in ((bytes(1_000), ()), (None, (("trace", bytes(1_000)),))):
+        rig = FloorRig()
+        _ = rig.append(b"a", key=key, headers=headers)
+        batch = rig.fill(b"b", b"c", b"d")
+        assert rig.drain() == [batch]
+        rig.completion.split(batch)
+        assert [part.columns.values for part in batch.successors] == [[b"a"], [b"b", b"c", b"d"]]

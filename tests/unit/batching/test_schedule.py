@@ -385,3 +385,16 @@ class TestAdaptiveLinger:
         floor.schedule.mark_idle(1, NOW)
         assert not floor.schedule.is_ready(1)
         assert floor.schedule.next_due() is None
+
+
+def test_a_request_may_be_filled_to_the_last_byte() -> None:
+    floor = Floor(1, 1)
+    one, other = floor.batch(0, size=600), floor.batch(1, size=400)
+    assert floor.drain(max_bytes=1_000) == [one, other]
+
+
+def test_who_needs_no_identity_does_not_wait_for_one() -> None:
+    floor = Floor(1, identified=False, idempotent=False)
+    batch = floor.batch()
+    assert floor.drain() == [batch]
+    assert not floor.schedule._without_identity

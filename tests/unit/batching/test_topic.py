@@ -154,3 +154,17 @@ async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order
     assert made == [0, 1, 3]
     assert list(queues.awaiting_partition.values()) == [5]
     assert queues.append_lock.calls == 0
+
+
+@pytest.mark.parametrize(("chance", "chosen"), [(0.0, 0), (0.4, 1), (0.99, 2)])
+def test_each_partition_is_as_likely_to_be_the_next(
+    monkeypatch: pytest.MonkeyPatch, chance: float, chosen: int
+) -> None:
+    monkeypatch.setattr("random.random", lambda: chance)
+    assert topic(1, 1, 1).switch().partition == chosen
+
+
+def test_one_that_chance_picks_again_makes_way_for_the_one_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    queues = topic(1, 1, 1)
+    assert [queues.switch().partition for _ in range(4)] == [0, 1, 0, 1]

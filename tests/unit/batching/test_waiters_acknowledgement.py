@@ -5,7 +5,15 @@ import contextvars
 
 import pytest
 
-from aioproducer.batching.waiters import Acknowledgement, acknowledgement_on, fail_awaited, resolve_awaited
+from aioproducer.batching.waiters import (
+    Acknowledgement,
+    AwaitingWaiters,
+    Delivered,
+    Failure,
+    acknowledgement_on,
+    fail_awaited,
+    resolve_awaited,
+)
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata
@@ -208,3 +216,106 @@ def test_a_task_of_another_loop_may_not_await_it() -> None:
     foreign = asyncio.run(kind())
     with pytest.raises(RuntimeError, match="attached to a different loop"):
         asyncio.run(await_one_of(foreign))
+
+
+@in_virtual_time
+async def test_more_outcomes_than_records_do_no_harm() -> None:
+    office = Office()
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    [task] = await office.calls(1)
+    resolve_awaited(office.waiters, [FIRST, SECOND])
+    assert await task == FIRST
+    await asyncio.sleep(0)
+    assert complaints == []
+
+
+@in_virtual_time
+async def test_cancelling_tells_whether_somebody_waited() -> None:
+    office = Office()
+    [task] = await office.calls(1)
+    [waiter] = office.waiters
+    assert waiter.cancel("no more")
+    assert not waiter.cancel("and again")
+    with pytest.raises(asyncio.CancelledError, match="no more"):
+        await task
+
+
+@in_virtual_time
+async def test_cancelling_without_a_word_has_none() -> None:
+    office = Office()
+    [task] = await office.calls(1)
+    assert office.waiters[0].cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert raised.value.args == ()
+
+
+@in_virtual_time
+async def test_what_has_its_outcome_cannot_be_cancelled() -> None:
+    office = Office()
+    [task] = await office.calls(1)
+    resolve_awaited(office.waiters, [FIRST])
+    assert not office.waiters[0].cancel()
+    assert await task == FIRST
+
+
+@in_virtual_time
+async def test_a_task_that_is_cancelled_goes_on_in_its_own_context() -> None:
+    waiter = acknowledgement_on(asyncio.get_running_loop())()
+    whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody's")
+
+    async def call() -> str:
+        whose.set("the task's")
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            return whose.get()
+        return "not cancelled"
+
+    task = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    assert waiter.cancel()
+    assert await task == "the task's"
+
+
+@in_virtual_time
+async def test_one_is_small_and_says_what_it_is() -> None:
+    kind = acknowledgement_on(asyncio.get_running_loop())
+    assert kind.__name__ == "Acknowledgement"
+    assert not hasattr(kind(), "__dict__")
+
+
+@in_virtual_time
+async def test_a_stretch_of_them_is_told_each_of_its_own_record() -> None:
+    office = Office()
+    first, second, third = await office.calls(3)
+    waiters = AwaitingWaiters(office.waiters)
+    waiters.take([0, 2]).resolve(Delivered("orders", 0, 0, [1_000, 1_000], log_append_time=False))
+    assert [await first, await third] == [FIRST, SECOND]
+    assert not second.done()
+    resolve_awaited([office.waiters[1]], [THIRD])
+    assert await second == THIRD
+
+
+@in_virtual_time
+async def test_each_of_a_stretch_fails_with_an_exception_of_its_own() -> None:
+    office = Office()
+    tasks = await office.calls(2)
+    AwaitingWaiters(office.waiters).fail(Failure(DeliveryTimeout, "late"))
+    errors = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in errors] == [DeliveryTimeout, DeliveryTimeout]
+    assert errors[0] is not errors[1]
+
+
+@in_virtual_time
+async def test_one_that_nobody_came_to_await_disturbs_no_other() -> None:
+    office = Office()
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    [task] = await office.calls(1)
+    forgotten = acknowledgement_on(asyncio.get_running_loop())()
+    resolve_awaited([forgotten, *office.waiters], [FIRST, SECOND])
+    assert await task == SECOND
+    await asyncio.sleep(0)
+    assert complaints == []

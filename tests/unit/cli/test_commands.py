@@ -35,6 +35,7 @@ def test_help_names_every_command() -> None:
         "send",
         "tail",
         "topics",
+        "transactions",
     ]
 
 
@@ -276,3 +277,10 @@ def test_perf_refuses_what_makes_no_sense(arguments: list[str], complaint: str) 
     done = call("perf", "--bootstrap-servers", "a:1", "--topic", "orders", *arguments)
     assert done.exit_code == 2
     assert complaint in done.output
+
+
+@pytest.mark.parametrize("command", [("demo",), ("perf", "--topic", "orders")])
+def test_what_sends_in_no_transaction_refuses_a_transactional_id(command: tuple[str, ...]) -> None:
+    done = call(*command, "-b", "a:1", "--option", "transactional.id=nightly")
+    assert done.exit_code == 2
+    assert "leave out transactional.id" in done.output

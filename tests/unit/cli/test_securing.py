@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from aioproducer.cli.commands import program
 from aioproducer.cli.securing import secret_names
 from aioproducer.testing import ThreadedCluster
+from tests.unit.security.certificates import Authority
 
 PASSWORD = "hunter2, and more"
 SECURED = pytest.mark.kafka_cluster(
@@ -92,7 +93,24 @@ def test_a_password_comes_from_a_file_or_from_the_environment(
     assert call(*command, "--password-file", password, SASL_PASSWORD="wrong").exit_code == 0
     missing = call(*command)
     assert missing.exit_code == 2
-    assert "sasl_mechanism = 'SCRAM-SHA-512' needs sasl_username and sasl_password" in missing.output
+    assert "--sasl-mechanism = 'SCRAM-SHA-512' needs --username and sasl.password" in missing.output
+
+
+@SECURED
+def test_what_is_wrong_is_named_as_it_was_written(
+    kafka_cluster: ThreadedCluster, properties: Path, ca: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.pem"
+    other.write_text(Authority("another").pem)
+    by_option = call("topics", *by_scram(kafka_cluster, other), SASL_PASSWORD=PASSWORD)
+    assert "--ca" in by_option.output
+    properties.write_text(properties.read_text().replace(str(ca), str(other)))
+    by_file = call("topics", "--config", properties)
+    assert "ssl.truststore.location" in by_file.output
+    for each in by_option, by_file:
+        assert each.exit_code == 1
+        assert "AuthenticationFailed" in each.output
+        assert "ssl_" not in each.output
 
 
 @SECURED
@@ -143,7 +161,7 @@ def test_a_broker_that_nobody_vouches_for_is_one_line(kafka_cluster: ThreadedClu
     )
     assert (refused.exit_code, len(refused.output.splitlines())) == (1, 1)
     assert refused.output.startswith("Error: AuthenticationFailed: ")
-    assert "ssl_truststore_location" in refused.output
+    assert "ssl.truststore.location" in refused.output
 
 
 @pytest.mark.parametrize(

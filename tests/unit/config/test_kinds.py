@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 import pytest
 
-from aioproducer.config.kinds import Acks, Choice, ClientId, Flag, Integer, Kind, Number
+from aioproducer.config.kinds import Acks, Choice, ClientId, Flag, Integer, Kind, Number, option
 
 LEVEL = Integer(1, 9, besides=-1)
 OPTIONAL_FLAG = Flag(optional=True)
@@ -105,3 +107,17 @@ def test_what_was_expected_names_the_bounds_and_the_exception_to_them() -> None:
     assert Number(0).expected == "a number from 0 to 2^63 - 1"
     assert (Flag().expected, OPTIONAL_FLAG.expected) == ("True or False", "True, False or None")
     assert CODEC.expected == "one of none, gzip"
+
+
+FLAG = Flag()
+
+
+@dataclass
+class Few:
+    one: bool = option(True, FLAG, "What it is for.")
+
+
+def test_an_option_knows_its_kind_and_its_meaning() -> None:
+    assert Few().one is True
+    (one,) = fields(Few)
+    assert one.metadata == {"kind": FLAG, "meaning": "What it is for."}

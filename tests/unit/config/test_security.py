@@ -8,15 +8,14 @@ import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.config import ProducerConfig, security as module
-from aioproducer.errors import ConfigError
 from aioproducer.security.credentials import Credentials, Login
 from aioproducer.security.gssapi import KerberosSettings
-from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from aioproducer.security.plain import Plain
 from aioproducer.security.secret import Secret
 from aioproducer.security.security_settings import SaslSettings, SecuritySettings
 from aioproducer.security.stores import Source
 from aioproducer.security.tls_settings import TlsSettings
+from tests.unit.config.securing import refusal, sasl, sasl_refusal, settings
 from tests.unit.security.certificates import Authority
 
 AUTHORITY = Authority()
@@ -30,27 +29,6 @@ ENDPOINT = "https://idp.example/token"
 @pytest.fixture(autouse=True)
 def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda _: "found")
-
-
-def settings(**options: Any) -> SecuritySettings:
-    return ProducerConfig(bootstrap_servers="a:1", **options).security_settings()
-
-
-def sasl(mechanism: object, **options: Any) -> SaslSettings:
-    found = settings(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **options).sasl
-    assert found is not None
-    return found
-
-
-def refusal(**options: Any) -> str:
-    with pytest.raises(ConfigError) as raised:
-        settings(**options)
-    assert "hunter2" not in str(raised.value)
-    return str(raised.value)
-
-
-def sasl_refusal(mechanism: str, **options: Any) -> str:
-    return refusal(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **options)
 
 
 class TestProtocol:
@@ -254,13 +232,6 @@ class TestKerberos:
             ({"sasl_kerberos_service_name": "kafka"}, KerberosSettings("kafka")),
             (
                 {
-                    "sasl_jaas_config": "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true"
-                    ' storeKey=true keyTab="/a.keytab" principal="alice@LAB" serviceName="kafka";'
-                },
-                KerberosSettings("kafka", "alice@LAB", "/a.keytab"),
-            ),
-            (
-                {
                     "sasl_kerberos_service_name": "kafka",
                     "sasl_jaas_config": "Krb5LoginModule required useTicketCache=true;",
                 },
@@ -272,6 +243,20 @@ class TestKerberos:
         self, options: dict[str, Any], kerberos: KerberosSettings
     ) -> None:
         assert sasl("GSSAPI", **options).kerberos == kerberos
+
+    @pytest.mark.parametrize("prefix", ["", "FILE:"])
+    def test_a_keytab_has_to_be_there(self, tmp_path: Path, prefix: str) -> None:
+        keytab = tmp_path / "alice.keytab"
+        jaas = (
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+            f' keyTab="{prefix}{keytab}" principal="alice@LAB" serviceName="kafka";'
+        )
+        refusal = sasl_refusal("GSSAPI", sasl_jaas_config=jaas)
+        assert "keyTab cannot be read" in refusal
+        assert str(keytab) in refusal
+        keytab.touch()
+        kerberos = sasl("GSSAPI", sasl_jaas_config=jaas).kerberos
+        assert kerberos == KerberosSettings("kafka", "alice@LAB", str(keytab))
 
     def test_what_java_alone_knows_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         ProducerConfig(
@@ -305,124 +290,3 @@ class TestMsk:
         assert "awsProfileName cannot be given here" in sasl_refusal(
             "AWS_MSK_IAM", sasl_jaas_config='IAMLoginModule required awsProfileName="x";'
         )
-
-
-class TestOAuth:
-    def test_a_provider(self) -> None:
-        assert sasl("OAUTHBEARER", sasl_oauth_token_provider=print).tokens is print
-
-    def test_a_file(self) -> None:
-        assert sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="file:///t").tokens == "file:///t"
-
-    def test_client_credentials(self) -> None:
-        found = sasl(
-            "OAUTHBEARER",
-            sasl_oauthbearer_token_endpoint_url=ENDPOINT,
-            sasl_oauthbearer_client_credentials_client_id="me",
-            sasl_oauthbearer_client_credentials_client_secret="hunter2",
-            sasl_oauthbearer_scope="all",
-            sasl_oauthbearer_header_urlencode=True,
-            sasl_login_connect_timeout_ms=1_500,
-            sasl_login_read_timeout_ms=2_500,
-            sasl_login_retry_backoff_ms=200,
-            sasl_login_retry_backoff_max_ms=3_000,
-        )
-        assert found.tokens == EndpointSettings(
-            url=ENDPOINT,
-            backoff=Backoff(0.2, 3.0),
-            client_id="me",
-            client_secret=Secret("hunter2"),
-            scope="all",
-            urlencode=True,
-            connect_timeout_s=1.5,
-            read_timeout_s=2.5,
-        )
-
-    def test_client_credentials_as_older_clients_have_them(self) -> None:
-        jaas = (
-            f'{JAAS}.oauthbearer.OAuthBearerLoginModule required clientId="me" clientSecret="hunter2"'
-            ' scope="all" extension_logicalCluster="lkc-1";'
-        )
-        found = sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=ENDPOINT, sasl_jaas_config=jaas)
-        assert found.tokens == EndpointSettings(ENDPOINT, BACKOFF, "me", Secret("hunter2"), scope="all")
-        assert found.extensions == {"logicalCluster": "lkc-1"}
-
-    @pytest.mark.parametrize("jwt_bearer", [False, True])
-    def test_an_assertion(self, jwt_bearer: bool) -> None:
-        retriever = (
-            "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever" if jwt_bearer else None
-        )
-        found = sasl(
-            "OAUTHBEARER",
-            sasl_oauthbearer_token_endpoint_url=ENDPOINT,
-            sasl_oauthbearer_jwt_retriever_class=retriever,
-            sasl_oauthbearer_assertion_private_key_file="key.pem",
-            sasl_oauthbearer_assertion_private_key_passphrase="hunter2",
-            sasl_oauthbearer_assertion_algorithm="es256",
-            sasl_oauthbearer_assertion_claim_aud="idp",
-            sasl_oauthbearer_assertion_claim_iss="me",
-            sasl_oauthbearer_assertion_claim_sub="you",
-            sasl_oauthbearer_assertion_claim_jti_include=True,
-            sasl_oauthbearer_assertion_claim_exp_seconds=10,
-            sasl_oauthbearer_assertion_claim_nbf_seconds=20,
-        ).tokens
-        assertion = AssertionSettings(
-            private_key_file="key.pem",
-            private_key_passphrase=Secret("hunter2"),
-            algorithm="ES256",
-            audience="idp",
-            issuer="me",
-            subject="you",
-            with_jti=True,
-            lives_s=10,
-            valid_before_s=20,
-        )
-        assert found == EndpointSettings(ENDPOINT, BACKOFF, assertion=assertion, jwt_bearer=jwt_bearer)
-
-    def test_unsecured_tokens(self) -> None:
-        jaas = (
-            'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice" unsecuredLoginNumberClaim_n="1.5"'
-            ' unsecuredLoginListClaim_scope="|a|b" unsecuredLoginLifetimeSeconds="60";'
-        )
-        assert sasl("OAUTHBEARER", sasl_jaas_config=jaas).tokens == UnsecuredSettings(
-            {"sub": "alice", "n": 1.5, "scope": ["a", "b"]}, 60.0
-        )
-
-    @pytest.mark.parametrize(
-        ("options", "why"),
-        [
-            ({}, "needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"),
-            (
-                {"sasl_oauth_token_provider": print, "sasl_oauthbearer_token_endpoint_url": ENDPOINT},
-                "are both given; leave one out",
-            ),
-            (
-                {"sasl_oauthbearer_token_endpoint_url": ENDPOINT},
-                "needs sasl_oauthbearer_client_credentials_client_id and …_client_secret, or sasl_oauthbearer_assertion",
-            ),
-            (
-                {
-                    "sasl_oauthbearer_token_endpoint_url": ENDPOINT,
-                    "sasl_oauthbearer_jwt_retriever_class": "JwtBearerJwtRetriever",
-                },
-                "needs sasl_oauthbearer_assertion_file",
-            ),
-            (
-                {
-                    "sasl_oauthbearer_token_endpoint_url": ENDPOINT,
-                    "sasl_oauthbearer_jwt_retriever_class": "com.example.Mine",
-                },
-                "of Java's classes only",
-            ),
-            (
-                {"sasl_jaas_config": "OAuthBearerLoginModule required unsecuredLoginNumberClaim_n=x;"},
-                "is not a number",
-            ),
-            (
-                {"sasl_jaas_config": "OAuthBearerLoginModule required unsecuredLoginFoo=x;"},
-                "is not known here",
-            ),
-        ],
-    )
-    def test_what_is_missing_or_too_much(self, options: dict[str, Any], why: str) -> None:
-        assert why in sasl_refusal("OAUTHBEARER", **options)

@@ -87,7 +87,7 @@ def test_a_good_value_is_kept_in_its_one_form(kind: Kind, value: object, kept: o
         *((VERSIONS, value) for value in ("TLSv1.1", "", [], [1], None, 1, b"TLSv1.2")),
         *((Words(), value) for value in (1, [None])),
         *((HostnameCheck(), value) for value in ("http", None, False)),
-        *((SslContext(), value) for value in (1, "ctx")),
+        *((SslContext(), value) for value in (1, b"ctx")),
         *((MechanismKind(), value) for value in (1,)),
         *((CallableKind("it"), value) for value in (1, ("u", "p"))),
         *(
@@ -142,3 +142,9 @@ def test_some_are_told_more(kind: Kind, value: Any, why: str) -> None:
 )
 def test_what_may_be_a_secret_is_not_shown(kind: Kind, value: object, shown: str) -> None:
     assert kind.shown(value) == shown
+
+
+@pytest.mark.parametrize("kind", [CallableKind("it"), SslContext()])
+def test_text_names_no_code(kind: Kind) -> None:
+    with pytest.raises(ValueError, match="text cannot name code that is to run"):
+        kind.check("package.module:function")

@@ -12,9 +12,11 @@ CLASSES = [getattr(errors, name) for name in errors.__all__ if isinstance(getatt
 
 
 @pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
-def test_every_error_is_a_producer_error_and_tells_both_facts(error: type[ProducerError]) -> None:
+def test_every_error_is_a_producer_error_and_tells_its_facts(error: type[ProducerError]) -> None:
     assert issubclass(error, ProducerError)
     assert isinstance(error.retriable, bool)
+    assert isinstance(error.abortable, bool)
+    assert error.fatal is False
     assert error.__doc__
 
 
@@ -26,6 +28,9 @@ def test_every_error_is_a_producer_error_and_tells_both_facts(error: type[Produc
         (errors.BufferTimeout, TimeoutError),
         (errors.MetadataTimeout, TimeoutError),
         (errors.DeliveryTimeout, TimeoutError),
+        (errors.TransactionTimeout, TimeoutError),
+        (errors.TransactionOutcomeUnknown, TimeoutError),
+        (errors.TransactionStateError, RuntimeError),
     ],
 )
 def test_some_are_builtin_errors_too(error: type[ProducerError], builtin: type[Exception]) -> None:
@@ -35,6 +40,18 @@ def test_some_are_builtin_errors_too(error: type[ProducerError], builtin: type[E
 def test_unless_told_otherwise_nothing_is_in_the_log() -> None:
     assert not ProducerError("no").possibly_persisted
     assert ProducerError("who knows", possibly_persisted=True).possibly_persisted
+
+
+def test_whether_a_transaction_is_to_be_aborted_or_the_producer_is_at_its_end_depends_on_what_was_asked() -> (
+    None
+):
+    error = errors.ProducerFenced("no")
+    error.fatal = True
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.fatal, copy.abortable, errors.ProducerFenced.fatal) == (True, False, False)
+    late = errors.TransactionTimeout("late")
+    late.abortable = False
+    assert (pickle.loads(pickle.dumps(late)).abortable, errors.TransactionTimeout.abortable) == (False, True)
 
 
 def test_a_failed_connection_tells_if_the_request_was_written() -> None:

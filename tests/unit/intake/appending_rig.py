@@ -13,7 +13,8 @@ from aioproducer.errors import (
     ProducerClosed,
 )
 from aioproducer.intake.appending import AppendPermit, Caller
-from tests.unit.floor_rig import TOPIC, FloorRig, topic_info
+from tests.fakes import topic_info
+from tests.unit.floor_rig import TOPIC, FloorRig
 
 FOREVER = 1e9
 CLOSED = Failure(ProducerClosed, "closed")

@@ -11,7 +11,8 @@ from aioproducer.errors import (
 )
 from aioproducer.intake.appending import has_partition
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import TOPIC, settle, topic_info
+from tests.fakes import topic_info
+from tests.unit.floor_rig import TOPIC, settle
 from tests.unit.intake.appending_rig import CLOSED, Rig
 
 

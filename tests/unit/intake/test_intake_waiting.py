@@ -17,7 +17,8 @@ from aioproducer.errors import (
 from aioproducer.intake.appending import Pending
 from aioproducer.serializers import string_serializer
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import TOPIC, lost, settle, topic_info
+from tests.fakes import topic_info
+from tests.unit.floor_rig import TOPIC, lost, settle
 from tests.unit.intake.intake_rig import NOW_MS, Rig, Spy
 
 

@@ -15,7 +15,8 @@ from aioproducer.partitioning.partitioner import (
 from aioproducer.serializers import HeaderList, string_serializer
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import ProducerRecord
-from tests.unit.floor_rig import TOPIC, settle, topic_info
+from tests.fakes import topic_info
+from tests.unit.floor_rig import TOPIC, settle
 from tests.unit.intake.intake_rig import Spy
 from tests.unit.intake.many_rig import Rig
 

@@ -11,7 +11,8 @@ from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.many import CHUNK_RECORDS
 from aioproducer.partitioning.partitioner import CallablePartitioner
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import TOPIC, lost, settle, topic_info
+from tests.fakes import topic_info
+from tests.unit.floor_rig import TOPIC, lost, settle
 from tests.unit.intake.intake_rig import Spy
 from tests.unit.intake.many_rig import Rig
 from tests.unit.intake.slow import slow_choice, slow_serializer

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioproducer.net.pool import Pool
-from tests.unit.net.connection_bench import Outcomes
-from tests.unit.net.pool_bench import Reports, pool_of
+from tests.unit.net.connection_rig import Outcomes
+from tests.unit.net.pool_rig import Reports, pool_of
 from tests.unit.net.scripted import ScriptedBroker
 
 

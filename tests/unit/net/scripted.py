@@ -66,6 +66,20 @@ def hang_up(received: Received) -> bytes | None:
     return None
 
 
+def answer_to(header: RequestHeader, *, too_old: bool = False, surplus: bytes = b"") -> bytes:
+    """Answer as a broker: with its versions, or with the correlation id as producer id."""
+    version = header.api_version
+    if header.api_key != ApiVersionsRequest.API_KEY:
+        response: Any = InitProducerIdResponse(producer_id=header.correlation_id, producer_epoch=0)
+    elif too_old and version:
+        response, version = ApiVersionsResponse(error_code=35, api_keys=[]), 0
+    else:
+        response = ApiVersionsResponse(error_code=0, api_keys=OFFER)
+    frame = encode_response(response, version, header.correlation_id)
+    frame[:4] = (len(frame) - 4 + len(surplus)).to_bytes(4, "big")
+    return bytes(frame + surplus)
+
+
 class Peer:
     """The broker's end of one connection."""
 

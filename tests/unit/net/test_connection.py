@@ -13,7 +13,7 @@ from aioproducer.net.opening import open_connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.protocol.produce import ProduceRequest
-from tests.unit.net.connection_bench import SHORT_S, Clock, Outcomes, connected, lose_patience, produce
+from tests.unit.net.connection_rig import SHORT_S, Clock, Outcomes, connected, lose_patience, produce
 from tests.unit.net.scripted import ASK, OFFER, Peer, Received, ScriptedBroker, settings
 
 # --- calls and answers

@@ -9,7 +9,7 @@ import pytest
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.connection import Connection
-from tests.unit.net.connection_bench import Clock, Outcomes, connected, lose_patience, produce
+from tests.unit.net.connection_rig import Clock, Outcomes, connected, lose_patience, produce
 from tests.unit.net.scripted import ASK, Peer, Received, ScriptedBroker
 
 CORRELATION_ID_AT = 7
@@ -56,7 +56,7 @@ def body_too_long(peer: Peer, received: Received) -> None:
         (absurd_length, "2147483647 bytes long"),
         (negative_length, "-1 bytes long"),
         (endless_nonsense, "an answer came with correlation id"),
-        (body_cut_short, "InitProducerIdResponse v4"),
+        (body_cut_short, "InitProducerIdResponse v6"),
     ],
 )
 async def test_an_answer_that_makes_no_sense_closes_the_connection_at_once(
@@ -91,7 +91,7 @@ async def test_an_answer_with_too_many_bytes_is_taken_and_told_of_once_per_node(
     (told,) = [each for each in caplog.records if each.message.startswith("connection.")]
     assert (told.levelno, told.message) == (
         logging.WARNING,
-        f"connection.surplus node_id=3 address={broker.address} api=InitProducerId version=4 bytes=2",
+        f"connection.surplus node_id=3 address={broker.address} api=InitProducerId version=6 bytes=2",
     )
     assert tally.surplus_answers == 4
 
@@ -158,7 +158,7 @@ async def test_one_call_in_flight_is_told_as_one(broker: ScriptedBroker, outcome
     ("die", "story"),
     [
         (close_cleanly, r"closed by the broker after \S+ s with 2 calls in flight$"),
-        (close_within_an_answer, r"with 2 calls in flight, 25 bytes into an answer$"),
+        (close_within_an_answer, r"with 2 calls in flight, 35 bytes into an answer$"),
         (reset, r"lost after \S+ s with 2 calls in flight: .*reset"),
     ],
 )
@@ -201,7 +201,7 @@ async def test_a_broker_that_does_not_answer_in_time_is_hung_up_on(
         connection.call(ASK, outcomes.of("a"))
         connection.call(ASK, outcomes.of("b"))
         errors = await outcomes.errors("a", "b")
-        assert str(errors[0]) == f"{connection}: no answer in 0.02 s to InitProducerId v4"
+        assert str(errors[0]) == f"{connection}: no answer in 0.02 s to InitProducerId v6"
         assert isinstance(errors[0].__cause__, TimeoutError)  # tells it from a connection that was lost
         assert isinstance(errors[0], ConnectionFailed)
         assert errors[0].written

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
-from tests.unit.net.connection_bench import Outcomes, connected, produce
+from tests.unit.net.connection_rig import Outcomes, connected, produce
 from tests.unit.net.scripted import ASK, ScriptedBroker
 
 # --- what is held back during a login
@@ -24,6 +24,14 @@ async def test_what_is_held_back_leaves_with_the_release(broker: ScriptedBroker,
         peer.send((await peer.inbox.get()).answered_with_id(2))
         (held,) = await outcomes.all_of("held")
         assert held.producer_id == 2
+
+
+async def test_it_knows_whether_all_is_answered(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, _):
+        connection.call(ASK, lambda _: None)
+        assert not connection.is_one_way
+        connection.write_only(produce(10))
+        assert connection.is_one_way
 
 
 async def test_drain_waits_while_requests_are_held_back(broker: ScriptedBroker) -> None:

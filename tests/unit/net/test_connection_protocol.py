@@ -13,7 +13,7 @@ from aioproducer.errors import (
 from aioproducer.net.connection_protocol import ConnectionState
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tests.unit.net.connection_protocol_bench import (
+from tests.unit.net.connection_protocol_rig import (
     GREETING,
     NOW,
     TIMEOUT_S,
@@ -188,7 +188,7 @@ def test_each_call_has_the_whole_request_timeout() -> None:
     assert list(answers(connection, [answer(2)], NOW + 6)) == [2]
     connection.handle_timeout(connection.next_timeout)
     assert connection.next_timeout == NOW + 5 + TIMEOUT_S
-    with pytest.raises(ConnectionFailed, match="no answer in 20 s to InitProducerId v4"):
+    with pytest.raises(ConnectionFailed, match="no answer in 20 s to InitProducerId v6"):
         connection.handle_timeout(NOW + 5 + TIMEOUT_S)
 
 

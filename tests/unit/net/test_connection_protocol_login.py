@@ -9,13 +9,11 @@ from aioproducer.errors import (
     ConnectionFailed,
     UnsupportedVersion,
 )
-from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
-from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.unit.net.connection_protocol_bench import (
-    GREETING,
+from tests.unit.net.connection_protocol_rig import (
     NOW,
     TIMEOUT_S,
     VERSION,
@@ -24,11 +22,12 @@ from tests.unit.net.connection_protocol_bench import (
     answers,
     call,
     every_way,
+    logging_in,
     made,
     outcomes,
     ready,
 )
-from tests.unit.net.scripted import ASK, settings
+from tests.unit.net.scripted import ASK
 
 # --- logins
 
@@ -36,18 +35,6 @@ from tests.unit.net.scripted import ASK, settings
 def login(connection: ConnectionProtocol, answers: list[Any] | None = None) -> None:
     got = [] if answers is None else answers
     connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW, got.append)
-
-
-def logging_in() -> ConnectionProtocol:
-    """Return one past its handshake, that waits for somebody to log in."""
-    connection = ConnectionProtocol(
-        Address("b", 1), settings(request_timeout_s=TIMEOUT_S), 3, NOW, logs_in=True
-    )
-    connection.connection_made(NOW)
-    connection.data_to_send()
-    list(connection.receive_data(answer(1, GREETING, ApiVersionsRequest.VERSIONS[1]), NOW))
-    connection.handle_timeout(NOW)
-    return connection
 
 
 def keys(frames: list[bytearray]) -> list[int]:
@@ -196,3 +183,23 @@ def test_a_retired_connection_is_not_done_before_it_has_sent_what_nobody_answers
     connection.release(NOW)
     assert keys(connection.data_to_send()) == [ASK_KEY]
     assert connection.is_done
+
+
+def test_a_login_is_no_use_of_the_connection_and_keeps_it_open_no_longer() -> None:
+    connection = ready()
+    used = connection.last_used
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW + 1, lambda _: None)
+    list(connection.receive_data(answer(2, WELCOME, 1), NOW + 2))
+    assert connection.last_used == used
+    call(connection, now=NOW + 3)
+    assert connection.last_used == NOW + 3
+
+
+def test_an_answer_during_a_login_is_use() -> None:
+    connection = ready()
+    call(connection, now=NOW + 1)
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), NOW + 2, lambda _: None)
+    list(connection.receive_data(answer(2), NOW + 3))
+    assert connection.last_used == NOW + 3
+    list(connection.receive_data(answer(3, WELCOME, 1), NOW + 4))
+    assert connection.last_used == NOW + 3

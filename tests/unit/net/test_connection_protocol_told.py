@@ -5,7 +5,7 @@ import pytest
 from aioproducer.errors import ConnectionFailed
 from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import ConnectionProtocol
-from tests.unit.net.connection_protocol_bench import NOW, TIMEOUT_S, answer, answers, call, made, ready
+from tests.unit.net.connection_protocol_rig import NOW, TIMEOUT_S, answer, answers, call, made, ready
 from tests.unit.net.scripted import settings
 
 

@@ -7,7 +7,12 @@ import pytest
 
 from aioproducer.errors import ClusterAuthorizationFailed, ProtocolError, UnsupportedVersion
 from aioproducer.net.handshake import Ask, handshake
-from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aioproducer.protocol.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from aioproducer.protocol.frames import encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.schema import Message
@@ -54,6 +59,20 @@ def test_the_newest_version_is_asked_in_first_and_the_offer_kept() -> None:
     assert dialogue.versions == [NEWEST]
     assert table.offered == {InitProducerIdRequest.API_KEY: (0, 3)}
     assert table.pick(InitProducerIdRequest) == 2
+
+
+def test_the_features_in_force_are_kept_with_their_epoch() -> None:
+    told = [FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=0)]
+    answer = ApiVersionsResponse(
+        error_code=0, api_keys=[], finalized_features_epoch=7, finalized_features=told
+    )
+    table = Dialogue(payload(answer, NEWEST)).of()
+    assert (table.finalized_features, table.finalized_features_epoch) == ({"transaction.version": 2}, 7)
+
+
+def test_a_broker_that_tells_no_features_has_none() -> None:
+    table = Dialogue(payload(ANSWER, 0)).of(version_caps={ApiVersionsRequest.API_KEY: 0})
+    assert (table.finalized_features, table.finalized_features_epoch) == ({}, -1)
 
 
 def test_the_client_introduces_itself_as_brokers_want_it() -> None:

@@ -62,6 +62,7 @@ class FakeConnection:
     address = Address("b", 1)
 
     def __init__(self) -> None:
+        self.is_one_way = False
         self.told: list[str] = []
         self.waiting: list[asyncio.Future[Any]] = []
         self.closed = False
@@ -266,6 +267,17 @@ class TestTheNext:
         assert await rig.at_the_next_login() <= 0.95 * LIFETIME_S
         rig.connection.close()
 
+    @pytest.mark.parametrize(("lifetime_s", "after_s"), [(2.0, 1.94), (3.0, 1.5), (12.0, 7.0), (100.0, 95.0)])
+    @in_virtual_time
+    async def test_of_short_sessions_enough_is_left_to_get_through_in_time(
+        self, monkeypatch: pytest.MonkeyPatch, lifetime_s: float, after_s: float
+    ) -> None:
+        monkeypatch.setattr(module, "LOG_IN_AGAIN", (0.97, 0.97))
+        rig = Rig()
+        await rig.logged_in(lifetime_s=lifetime_s)
+        assert await rig.at_the_next_login() == pytest.approx(after_s)
+        rig.connection.close()
+
     @in_virtual_time
     async def test_it_is_not_asked_for_more_often_than_brokers_like(self) -> None:
         rig = Rig()
@@ -286,6 +298,17 @@ class TestTheNext:
         assert rig.connection.take() == ["release"]
         await rig.at_the_next_login()  # and so on
         rig.connection.close()
+
+    @in_virtual_time
+    async def test_others_are_held_back_where_nobody_would_hear_that_they_are_lost(self) -> None:
+        rig = Rig("PLAIN")
+        rig.connection.is_one_way = True
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        assert rig.connection.take() == ["hold", "by PLAIN", "first"]
+        await rig.connection.welcome()
+        await rig.connection.answer()
+        assert rig.connection.take() == ["release"]
 
     @pytest.mark.parametrize("name", ["PLAIN", "OAUTHBEARER"])
     @in_virtual_time
@@ -315,7 +338,7 @@ class TestTheNext:
         await rig.logged_in()
         await rig.connection.gone.wait()
         assert now() - rig.began_at == pytest.approx(LIFETIME_S + LOG_IN_LATE_S)
-        assert "its session has ended before another login was over" in str(rig.connection.cause)
+        assert "its session ended, and the login by SCRAM-SHA-256 was not over" in str(rig.connection.cause)
         assert "release" not in rig.connection.told
 
     @in_virtual_time

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -23,7 +24,8 @@ from aioproducer.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeRes
 from aioproducer.security.exchange import Exchange
 from aioproducer.security.mechanism import Broker
 from aioproducer.security.security_settings import SecuritySettings
-from tests.unit.net.connection_bench import SHORT_S, connected
+from aioproducer.security.tls_settings import TlsSettings
+from tests.unit.net.connection_rig import SHORT_S, connected
 from tests.unit.net.scripted import OFFER, Received, ScriptedBroker, hang_up, settings, stay_silent
 
 
@@ -232,11 +234,32 @@ class TestLogin:
 
     async def test_unanswered_it_is_given_up_at_the_deadline(self, broker: ScriptedBroker) -> None:
         deadline = asyncio.get_running_loop().time() + 10 * SHORT_S
-        with pytest.raises(ConnectionFailed, match="the handshake did not finish"):
+        with pytest.raises(ConnectionFailed, match=r"the login by PLAIN did not finish within 0"):
             await open_connection(
                 broker.address, settings(), security=FakeSecurity(at_once), deadline=deadline
             )
         await (await broker.accepted.get()).gone.wait()
+
+    async def test_whoever_has_nothing_to_log_in_with_in_time_is_named(self, broker: ScriptedBroker) -> None:
+        async def hang(_: Connection) -> None:
+            await asyncio.get_running_loop().create_future()
+
+        deadline = asyncio.get_running_loop().time() + 10 * SHORT_S
+        with pytest.raises(
+            ConnectionFailed,
+            match=r"the login by PLAIN \(nothing to log in with yet\) did not finish within 0",
+        ):
+            await open_connection(broker.address, settings(), security=FakeSecurity(hang), deadline=deadline)
+
+    async def test_a_tls_handshake_that_nobody_answers_is_named(self) -> None:
+        context = ssl.create_default_context()
+        tls = ConnectionSecurity(SecuritySettings(TlsSettings(context=context), None), backoff=Backoff(1, 1))
+        async with ScriptedBroker(stay_silent) as broker:
+            deadline = asyncio.get_running_loop().time() + 25 * SHORT_S
+            with pytest.raises(
+                ConnectionFailed, match="connected, but the TLS handshake did not finish within"
+            ):
+                await open_connection(broker.address, settings(), security=tls, deadline=deadline)
 
     async def test_lost_while_its_first_message_is_fetched_it_says_what_for(
         self, broker: ScriptedBroker

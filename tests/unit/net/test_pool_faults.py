@@ -12,7 +12,7 @@ from aioproducer.net import pool as pool_module
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool
-from tests.unit.net.pool_bench import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable
+from tests.unit.net.pool_rig import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable
 from tests.unit.net.scripted import ScriptedBroker, settings, stay_silent
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from aioproducer.protocol.codec import struct_writer
@@ -126,16 +124,21 @@ class TestByHand:
 
     @pytest.mark.parametrize("records", [None, b"", b"r" * 126, b"r" * 127, b"r" * 20_000])
     @pytest.mark.parametrize("count", [0, 1, 3, 200])
-    def test_requests_are_the_same(self, count: int, records: bytes | None) -> None:
+    @pytest.mark.parametrize("transactional_id", [None, "", "t", "t" * 200])
+    def test_requests_are_the_same(
+        self, count: int, records: bytes | None, transactional_id: str | None
+    ) -> None:
         partitions = [PartitionProduceData(index=index, records=records) for index in range(count)]
         topics = [TopicProduceData(name="orders", partition_data=partitions)] * 2
-        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+        request = ProduceRequest(
+            transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=topics
+        )
         assert encode(request, 12) == self.compiled(request, 12)
 
-    @pytest.mark.parametrize("changed", [{"transactional_id": "t"}, {"transactional_id": ""}])
-    def test_transactions_are_left_to_the_compiled_writer(self, changed: dict[str, Any]) -> None:
-        request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[], **changed)
-        assert encode(request, 12) == self.compiled(request, 12)
+    def test_a_transactional_id_that_is_too_long_is_refused(self) -> None:
+        request = ProduceRequest(transactional_id="t" * 32_768, acks=-1, timeout_ms=1, topic_data=[])
+        with pytest.raises(ValueError, match="32768"):
+            encode(request, 12)
 
     def test_what_does_not_fit_is_refused_by_name(self) -> None:
         buf = bytearray(b"before")

@@ -99,10 +99,28 @@ async def test_one_of_several_tickets_can_be_chosen() -> None:
     assert fake.notes[0] == {"usage": "initiate", "name": "principal:alice@LAB", "store": None}
 
 
-async def test_what_kerberos_says_is_passed_on() -> None:
-    fake = Fake(GSSError("Major: no credentials\nMinor: no ticket cache"))
-    with pytest.raises(Refused, match=r"^Kerberos says: Major: no credentials Minor: no ticket cache$"):
-        await first(login(fake))
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        ("Major (458752): No credentials,\nor none, Minor (100002): No ticket\ncache", "No ticket cache"),
+        ("Major (786432): The context has expired, Minor (0): Unknown error", "The context has expired"),
+        ("something\nelse", "something else"),
+    ],
+)
+async def test_what_kerberos_says_is_passed_on_with_what_to_do(raised: str, told: str) -> None:
+    with pytest.raises(Refused) as refused:
+        await first(login(Fake(GSSError(raised))))
+    assert str(refused.value) == (
+        f"Kerberos says: {told}; check the ticket (klist, kinit), the clocks, and sasl_kerberos_service_name"
+    )
+
+
+async def test_the_keytab_is_named_where_there_is_one() -> None:
+    fake = Fake(GSSError("no key"))
+    with pytest.raises(
+        Refused, match=r"Kerberos says: no key; check the keytab /etc/alice\.keytab, the clocks"
+    ):
+        await first(login(fake, keytab="/etc/alice.keytab"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from aioproducer.protocol.produce import (
     TopicProduceResponse,
 )
 from aioproducer.sender.answers import AnswerHandler
-from tests.unit.floor_rig import TOPIC, FakeConnection, FloorRig, sender_settings
+from tests.fakes import FakeConnection
+from tests.unit.floor_rig import TOPIC, FloorRig, sender_settings
 
 
 class Rig(FloorRig):

@@ -14,7 +14,8 @@ from aioproducer.protocol.produce import PartitionProduceResponse, ProduceRespon
 from aioproducer.records.decode import decode_batches
 from aioproducer.sender.loop import Sender, Wakeup
 from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder
-from tests.unit.floor_rig import NODE, TOPIC, FakeConnection, FakePool, FloorRig, sender_settings, settle
+from tests.fakes import FakeConnection, FakePool
+from tests.unit.floor_rig import NODE, TOPIC, FloorRig, sender_settings, settle
 
 LINGER_S = 0.005
 LARGE = b"x" * COMPRESS_OFF_LOOP_BYTES

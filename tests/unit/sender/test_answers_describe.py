@@ -11,7 +11,8 @@ from aioproducer.sender.answers import (
     failure_without_producer_id,
 )
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import NODE, FakeConnection, FloorRig, lose, lost
+from tests.fakes import FakeConnection
+from tests.unit.floor_rig import NODE, FloorRig, lose, lost
 
 
 @in_virtual_time

@@ -11,13 +11,13 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import AuthenticationFailed, DeliveryTimeout, UnsupportedVersion
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.net.address import Address
-from aioproducer.net.pool import Refusal
+from aioproducer.net.pool import REFUSAL_PATIENCE_S, Refusal
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
-from aioproducer.sender.loop import REFUSAL_PATIENCE_S
 from aioproducer.sender.requests import Encoder
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import NODE, FakeConnection, lost, settle
+from tests.fakes import FakeConnection
+from tests.unit.floor_rig import NODE, lost, settle
 from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time
 
 
@@ -240,11 +240,11 @@ class TestWithoutConnection:
         """Without a backoff the batch is due again at once: to try the same connection would never end."""
         async with Rig(retry_backoff=Backoff(0.0, 0.0)) as rig:
 
-            def break_off(*_: object) -> None:
+            def break_off(*_: object, **__: object) -> None:
                 rig.connection.closed = True
                 raise lost(written=False)
 
-            rig.connection.call = break_off  # type: ignore[method-assign, assignment]
+            rig.connection.call = break_off  # type: ignore[method-assign]
             batch = rig.fill()
             await pass_time(LINGER_S)
             assert batch.state is BatchState.BACKOFF
@@ -285,6 +285,22 @@ class TestUnacknowledged:
             assert len(rig.connection.unanswered) == 2
 
     @in_virtual_time
+    async def test_what_waits_for_a_login_is_sent_again_if_that_fails(self) -> None:
+        async with Rig(acks=0, idempotent=False) as rig:
+            rig.connection.full = True
+            future = rig.append(b"a")
+            await pass_time(LINGER_S)
+            assert rig.connection.unanswered == []
+            assert not future.done()
+            rig.connection.error = lost(written=False)
+            rig.connection.drains[0].set_exception(lost())
+            await settle()
+            assert not future.done()
+            rig.connection.error, rig.connection.full = None, False
+            await pass_time(0.1)
+            assert future.result().offset == -1
+
+    @in_virtual_time
     async def test_a_connection_lost_while_draining_is_the_pools_affair(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.fill(b"a")
@@ -304,7 +320,6 @@ class TestUnacknowledged:
             await pass_time(LINGER_S)
             assert not future.done()
             rig.connection.error = None
-            rig.connection.drains[0].set_result(None)
             await pass_time(0.1)
             assert future.result().offset == -1
 

@@ -4,7 +4,8 @@ from aioproducer.errors import ClusterAuthorizationFailed, CoordinatorNotAvailab
 from aioproducer.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import NODE, TOPIC, FakeConnection, settle
+from tests.fakes import FakeConnection
+from tests.unit.floor_rig import NODE, TOPIC, settle
 from tests.unit.sender.loop_rig import LINGER_S, Rig, pass_time
 
 

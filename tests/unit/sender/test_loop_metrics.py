@@ -10,7 +10,8 @@ from aioproducer.errors import ConnectionFailed
 from aioproducer.protocol.produce import ProduceResponse
 from aioproducer.records.compression import Codec
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import NODE, TOPIC, FakeConnection, settle
+from tests.fakes import FakeConnection
+from tests.unit.floor_rig import NODE, TOPIC, settle
 from tests.unit.sender.loop_rig import LINGER_S, Rig, pass_time
 
 

@@ -16,7 +16,8 @@ from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import FakeConnection, lost
+from tests.fakes import FakeConnection
+from tests.unit.floor_rig import lost
 
 
 class Asker:

@@ -8,7 +8,7 @@ from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.encode import encode_batch
 from aioproducer.records.layout import CHECKED_FROM, CRC, CRC_AT, HEADER
 from aioproducer.records.record_columns import RecordColumns
-from aioproducer.testing.log import BatchHeader
+from aioproducer.testing.batch_checks import BatchHeader
 from aioproducer.wire.crc32c import crc32c
 
 
@@ -20,6 +20,7 @@ def batch(
     codec: Codec = Codec.NONE,
     timestamps: Sequence[int] = (),
     keys: Sequence[bytes | None] | None = None,
+    transactional: bool = False,
 ) -> bytearray:
     """Return a batch of *values*, or of one record if there are none; the times are 0 if not said."""
     columns = RecordColumns()
@@ -32,6 +33,7 @@ def batch(
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
+        transactional=transactional,
     )
 
 

@@ -17,6 +17,7 @@ from aioproducer.protocol.produce import (
 )
 from aioproducer.protocol.schema import R, Request
 from aioproducer.testing import Cluster, ThreadedCluster
+from aioproducer.testing.handlers.offered import OFFERED
 from tests.unit.net.streams import dial_streams
 from tests.unit.testing.batches import batch
 
@@ -43,7 +44,7 @@ class Client:
         await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
 
     def send(self, request: Request[Any], version: int | None = None) -> None:
-        version = request.VERSIONS[1] if version is None else version
+        version = newest(request) if version is None else version
         self.writer.write(encode_request(request, version, next(self._ids), "test"))
 
     async def frame(self) -> bytes:
@@ -53,7 +54,7 @@ class Client:
 
     async def answer_to(self, request: Request[R], version: int | None = None) -> R:
         """Return the next answer, which is that to *request*: answers come in order."""
-        version = request.VERSIONS[1] if version is None else version
+        version = newest(request) if version is None else version
         frame = await self.frame()
         answer, surplus = decode_response(request.RESPONSE, version, frame)
         self._answered += 1
@@ -77,6 +78,11 @@ class Client:
             return await self.reader.read() == b""
         except ConnectionError:
             return True
+
+
+def newest(request: Request[Any]) -> int:
+    """Return the highest version that both sides know."""
+    return min(request.VERSIONS[1], OFFERED[request.API_KEY][1])
 
 
 def produce_request(

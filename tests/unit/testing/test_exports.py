@@ -8,6 +8,7 @@ from aioproducer import testing
 def test_every_name_is_found_where_it_is_promised() -> None:
     assert testing.__all__ == [
         "Cluster",
+        "CommittedOffset",
         "Deadlock",
         "DecodedBatch",
         "DecodedRecord",

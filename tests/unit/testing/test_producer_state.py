@@ -68,6 +68,51 @@ def test_a_new_epoch_ends_the_old_one(stamp: Stamp, error: type[BrokerError]) ->
     assert error_of(known, stamp) == error.code
 
 
+def test_none_overtakes_a_batch_that_was_to_begin_a_transaction() -> None:
+    known = ProducerStates()
+    known.begins(Stamp(ID, 0, 3, 1), from_zero=False)
+    assert error_of(known, Stamp(ID, 0, 4, 1)) == OutOfOrderSequenceNumber.code
+    known.begins(Stamp(ID, 0, 2, 1), from_zero=False)
+    assert error_of(known, Stamp(ID, 0, 3, 1)) == OutOfOrderSequenceNumber.code
+    known.check(Stamp(ID, 0, 2, 1))
+    known.appended(Stamp(ID, 0, 2, 1), 0)
+    known.check(Stamp(ID, 0, 3, 1))
+
+
+def test_nor_one_that_was_refused_in_the_epoch_before() -> None:
+    known = states(Stamp(ID, 0, 0, 1))
+    known.begins(Stamp(ID, 0, 0, 1), from_zero=False)
+    assert error_of(known, Stamp(ID, 0, 1, 1)) == OutOfOrderSequenceNumber.code
+    known.begins(Stamp(ID, 1, 0, 1), from_zero=False)
+    known.check(Stamp(ID, 1, 0, 1))
+    known.ended(ID, 1)
+    known.check(Stamp(ID, 1, 0, 1))
+
+
+def test_an_epoch_of_one_transaction_alone_begins_with_zero() -> None:
+    known = ProducerStates()
+    known.begins(Stamp(ID, 0, 5, 1), from_zero=True)
+    assert error_of(known, Stamp(ID, 0, 5, 1)) == OutOfOrderSequenceNumber.code
+    known.begins(Stamp(ID, 0, 5, 1), from_zero=False)
+    assert error_of(known, Stamp(ID, 0, 5, 1)) == OutOfOrderSequenceNumber.code
+    known.check(Stamp(ID, 0, 0, 1))
+
+
+def test_after_a_marker_sequences_go_on_or_begin_anew_with_a_new_epoch() -> None:
+    known = states(Stamp(ID, 0, 0, 3))
+    known.ended(ID, 0)
+    known.check(Stamp(ID, 0, 3, 1))
+    assert known.known() == {ID: (0, 2)}
+    known.ended(ID, 1)
+    assert known.known() == {ID: (1, -1)}
+    assert (known.epoch(ID), known.epoch(ID + 1)) == (1, -1)
+    assert error_of(known, Stamp(ID, 0, 3, 1)) == InvalidProducerEpoch.code
+    assert error_of(known, Stamp(ID, 1, 3, 1)) == OutOfOrderSequenceNumber.code
+    known.check(Stamp(ID, 1, 0, 1))
+    known.restart()
+    known.check(Stamp(ID, 1, 0, 1))
+
+
 def test_the_last_five_batches_are_known_as_duplicates() -> None:
     sent = [Stamp(ID, 0, sequence, 1) for sequence in range(REMEMBERED_BATCHES + 1)]
     known = states(*sent)

@@ -127,6 +127,23 @@ def test_standard_input_may_be_closed(plans: list[Plan], monkeypatch: pytest.Mon
     assert call(sys.executable).exit_code == 0
 
 
+class TestTransactionalId:
+    def test_it_is_the_option_of_the_producer(self, plans: list[Plan]) -> None:
+        assert call("--transactional-id", "nightly").exit_code == 0
+        assert call("--option", "transactional.id=nightly").exit_code == 0
+        assert [plan.config.transactional_id for plan in plans] == ["nightly", "nightly"]
+
+    def test_it_is_said_once(self, plans: list[Plan]) -> None:
+        done = call("--transactional-id", "nightly", "--option", "transactional.id=daily")
+        assert (done.exit_code, plans) == (2, [])
+        assert "--transactional-id already sets transactional.id" in done.output
+
+    def test_a_checkpoint_has_nothing_to_remember(self, plans: list[Plan]) -> None:
+        done = call("--option", "transactional.id=nightly", "--checkpoint", "cp")
+        assert (done.exit_code, plans) == (2, [])
+        assert "there is nothing for a checkpoint to remember" in done.output
+
+
 def test_a_key_and_headers_of_every_record(plans: list[Plan]) -> None:
     assert call("--record-key", "k", "--header", "source=shop", "--header", "empty=").exit_code == 0
     [plan] = plans

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from aioproducer.cli.send import send_report
+from aioproducer.cli.send.all_or_nothing import Ended
 from aioproducer.cli.send.checkpoint import Checkpoint
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.send_run import Sending
@@ -249,6 +250,44 @@ async def test_who_types_the_records_is_told_how_to_end_and_has_no_bar(
     outcome = Outcome(replace(plan_of(tmp_path / "in"), paths=["-"]), sent=1, acknowledged=1)
     assert await reported(monkeypatch, outcome, progress=2)
     assert capsys.readouterr().err == "Type records, one line each; Ctrl-D ends them.\n"
+
+
+class TestTransactions:
+    async def test_what_is_committed_is_said_so(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        plan = plan_of(tmp_path / "in", transactional_id="nightly")
+        outcome = Outcome(plan, sent=3, acknowledged=3, transaction=Ended.COMMITTED)
+        assert await reported(monkeypatch, outcome)
+        assert capsys.readouterr().out.splitlines() == [
+            "3 records acknowledged in 0.00 s",
+            Ended.COMMITTED.value,
+        ]
+
+    @pytest.mark.parametrize("ended", [Ended.ABORTED, Ended.LEFT_OPEN, Ended.UNKNOWN])
+    async def test_what_is_not_says_nothing_of_parts(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        tmp_path: Path,
+        ended: Ended,
+    ) -> None:
+        plan = plan_of(tmp_path / "in", transactional_id="nightly")
+        outcome = Outcome(plan, sent=9, acknowledged=3, aborted=2, transaction=ended)
+        outcome.fail(DeliveryTimeout("too late", possibly_persisted=True))
+        outcome.stopped = "a record failed"
+        assert not await reported(monkeypatch, outcome)
+        assert capsys.readouterr().err.splitlines() == [
+            "3 records acknowledged in 0.00 s",
+            "1 failed: DeliveryTimeout: too late",
+            "Stopped: a record failed",
+            ended.value,
+        ]
+
+    async def test_all_acknowledged_is_not_all_well(self, tmp_path: Path) -> None:
+        plan = plan_of(tmp_path / "in", transactional_id="nightly")
+        assert not Outcome(plan, sent=3, acknowledged=3, transaction=Ended.UNKNOWN).complete
+        assert Outcome(plan, sent=5, acknowledged=3, aborted=2).unknown == 0
 
 
 async def test_for_programs_the_result_is_json_on_standard_output(

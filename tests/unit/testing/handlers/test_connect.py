@@ -5,30 +5,24 @@ import pytest
 from aioproducer.errors import (
     ClusterAuthorizationFailed,
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     InvalidRequest,
-    NotCoordinator,
     UnsupportedVersion,
 )
 from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing import Cluster
+from aioproducer.testing.handlers.offered import OFFERED
 from tests.unit.testing.client import Client
 
 ASK_VERSIONS = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
-ASK_ID = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
 
 
 @pytest.mark.parametrize("version", range(ApiVersionsRequest.VERSIONS[1] + 1))
 async def test_every_version_lists_what_is_served(client: Client, version: int) -> None:
     response = await client.ask(ASK_VERSIONS, version)
     served = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-    assert served == {key: cls.VERSIONS for key, cls in REQUESTS.items()} | {
-        ProduceRequest.API_KEY: (0, ProduceRequest.VERSIONS[1])
-    }
+    assert served == {**OFFERED, ProduceRequest.API_KEY: (0, ProduceRequest.VERSIONS[1])}
 
 
 async def test_a_version_too_new_is_answered_in_version_0(client: Client) -> None:
@@ -50,43 +44,48 @@ async def test_the_script_can_refuse_api_versions(cluster: Cluster, client: Clie
     assert (await client.ask(ASK_VERSIONS)).error_code == ClusterAuthorizationFailed.code
 
 
-@pytest.mark.parametrize("version", range(InitProducerIdRequest.VERSIONS[1] + 1))
-async def test_every_version_gives_each_producer_an_id_of_its_own(client: Client, version: int) -> None:
-    first, second = await client.ask(ASK_ID, version), await client.ask(ASK_ID, version)
-    assert (first.error_code, first.producer_epoch, second.producer_epoch) == (0, 0, 0)
-    assert 0 <= first.producer_id < second.producer_id
+@pytest.mark.parametrize("level", [1, 2])
+async def test_the_transaction_version_is_told(cluster: Cluster, client: Client, level: int) -> None:
+    cluster.transaction_version = level
+    told = await client.ask(ASK_VERSIONS)
+    (feature,) = told.finalized_features
+    assert (feature.name, feature.max_version_level) == ("transaction.version", level)
+    assert [each.name for each in told.supported_features] == ["transaction.version"]
 
 
-async def test_an_idempotent_producer_that_asks_again_gets_a_new_id(client: Client) -> None:
-    first = await client.ask(ASK_ID)
-    again = InitProducerIdRequest(
-        transactional_id=None, transaction_timeout_ms=1, producer_id=first.producer_id, producer_epoch=3
-    )
-    second = await client.ask(again)
-    assert second.producer_id != first.producer_id
-    assert second.producer_epoch == 0
-
-
-async def test_nodes_do_not_give_out_the_same_id(cluster: Cluster, client: Client) -> None:
-    async with await Client.to(cluster, 2) as other:
-        assert (await client.ask(ASK_ID)).producer_id != (await other.ask(ASK_ID)).producer_id
-
-
-async def test_transactional_ids_are_refused(cluster: Cluster, client: Client) -> None:
-    asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
-    answer = await client.ask(asked)
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (NotCoordinator.code, -1, -1)
+async def test_a_feature_at_level_0_is_not_told_and_the_epoch_tells_which_word_is_newer(
+    cluster: Cluster, client: Client
+) -> None:
+    before = await client.ask(ASK_VERSIONS)
+    cluster.transaction_version = 0
+    after = await client.ask(ASK_VERSIONS)
+    assert after.finalized_features == []
+    assert after.finalized_features_epoch > before.finalized_features_epoch >= 0
 
 
 @pytest.mark.parametrize("version", range(FindCoordinatorRequest.VERSIONS[1] + 1))
-async def test_there_is_no_coordinator(cluster: Cluster, client: Client, version: int) -> None:
+async def test_every_version_names_the_coordinator(cluster: Cluster, client: Client, version: int) -> None:
+    cluster.move_coordinator("g", to_broker=2)
     asked = (
-        FindCoordinatorRequest(coordinator_keys=["g", "h"])
-        if version >= 4
-        else FindCoordinatorRequest(key="g")
+        FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g")
     )
-    for expected in (CoordinatorNotAvailable, CoordinatorLoadInProgress):
+    address = cluster.bootstrap_servers.split(",")[1]
+    for expected in (0, CoordinatorLoadInProgress.code):
         answer = await client.ask(asked, version)
-        codes = [each.error_code for each in answer.coordinators] or [answer.error_code]
-        assert set(codes) == {expected.code}
+        named = answer.coordinators[0] if version >= 4 else answer
+        assert (named.error_code, named.node_id) == (expected, -1 if expected else 2)
+        assert expected or f"{named.host}:{named.port}" == address
         cluster.on("find_coordinator").answer(CoordinatorLoadInProgress)
+
+
+async def test_many_keys_have_a_coordinator_each(cluster: Cluster, client: Client) -> None:
+    keys = [f"t{number}" for number in range(20)]
+    answer = await client.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=keys))
+    assert [each.key for each in answer.coordinators] == keys
+    assert {each.node_id for each in answer.coordinators} == {1, 2}
+    assert [each.node_id for each in answer.coordinators] == [cluster.coordinator(key) for key in keys]
+
+
+async def test_there_are_two_types_of_keys(client: Client) -> None:
+    answer = await client.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=["s"]))
+    assert answer.coordinators[0].error_code == InvalidRequest.code

@@ -7,7 +7,6 @@ from aioproducer.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
     MessageTooLarge,
-    NotCoordinator,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     UnknownTopicOrPartition,
@@ -156,13 +155,6 @@ async def test_acks_are_minus_one_zero_or_one(cluster: Cluster, client: Client) 
         response = await client.ask(produce_request({0: batch()}, acks=acks))
         assert response.responses[0].partition_responses[0].error_code == code
     assert len(cluster.records("orders", 0)) == 1
-
-
-async def test_transactions_are_refused(client: Client) -> None:
-    request = produce_request({0: batch()})
-    request.transactional_id = "tx"
-    response = await client.ask(request)
-    assert response.responses[0].partition_responses[0].error_code == NotCoordinator.code
 
 
 async def test_acks_0_has_no_answer(cluster: Cluster, client: Client) -> None:

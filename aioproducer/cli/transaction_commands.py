@@ -1,0 +1,124 @@
+"""`aioproducer transactions`: its commands and their options; what they do is imported when they are called."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from aioproducer.cli.parameters import WrongOption, configuration, json_option, producer_options
+
+
+@click.group(short_help="List, describe, end and fence transactions.")
+def transactions() -> None:
+    """List, describe, end and fence transactions, whoever has opened them."""
+
+
+@transactions.command("list", short_help="List transactional ids, of all brokers.")
+@producer_options
+@click.option("--pattern", metavar="REGEX", help="The whole id has to match it.")
+@click.option("--state", "states", metavar="STATE", multiple=True, help="Such as Ongoing; may be repeated.")
+@click.option("--longer-than-ms", type=click.IntRange(min=0), help="Open for longer than this.")
+@json_option
+def list_ids(
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    settings: dict[str, str],
+    pattern: str | None,
+    states: tuple[str, ...],
+    longer_than_ms: int | None,
+    as_json: bool,  # noqa: FBT001 - click passes names
+) -> None:
+    """List the transactional ids of a cluster, each with its producer id and state."""
+    from aioproducer.cli.transaction_report import show_list
+
+    config = configuration(bootstrap_servers, config_file, settings)
+    try:
+        asyncio.run(show_list(config, pattern, states, longer_than_ms, as_json=as_json))
+    except ValueError as error:  # a state that is none
+        raise WrongOption(str(error)) from error
+
+
+@transactions.command(short_help="Show what is known of transactional ids.")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@producer_options
+@json_option
+def describe(
+    ids: tuple[str, ...],
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    settings: dict[str, str],
+    as_json: bool,  # noqa: FBT001 - click passes names
+) -> None:
+    """Show what the coordinators of these ids know: state, producer, time and partitions.
+
+    It fails if one is not known: never used, or forgotten.
+    """
+    from aioproducer.cli.transaction_report import show_descriptions
+
+    config = configuration(bootstrap_servers, config_file, settings)
+    if not asyncio.run(show_descriptions(config, ids, as_json=as_json)):
+        raise click.exceptions.Exit(1)
+
+
+@transactions.command(short_help="Commit or abort transactions that were prepared elsewhere.")
+@click.argument("prepared", metavar="PREPARED...", nargs=-1, required=True)
+@click.option("--commit/--abort", "commit", default=None, help="How to end them.")
+@producer_options
+@json_option
+def end(
+    prepared: tuple[str, ...],
+    commit: bool | None,  # noqa: FBT001 - click passes names
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    settings: dict[str, str],
+    as_json: bool,  # noqa: FBT001 - click passes names
+) -> None:
+    """Commit or abort transactions, each given as the text of its PreparedTransaction; - reads lines of standard input.
+
+    Repeating it is fine, until an id is used again. It fails if not all are ended, and says what is certain.
+    """
+    from aioproducer.cli.transaction_report import end_and_report
+    from aioproducer.transactions.prepared_transaction import PreparedTransaction
+
+    if commit is None:
+        raise click.UsageError("say --commit or --abort")
+    texts = [
+        line
+        for text in prepared
+        for line in (_lines() if text == "-" else [text])
+        if line and not line.isspace()
+    ]
+    try:
+        parsed = [PreparedTransaction.parse(text) for text in texts]
+    except ValueError as error:
+        raise WrongOption(str(error)) from error
+    config = configuration(bootstrap_servers, config_file, settings)
+    if not asyncio.run(end_and_report(config, parsed, commit=commit, as_json=as_json)):
+        raise click.exceptions.Exit(1)
+
+
+@transactions.command(short_help="Take transactional ids from whoever has them.")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@producer_options
+def fence(
+    ids: tuple[str, ...],
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    settings: dict[str, str],
+) -> None:
+    """Take these ids from whoever has them: what they have open is aborted, prepared or not.
+
+    Readers of committed records who wait behind it go on then.
+    """
+    from aioproducer.cli.transaction_report import fence_and_report
+
+    asyncio.run(fence_and_report(configuration(bootstrap_servers, config_file, settings), ids))
+
+
+def _lines() -> list[str]:
+    if sys.stdin is None:
+        raise WrongOption("standard input is closed; give the text itself")
+    return sys.stdin.read().splitlines()

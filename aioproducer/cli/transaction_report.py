@@ -1,0 +1,140 @@
+"""The listings and reports of `aioproducer transactions`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aioproducer.cli.shell import plain_table
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ProducerError
+from aioproducer.transaction_admin import TransactionAdmin
+from aioproducer.transactions.administration import TransactionDescription
+from aioproducer.transactions.prepared_transaction import PreparedTransaction
+from aioproducer.types import TopicPartition
+
+FOR_PROGRAMS_WIDTH: Final = 1_000
+"""Where nobody looks, a long name is not broken: `grep` is to find it."""
+
+
+async def show_list(
+    config: ProducerConfig,
+    pattern: str | None,
+    states: Sequence[str],
+    longer_than_ms: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Show the transactional ids that match. Raises: ProducerError; ValueError: a state that is none."""
+    async with TransactionAdmin.from_config(config) as admin:
+        found = await admin.list(pattern, states, longer_than_ms)
+    if as_json:
+        click.echo(json.dumps([each._asdict() for each in found], indent=2))
+        return
+    table = _table("transactional id", "producer id", "state")
+    for each in found:
+        table.add_row(Text(each.transactional_id, "bold"), str(each.producer_id), each.state)
+    _console().print(table if found else "There are no such transactional ids.")
+
+
+async def show_descriptions(config: ProducerConfig, ids: Sequence[str], *, as_json: bool) -> bool:
+    """Show what is known of *ids*, and return whether all are known. Raises: ProducerError."""
+    async with TransactionAdmin.from_config(config) as admin:
+        found = await admin.describe(*ids)
+    if as_json:
+        click.echo(json.dumps({name: _to_dict(each) for name, each in found.items()}, indent=2))
+    else:
+        table = _table("transactional id", "state", "producer id", "epoch", "timeout", "began", "partitions")
+        for name, each in found.items():
+            if each is None:
+                table.add_row(Text(name, "bold"), Text("not known", "bold red"), "", "", "", "", "")
+                continue
+            table.add_row(
+                Text(name, "bold"),
+                each.state,
+                str(each.producer_id),
+                str(each.epoch),
+                f"{each.timeout_ms / 1000:,g} s",
+                _time(each.began_at_ms) or "-",
+                Text(_partitions(each.partitions)),
+            )
+        _console().print(table)
+    return None not in found.values()
+
+
+async def end_and_report(
+    config: ProducerConfig, prepared: Sequence[PreparedTransaction], *, commit: bool, as_json: bool
+) -> bool:
+    """End *prepared*, show what came of each, and return whether all are ended. Raises: ProducerError: nobody is there."""
+    async with TransactionAdmin.from_config(config) as admin:
+        outcomes = await admin.end_many(prepared, commit=commit)
+    done = "committed" if commit else "aborted"
+    failed = {each: error for each, error in outcomes.items() if error is not None}
+    if as_json:
+        rows = [
+            {
+                "transactional_id": each.transactional_id,
+                "producer_id": each.producer_id,
+                "epoch": each.epoch,
+                "outcome": done if error is None else type(error).__name__,
+                "message": None if error is None else str(error),
+            }
+            for each, error in outcomes.items()
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        click.echo(f"{len(outcomes) - len(failed):,} of {len(outcomes):,} {done}")
+        _tell(failed)
+    return not failed
+
+
+async def fence_and_report(config: ProducerConfig, ids: Collection[str]) -> None:
+    """Fence *ids*. Raises: ProducerError, the first."""
+    async with TransactionAdmin.from_config(config) as admin:
+        await admin.fence(*ids)
+    click.echo(f"{len(ids):,} fenced")
+
+
+def _tell(failed: Mapping[PreparedTransaction, ProducerError]) -> None:
+    for each, error in failed.items():
+        click.echo(f"{each.transactional_id}: {type(error).__name__}: {error}", err=True)
+
+
+def _to_dict(each: TransactionDescription | None) -> dict[str, Any] | None:
+    if each is None:
+        return None
+    partitions = [{"topic": topic, "partition": number} for topic, number in sorted(each.partitions)]
+    return {**each._asdict(), "partitions": partitions}
+
+
+def _partitions(partitions: Collection[TopicPartition]) -> str:
+    by_topic = groupby(sorted(partitions), lambda each: each.topic)
+    return ", ".join(
+        f"{topic}: {','.join(str(each.partition) for each in those)}" for topic, those in by_topic
+    )
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _table(*columns: str) -> Table:
+    table = plain_table()
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = FOR_PROGRAMS_WIDTH
+    return console

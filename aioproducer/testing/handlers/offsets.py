@@ -1,0 +1,213 @@
+"""TxnOffsetCommit and OffsetFetch: what a group's coordinator is asked about offsets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from aioproducer.clock import wall_ms
+from aioproducer.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionAbortable,
+    UnstableOffsetCommit,
+)
+from aioproducer.protocol.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from aioproducer.protocol.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from aioproducer.testing.faults import Target
+from aioproducer.testing.groups import CommittedOffset, Consumer
+from aioproducer.testing.handlers.call import Call
+from aioproducer.testing.handlers.transact import check_coordinator
+from aioproducer.testing.refusal import Refused
+from aioproducer.testing.state import ClusterState
+from aioproducer.testing.transaction import Identity
+
+ADDS_GROUP_SINCE = 5
+"""KIP-890: the group need not be added before."""
+ABORTABLE_SINCE = 4
+"""KIP-890."""
+MANY_GROUPS_SINCE = 8
+"""KIP-709."""
+
+TOLD_AS: dict[int, type[BrokerError]] = {
+    ConcurrentTransactions.code: CoordinatorNotAvailable,
+    ProducerFenced.code: InvalidProducerEpoch,
+}
+"""What the group's coordinator makes of the transaction coordinator's word."""
+
+
+async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    """Take offsets that are to be committed with a transaction."""
+    if call.version >= ADDS_GROUP_SINCE:
+        await call.state.timers.settled(request.transactional_id)
+    try:
+        _admit(call, request)
+        refusal = 0
+    except Refused as refused:
+        told = TOLD_AS.get(refused.code)
+        refusal = refused.code if told is None else told.code
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=_take(call, request, topic.name, each, refusal),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def txn_offset_commit_targets(request: TxnOffsetCommitRequest, _state: ClusterState) -> Iterator[Target]:
+    """Yield the partitions whose offsets are committed."""
+    for topic in request.topics:
+        for each in topic.partitions:
+            yield Target(topic.name, each.partition_index)
+
+
+def _admit(call: Call, request: TxnOffsetCommitRequest) -> None:
+    check_coordinator(call, request.group_id)
+    identity = Identity(request.producer_id, request.producer_epoch)
+    if call.version >= ADDS_GROUP_SINCE:
+        call.state.coordinator.add(
+            request.transactional_id, identity, groups=[request.group_id], now_ms=wall_ms()
+        )
+    else:
+        try:
+            call.state.coordinator.verify(request.transactional_id, identity, request.group_id)
+        except Refused as refused:
+            if refused.code == TransactionAbortable.code and call.version < ABORTABLE_SINCE:
+                raise Refused(InvalidTxnState, refused.message) from refused
+            raise
+    call.state.groups.check(
+        request.group_id, Consumer(request.member_id, request.generation_id, request.group_instance_id)
+    )
+
+
+def _take(
+    call: Call,
+    request: TxnOffsetCommitRequest,
+    topic: str,
+    asked: TxnOffsetCommitRequestPartition,
+    refusal: int,
+) -> int:
+    try:
+        with call.strike.around(topic, asked.partition_index):
+            call.state.partition(topic, asked.partition_index)
+            if refusal:
+                return refusal
+            offset = CommittedOffset(
+                asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata
+            )
+            target = Target(topic, asked.partition_index)
+            call.state.groups.add(request.group_id, request.producer_id, target, offset)
+    except Refused as refused:
+        return refused.code
+    return 0
+
+
+async def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Return the offsets of one group, or of many."""
+    if call.version >= MANY_GROUPS_SINCE:
+        return OffsetFetchResponse(
+            groups=[
+                _of_group(
+                    call,
+                    request,
+                    group.group_id,
+                    None
+                    if group.topics is None
+                    else [(topic.name, topic.partition_indexes) for topic in group.topics],
+                )
+                for group in request.groups
+            ]
+        )
+    asked = (
+        None
+        if request.topics is None
+        else [(topic.name, topic.partition_indexes) for topic in request.topics]
+    )
+    group = _of_group(call, request, request.group_id, asked)
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=each.partition_index,
+                    committed_offset=each.committed_offset,
+                    committed_leader_epoch=each.committed_leader_epoch,
+                    metadata=each.metadata,
+                    error_code=each.error_code or group.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+def _of_group(
+    call: Call,
+    request: OffsetFetchRequest,
+    group_id: str,
+    asked: list[tuple[str, Sequence[int]]] | None,
+) -> OffsetFetchResponseGroup:
+    try:
+        with call.strike.around():
+            check_coordinator(call, group_id)
+    except Refused as refused:
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=refused.code)
+    if asked is None:
+        targets = call.state.groups.targets(group_id)
+    else:
+        targets = [Target(topic, index) for topic, indexes in asked for index in indexes]
+    by_topic: dict[str, list[OffsetFetchResponsePartitions]] = defaultdict(list)
+    for target in targets:
+        by_topic[target.topic or ""].append(_offset(call, request, group_id, target))
+    topics = [
+        OffsetFetchResponseTopics(name=name, partitions=partitions) for name, partitions in by_topic.items()
+    ]
+    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+
+def _offset(
+    call: Call, request: OffsetFetchRequest, group_id: str, target: Target
+) -> OffsetFetchResponsePartitions:
+    index = target.partition or 0
+    if request.require_stable and call.state.groups.is_pending(group_id, target):
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=-1, error_code=UnstableOffsetCommit.code
+        )
+    known = call.state.groups.committed(group_id, target)
+    if known is None:
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=known.offset,
+        committed_leader_epoch=known.leader_epoch,
+        metadata=known.metadata,
+    )

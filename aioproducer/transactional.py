@@ -1,0 +1,207 @@
+"""Transactions as users see them (KIP-98, KIP-447, KIP-890): records of many partitions that become visible together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from aioproducer.errors import (
+    CommitFailed,
+    ConfigError,
+    ProducerError,
+    TransactionStateError,
+)
+from aioproducer.intake.checks import check_timeout
+from aioproducer.lifecycle import Lifecycle
+
+if TYPE_CHECKING:
+    from aioproducer.engine import Engine
+    from aioproducer.transactions.prepared_transaction import PreparedTransaction
+    from aioproducer.transactions.producer_transactions import Transactions
+
+log: Final = logging.getLogger(__name__)
+
+
+class Transaction:
+    """A transaction: `async with` commits it, or aborts it if the body raises.
+
+    async with producer.transaction() as transaction:
+        await producer.send("out", b"value")
+        await transaction.send_offsets({("in", 0): 42}, group)
+    """
+
+    def __init__(self, producer: Transactional) -> None:
+        self._producer = producer
+        self._number: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Transaction of {self._producer.config.transactional_id!r}>"
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        await self._begin()
+        return self
+
+    async def _begin(self) -> None:
+        transactions = self._producer._transactions()  # noqa: SLF001 - our own
+        await transactions.begin()
+        self._number = transactions.number
+
+    async def send_offsets(
+        self, offsets: Mapping[Any, Any], group: object, *, timeout_s: float | None = None
+    ) -> None:
+        """Do as `Producer.send_offsets_to_transaction`."""
+        self._check_current("send offsets")
+        await self._producer.send_offsets_to_transaction(offsets, group, timeout_s=timeout_s)
+
+    async def prepare(self, timeout_s: float | None = None) -> PreparedTransaction:
+        """Wait until everything is acknowledged, and leave the transaction open: it can be ended elsewhere.
+
+        From then on the producer takes no record; only commit, abort and close are left, and neither leaving the block
+        nor closing the producer ends the transaction. Cancelling only ends the waiting.
+
+        Raises: CommitFailed if anything of it failed; TransactionTimeout after *timeout_s* (None: `max_block_ms`).
+        """
+        self._check_current("prepare")
+        transactions = self._producer._transactions()  # noqa: SLF001 - our own
+        await transactions.prepare(_timeout(timeout_s))
+        return transactions.prepared()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Commit, or abort if the body raised; leave it alone if it was ended, or prepared, in the body."""
+        engine = self._producer._engine  # noqa: SLF001 - our own
+        if engine is None or engine.transactions is None or engine.transactions.number != self._number:
+            return
+        transactions = engine.transactions
+        if error is None:
+            # Also if it cannot be any more, since the producer has failed or was closed: else it would seem committed.
+            if transactions.is_undecided or transactions.has_failed:
+                await self._commit(transactions)
+        elif transactions.takes_records or transactions.has_failed:
+            await self._abort(transactions, error)
+
+    async def _commit(self, transactions: Transactions) -> None:
+        try:
+            await self._producer.commit_transaction()
+        except ProducerError as failure:
+            if not failure.abortable:
+                raise
+            await transactions.abort(None)
+            if isinstance(failure, CommitFailed):
+                raise
+            failed = CommitFailed(f"the transaction was aborted: {failure}")
+            raise failed from failure
+
+    async def _abort(self, transactions: Transactions, error: BaseException) -> None:
+        cancelled = not isinstance(error, Exception)
+        limit_s = self._producer.config.request_timeout_ms / 1000 if cancelled else None
+        try:
+            await _shielded(transactions.abort(limit_s))
+        except ProducerError as failure:
+            if failure.fatal and not cancelled:
+                raise
+            log.warning(
+                "transaction.left_open transactional_id=%s error=%s: %s",
+                self._producer.config.transactional_id, type(failure).__name__, failure,
+            )  # fmt: skip
+
+    def _check_current(self, what: str) -> None:
+        transactions = self._producer._transactions()  # noqa: SLF001 - our own
+        if self._number is None:
+            raise TransactionStateError(
+                f"cannot {what}: this transaction has not begun; use it in `async with`"
+            )
+        if transactions.number != self._number:
+            raise TransactionStateError(f"cannot {what}: this transaction is over")
+
+
+class Transactional(Lifecycle):
+    """The transactional half of `Producer`."""
+
+    def transaction(self) -> Transaction:
+        """Return a transaction, which `async with` begins, and commits or aborts.
+
+        Raises, on leaving the block: CommitFailed after it has aborted, if anything of it failed;
+        TransactionOutcomeUnknown if the coordinator did not answer in time (`commit_transaction` waits on); a fatal
+        error; else what the body raised. A body that was cancelled: it aborts, for at most `request_timeout_ms`.
+        """
+        return Transaction(self)
+
+    async def begin_transaction(self) -> Transaction:
+        """Begin a transaction, once the one before has its outcome. Nothing is sent for that.
+
+        Raises: TransactionStateError: one is open. CommitFailed: the last commit, which nobody waited for, has failed;
+            `abort_transaction` mends it. A fatal error.
+        """
+        transaction = Transaction(self)
+        await transaction._begin()  # noqa: SLF001 - our own
+        return transaction
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[Any, Any], group: object, *, timeout_s: float | None = None
+    ) -> None:
+        """Commit *offsets* of a consumer group with the transaction: what was read and what was written go together.
+
+        Args:
+            offsets: (topic, partition), or objects with these names, to the next offset to read, (offset, metadata),
+                or objects with `offset`, `metadata` and `leader_epoch`.
+            group: its name, a GroupMetadata, an object with the same names, or what confluent-kafka's
+                `consumer_group_metadata()` returns. With a name alone nobody checks whether the consumer is still
+                a member of the group (KIP-447).
+            timeout_s: None is `max_block_ms`.
+
+        Raises: TypeError, ValueError: an argument. CommitFailed: the group went on without us. TransactionTimeout.
+            TransactionStateError: no transaction is open. Cancelling only ends the waiting.
+        """
+        from aioproducer.transactions.offsets import GroupMetadata, offsets_of  # noqa: PLC0415
+
+        transactions = self._transactions()
+        await transactions.send_offsets(offsets_of(offsets), GroupMetadata.of(group), _timeout(timeout_s))
+
+    async def commit_transaction(self, timeout_s: float | None = None) -> None:
+        """Send what was taken, and commit once all of it is acknowledged.
+
+        Returns when the commit is written down for good; consumers that read committed records see them some
+        milliseconds later. Cancelling only ends the waiting: the commit goes on, and the next begin waits for it.
+
+        Raises:
+            CommitFailed: a record or offsets failed, awaited or not; nothing is committed. `abort_transaction` mends it.
+            TransactionTimeout: not everything was acknowledged after *timeout_s* (None: `max_block_ms`); likewise.
+            TransactionOutcomeUnknown: the coordinator was asked, and has not answered; call this again to wait on.
+            TransactionStateError: no transaction is open.
+            ProducerError: a fatal one.
+        """
+        await self._transactions().commit(_timeout(timeout_s))
+
+    async def abort_transaction(self, timeout_s: float | None = None) -> None:
+        """Abort: what was not written fails with TransactionAborted, answers in flight are awaited.
+
+        Cancelling only ends the waiting: the abort goes on, and the next begin waits for it.
+
+        Raises: TransactionTimeout, TransactionOutcomeUnknown: call this again to wait on. TransactionStateError: no
+            transaction is open. A fatal error.
+        """
+        await self._transactions().abort(_timeout(timeout_s))
+
+    def _transactions(self) -> Transactions:
+        engine: Engine = self._started()
+        engine.intake.check_loop()
+        if engine.transactions is None:
+            raise ConfigError("the producer has no transactional_id: give it one to use transactions")
+        return engine.transactions
+
+
+def _timeout(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else check_timeout("timeout_s", timeout_s)
+
+
+async def _shielded(work: Any) -> None:
+    """Do *work* also in a scope of anyio that is cancelled, which interrupts whatever is awaited in it."""
+    from anyio import CancelScope  # noqa: PLC0415 - only on the way out
+
+    with CancelScope(shield=True):
+        await work

@@ -1,0 +1,360 @@
+"""Requests to the coordinators of a transactional id and of consumer groups: found, reached, asked until they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from asyncio import Future
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeVar
+
+from aioproducer.backoff import Backoff
+from aioproducer.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    ConnectionFailed,
+    ProducerError,
+    ProtocolError,
+    UnsupportedVersion,
+    broker_error,
+)
+from aioproducer.metadata.updater import MetadataUpdater
+from aioproducer.net.address import Address
+from aioproducer.net.connection import Connection
+from aioproducer.net.pool import Pool
+from aioproducer.protocol.find_coordinator import Coordinator as Found, FindCoordinatorRequest
+from aioproducer.protocol.schema import Message, Request
+from aioproducer.transactions.reactions import Api, Reaction, react
+
+log: Final = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Message)
+
+PATIENCE_S: Final = 2.0
+"""A coordinator that is silent for so long may be frozen, and somebody else in its place: that is asked for again."""
+FIND_PATIENCE_S: Final = 0.5
+"""A broker that is silent for so long is not waited for to name a coordinator."""
+CONCURRENT_BACKOFF: Final = Backoff(0.01, 0.2)
+"""The coordinator is still writing the markers of the last transaction, which takes milliseconds (JVM: 20 ms)."""
+
+MANY_KEYS: Final = 4
+"""From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
+TRANSACTION_VERSION: Final = "transaction.version"
+
+Refusals = Sequence[tuple[int, str]]
+"""Error codes in an answer, and what each is about."""
+
+
+class KeyType(IntEnum):
+    """What a coordinator is of."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Key(NamedTuple):
+    """Whose coordinator."""
+
+    type: KeyType
+    name: str
+
+    def __str__(self) -> str:
+        what = "transactional id" if self.type is KeyType.TRANSACTION else "group"
+        return f"{what} {self.name!r}"
+
+
+class Node(NamedTuple):
+    """A broker, as FindCoordinator names it."""
+
+    node_id: int
+    address: Address
+
+
+class Coordinators:
+    """Asks one request after the other, each until it has an answer that counts. Who asks bounds the time."""
+
+    def __init__(self, pool: Pool, updater: MetadataUpdater, backoff: Backoff) -> None:
+        self._pool = pool
+        self._updater = updater
+        self._backoff = backoff
+        self._nodes: dict[Key, Node] = {}
+        self._turn = asyncio.Lock()
+        self._listeners: set[Future[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self.last_error: ProducerError | None = None
+        """Why the present request has no answer yet."""
+        self.transaction_version: int = 0
+        """The finalized feature `transaction.version`: 2 with KIP-890. As the newest connection knows it."""
+        self._features_epoch = -1
+
+    def connected(self, node_id: int) -> None:
+        """Note that there is a connection to a node: it knows which features are in force."""
+        connection = self._pool.get(node_id)
+        if connection is not None and connection.versions.finalized_features_epoch >= self._features_epoch:
+            self._features_epoch = connection.versions.finalized_features_epoch
+            self.transaction_version = connection.versions.finalized_features.get(TRANSACTION_VERSION, 0)
+        self.connections_changed()
+
+    def connections_changed(self) -> None:
+        """Note that a node is connected, or could not be, or is so no more."""
+        for each in self._listeners:
+            if not each.done():
+                each.set_result(None)
+
+    async def request(
+        self,
+        api: Api,
+        key: Key,
+        request: Request[R],
+        refusals: Callable[[R], Refusals],
+        *,
+        version: int,
+        at_least: int = 0,
+        at_most: int | None = None,
+        on_written: Callable[[], None] = lambda: None,
+        on_uncertain: Callable[[], None] = lambda: None,
+    ) -> R:
+        """Return the answer to *request* that says it is done; in the order of the calls.
+
+        *version* is the transaction's, *at_least* and *at_most* those of the request that go with it. *on_written* is called
+        when it is handed to a socket, *on_uncertain* when nobody knows whether it still is to be obeyed, once it is
+        asked again or cancelled.
+
+        Raises: ProducerError, with `abortable` or `fatal`.
+        """
+        async with self._turn:
+            self.last_error = None
+            attempt = 0
+            while True:
+                connection = await self._connection(key, version)
+                outcome = await self._ask(
+                    key, connection, request, range(at_least, 1 + (at_most or 99)), on_written, on_uncertain
+                )
+                if isinstance(outcome, ProducerError):
+                    self._nodes.pop(key, None)
+                    if isinstance(outcome, UnsupportedVersion):
+                        outcome.fatal = True
+                        raise outcome
+                    error: ProducerError = outcome
+                else:
+                    refused = _first_refusal(api, refusals(outcome), version)
+                    if refused is None:
+                        return outcome
+                    reaction, error = refused
+                    if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
+                        raise _final(error, api, key, connection, reaction)
+                    if reaction is Reaction.FIND_AGAIN:
+                        self._nodes.pop(key, None)
+                await self._pause(api, key, error, attempt)
+                attempt += 1
+
+    async def find(self, key: Key, *, version: int = 1) -> Node:
+        """Return who the coordinator is of *key*, asked anew. Raises: ProducerError, with `abortable` or `fatal`."""
+        attempt = 0
+        silent: set[int] = set()
+        while True:
+            connection = await self.anybody(silent)
+            try:
+                found = await self._find_over(connection, key)
+            except TimeoutError:
+                silent.add(connection.node_id)
+                continue
+            except ProducerError as failure:
+                if isinstance(failure, UnsupportedVersion):
+                    failure.fatal = True
+                    raise
+                error: ProducerError = failure
+            else:
+                if not found.error_code:
+                    node = Node(found.node_id, Address(found.host, found.port))
+                    self._nodes[key] = node
+                    log.debug("coordinator.found key=%s node_id=%d", key, node.node_id)
+                    return node
+                kind = broker_error(found.error_code)
+                refused = kind(found.error_message or kind.__doc__ or kind.__name__)
+                reaction = react(Api.FIND_COORDINATOR, refused, version=version)
+                if key.type is KeyType.GROUP and reaction is Reaction.FATAL:
+                    reaction = Reaction.ABORTABLE  # the group's affair, not the producer's
+                if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
+                    raise _final(refused, Api.FIND_COORDINATOR, key, connection, reaction)
+                error = refused
+            await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
+            attempt += 1
+
+    async def _ask(
+        self,
+        key: Key,
+        connection: Connection,
+        request: Request[R],
+        versions: range,
+        on_written: Callable[[], None],
+        on_uncertain: Callable[[], None],
+    ) -> R | ProducerError:
+        """Return the answer, or why there is none: the connection is lost, or somebody else coordinates now."""
+        try:
+            chosen = connection.versions.pick(type(request), at_most=versions[-1])
+            if chosen not in versions:
+                return UnsupportedVersion(
+                    f"{connection} offers {type(request).__name__} up to version {chosen}, and {versions[0]} is needed"
+                )
+            answered: Future[Any] = self._loop.create_future()
+            connection.call(request, lambda answer: _resolve(answered, answer), version=chosen)
+        except ProducerError as error:
+            return error
+        on_written()
+        try:
+            while True:
+                await asyncio.wait([answered], timeout=PATIENCE_S)
+                if answered.done():
+                    break
+                moved = await self._moved(key, connection.node_id, answered)
+                if moved is not None:
+                    on_uncertain()
+                    return moved
+        except asyncio.CancelledError:
+            on_uncertain()
+            raise
+        outcome: R | ProducerError = answered.result()
+        if isinstance(outcome, ProducerError) and (
+            not isinstance(outcome, ConnectionFailed) or outcome.written
+        ):
+            on_uncertain()
+        return outcome
+
+    async def _moved(self, key: Key, node_id: int, answered: Future[Any]) -> ConnectionFailed | None:
+        """Return an error if somebody other than *node_id*, which is silent, is the coordinator now."""
+        asking = self._loop.create_task(self.find(key), name=f"aioproducer: find the coordinator of {key}")
+        try:
+            await asyncio.wait([asking, answered], return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
+        except asyncio.CancelledError:
+            asking.cancel()
+            raise
+        if not asking.done():
+            asking.cancel()
+            return None
+        if asking.exception() is not None or asking.result().node_id == node_id or answered.done():
+            return None
+        return ConnectionFailed(
+            f"node {node_id}, which is silent, is not the coordinator of {key} any more", written=True
+        )
+
+    async def _connection(self, key: Key, version: int) -> Connection:
+        """Return a connection to the coordinator of *key*, however long it takes."""
+        attempt = 0
+        while True:
+            node = self._nodes.get(key) or await self.find(key, version=version)
+            connection = self._pool.get(node.node_id)
+            if connection is not None:
+                return connection
+            error = await self.dial(node)
+            if error is not None:  # it may be gone, and somebody else in its place
+                self._nodes.pop(key, None)
+                await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
+                attempt += 1
+
+    async def dial(self, node: Node) -> ProducerError | None:
+        """Connect to *node*; return why that failed, or None."""
+        if self._pool.next_attempt_at(node.node_id) is not None:
+            self._pool.connect_soon(node.node_id, node.address)  # if its pause is over
+            if self._pool.next_attempt_at(node.node_id) is not None:
+                return self._pool.last_error(node.node_id) or ConnectionFailed(
+                    f"{node.address}: not connected"
+                )
+        else:
+            self._pool.connect_soon(node.node_id, node.address)
+        await self._news(PATIENCE_S)
+        if self._pool.get(node.node_id) is None and self._pool.next_attempt_at(node.node_id) is not None:
+            return self._pool.last_error(node.node_id) or ConnectionFailed(f"{node.address}: not connected")
+        return None
+
+    async def anybody(self, silent: set[int]) -> Connection:
+        """Return a connection to any broker, those first that are not *silent*; however long it takes."""
+        while True:
+            brokers = self._updater.snapshot.brokers
+            if not brokers.keys() - silent:
+                silent.clear()
+            connection = self._pool.least_loaded(brokers.keys() - silent)
+            if connection is not None:
+                return connection
+            others = list(brokers.keys() - silent)
+            if others:
+                node_id = random.choice(others)
+                self._pool.connect_soon(node_id, brokers[node_id].address)
+                self.last_error = self._pool.last_error(node_id) or self.last_error
+            await self._news(FIND_PATIENCE_S)
+
+    async def _find_over(self, connection: Connection, key: Key) -> Found:
+        version = connection.versions.pick(FindCoordinatorRequest)
+        if version >= MANY_KEYS:
+            request = FindCoordinatorRequest(key_type=key.type, coordinator_keys=[key.name])
+        else:
+            request = FindCoordinatorRequest(key_type=key.type, key=key.name)
+        async with asyncio.timeout(FIND_PATIENCE_S):
+            answer = await connection.request(request, version=version)
+        if version < MANY_KEYS:
+            return Found(
+                key=key.name,
+                node_id=answer.node_id,
+                host=answer.host,
+                port=answer.port,
+                error_code=answer.error_code,
+                error_message=answer.error_message,
+            )
+        if len(answer.coordinators) != 1:
+            raise ProtocolError(
+                f"{connection} names {len(answer.coordinators)} coordinators of {key}, expected 1"
+            )
+        return answer.coordinators[0]
+
+    async def _pause(self, api: Api, key: Key, error: ProducerError, attempt: int) -> None:
+        self.last_error = error
+        concurrent = isinstance(error, ConcurrentTransactions)
+        pause_s = (CONCURRENT_BACKOFF if concurrent else self._backoff).delay_s(attempt)
+        if not concurrent:
+            log.info(
+                "transaction.retry api=%s key=%s attempt=%d retry_in_s=%.3f error=%s: %s",
+                *(api.name, key, attempt + 1, pause_s, type(error).__name__, error),
+            )
+        await asyncio.sleep(pause_s)
+
+    async def _news(self, patience_s: float) -> None:
+        """Wait until a connection is made or lost, or for *patience_s*."""
+        listener: Future[None] = self._loop.create_future()
+        self._listeners.add(listener)
+        try:
+            await asyncio.wait([listener], timeout=patience_s)
+        finally:
+            self._listeners.discard(listener)
+
+
+def _first_refusal(
+    api: Api, refusals: Iterable[tuple[int, str]], version: int
+) -> tuple[Reaction, BrokerError] | None:
+    """Return the gravest error in an answer, and what to do about it; None if there is none."""
+    gravest: tuple[Reaction, BrokerError] | None = None
+    for code, about in refusals:
+        if code:
+            kind = broker_error(code)
+            error = kind(
+                f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__
+            )
+            reaction = react(api, error, version=version)
+            if gravest is None or _GRAVITY[reaction] > _GRAVITY[gravest[0]]:
+                gravest = reaction, error
+    return gravest
+
+
+_GRAVITY: Final = {reaction: gravity for gravity, reaction in enumerate(Reaction)}
+
+
+def _final(error: BrokerError, api: Api, key: Key, connection: Connection, reaction: Reaction) -> BrokerError:
+    told = type(error)(f"{api.name} for {key} at {connection}: {error}")
+    told.abortable, told.fatal = reaction is Reaction.ABORTABLE, reaction is Reaction.FATAL
+    return told
+
+
+def _resolve(answered: Future[Any], outcome: Any) -> None:
+    if not answered.done():
+        answered.set_result(outcome)

@@ -1,0 +1,390 @@
+"""The transactions of a producer: begun, filled, ended, one after the other.
+
+An end that was begun goes on until the coordinator has answered, whoever waits for it: callers may give up, the
+outcome of a transaction may not. Nothing else here lives longer than a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from time import time_ns
+from typing import Any, Final
+
+from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted, TransactionTimeout
+from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.transactions.coordinator import Coordinators
+from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
+from aioproducer.transactions.prepared_transaction import PreparedTransaction
+from aioproducer.transactions.transaction_ending import Ending, again, late, raise_outcome, unknown
+from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.transactions.transaction_records import TransactionRecords
+from aioproducer.transactions.transaction_requests import TransactionRequests, TransactionSettings
+from aioproducer.transactions.transaction_state import TransactionState as State
+from aioproducer.types import TopicPartition
+
+log: Final = logging.getLogger(__name__)
+
+
+class Transactions:
+    """What the producer's transactional calls do."""
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        manager: TransactionManager,
+        coordinators: Coordinators,
+        *,
+        records: TransactionRecords,
+        on_admitted: Callable[[], None],
+    ) -> None:
+        self.settings: Final = settings
+        self.manager: Final = manager
+        self._coordinators = coordinators
+        self._requests = TransactionRequests(settings, manager, coordinators)
+        self._records = records
+        self._on_admitted = on_admitted
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._adding: asyncio.Task[None] | None = None
+        self._ending: Ending | None = None
+        """The end of the last transaction, until somebody has heard how it went."""
+        self.number: int = 0
+        """Which transaction is open, or was the last."""
+        self.is_undecided: bool = False
+        """Whether the user has still to say how that one is to end."""
+        self._began_at_ms = 0
+        self._is_stopping = False
+
+    def partitions_wanted(self) -> None:
+        """Batches wait for partitions to be added."""
+        if self._adding is None:
+            self._adding = self._spawn(self._add_partitions(), "add partitions")
+            self._adding.add_done_callback(self._added)
+
+    @property
+    def takes_records(self) -> bool:
+        """Whether a transaction is open that nobody has asked to end."""
+        return self.manager.state is State.IN_TRANSACTION
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a transaction is open that can only be aborted."""
+        return self.manager.state is State.ABORTABLE
+
+    # --- what the user calls -------------------------------------------------------------------------------------
+
+    async def initialize(self) -> None:
+        """Get a producer id, which fences whoever had this transactional id before, and aborts what that has left.
+
+        Raises: TransactionTimeout after `max_block_ms`; what the coordinator refuses it for.
+        """
+        self.manager.initialize()
+        await self._in_time(self._initialize(), self.settings.max_block_s, "initialize")
+
+    async def begin(self) -> None:
+        """Open a transaction, once the last one is over."""
+        ending = self._ending
+        if ending is not None and not ending.task.done():
+            await self._outcome(ending, self.settings.max_block_s, "begin a transaction")
+        self.manager.begin()  # before all else: somebody else may have begun, and ended, while we waited
+        self._ending = None
+        self.number += 1
+        self.is_undecided = True
+        self._began_at_ms = time_ns() // 1_000_000
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+        timeout_s: float | None,
+    ) -> None:
+        """Commit *offsets* of *group* with the transaction."""
+        self.check_sending("send offsets")
+        if not offsets:
+            return
+        task = self._spawn(self._send_offsets(offsets, group), "send offsets")
+        self._records.offsets.add(task)
+        task.add_done_callback(self._offsets_sent)
+        limit_s = self._limit(timeout_s)
+        await asyncio.wait([task], timeout=limit_s)
+        if not task.done():
+            # All at once: who is cancelled in between must not commit without them.
+            error = self._late("send offsets", limit_s)
+            self._records.failed(error)
+            task.cancel()
+            raise error
+        if task.cancelled() and not self._is_stopping:
+            raise TransactionAborted("the transaction was aborted before its offsets were committed")
+        raise_outcome(task)
+
+    async def commit(self, timeout_s: float | None) -> None:
+        """Commit, once everything that was taken is acknowledged."""
+        limit_s, ending = self._limit(timeout_s), self._ending
+        if ending is None or not ending.commits:
+            self._check_not_failed()
+            self.manager.commit()
+            self.is_undecided = False
+            ending = self._ending = Ending(commits=True)
+            ending.task = self._spawn(self._commit(ending), "commit")
+        await asyncio.wait([ending.task], timeout=limit_s)
+        if not ending.task.done() and not ending.is_out and self._state() is not State.INITIALIZING:
+            # All at once: who is cancelled in between would leave a commit that nobody makes.
+            error = self._late("commit", limit_s)
+            self._records.failed(error)
+            ending.give_up(self._commit_failed())
+            self._ending = None
+            raise error
+        self._raise_outcome(ending, limit_s, "commit")
+
+    async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
+        """Abort: what was not written fails, what is in flight is awaited. *closing*: the user does not know of it."""
+        limit_s, ending = self._limit(timeout_s), self._ending
+        if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
+            self.manager.abort()
+            self.is_undecided = self.is_undecided and closing
+            commit, ending = ending, Ending(commits=False)
+            self._ending = ending
+            ending.task = self._spawn(self._abort(ending, commit), "abort")
+        elif ending.commits:
+            raise self.manager.refusal("abort")
+        await self._outcome(ending, limit_s, "abort")
+
+    async def prepare(self, timeout_s: float | None) -> None:
+        """Take nothing more, and wait until everything is acknowledged."""
+        limit_s = self._limit(timeout_s)
+        if self.manager.state is State.PREPARED:
+            return
+        if self.manager.state is not State.PREPARING:
+            self._check_not_failed()
+            self.manager.prepare()
+            self.is_undecided = False
+        task = self._spawn(self._prepare(), "prepare")
+        await asyncio.wait([task], timeout=limit_s)
+        if task.done():
+            raise_outcome(task)
+            return
+        task.cancel()
+        if self._state() is not State.PREPARING:  # somebody else ends it, or has
+            raise self.manager.refusal("prepare")
+        error = self._late("prepare", limit_s)
+        self._records.failed(error)
+        raise error
+
+    def prepared(self) -> PreparedTransaction:
+        """Return what it takes to end the open transaction elsewhere."""
+        identity = self.manager.current
+        if identity is None:
+            raise AssertionError("a transaction without a producer id")
+        return PreparedTransaction(
+            self.settings.transactional_id,
+            *identity,
+            transaction_version=max(self.manager.version, 1),
+            began_at_ms=self._began_at_ms,
+            timeout_ms=-1 if self.settings.two_phase_commit else self.settings.timeout_ms,
+        )
+
+    async def close(self, timeout_s: float) -> None:
+        """Abort what is open, unless it is prepared; wait for an end that is under way. Raises nothing."""
+        until = self._loop.time() + timeout_s
+        try:
+            if self._ending is not None:
+                await asyncio.wait([self._ending.task], timeout=timeout_s)
+            if self.manager.is_open and self.manager.state not in {
+                State.PREPARED,
+                State.PREPARING,
+                State.COMMITTING,
+            }:
+                await self.abort(max(0.0, until - self._loop.time()), closing=True)
+        except ProducerError as error:
+            log.warning(
+                "transaction.left_open transactional_id=%s error=%s: %s",
+                self.settings.transactional_id, type(error).__name__, error,
+            )  # fmt: skip
+
+    def give_up(self, error: ProducerError) -> None:
+        """Let go of everything: the sender is gone, and nothing will have an outcome any more."""
+        self.manager.failed_fatally(error)
+        for task in self._tasks:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """End the tasks."""
+        self._is_stopping = True
+        while self._tasks:  # also what has begun meanwhile
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+
+    def check_sending(self, what: str) -> None:
+        """Raise why *what* is not possible now, unless a transaction takes records."""
+        if self.manager.state is not State.IN_TRANSACTION:
+            raise self.manager.refusal(what)
+
+    def _state(self) -> State:
+        """Return the state, which others have moved meanwhile."""
+        return self.manager.state
+
+    # --- how it is done ------------------------------------------------------------------------------------------
+
+    async def _initialize(self) -> ProducerError | None:
+        """Get a producer id, or the next epoch of the one we have."""
+        try:
+            identity = await self._requests.init_producer_id()
+        except ProducerError as error:
+            return error
+        self.manager.initialized(identity, self._requests.transaction_version)
+        return None
+
+    async def _add_partitions(self) -> None:
+        while wanted := self.manager.wanted():
+            try:
+                await self._requests.add_partitions(wanted)
+            except ProducerError as error:
+                self._records.failed(error)
+                return
+            self.manager.added(wanted)
+            self._on_admitted()
+
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> ProducerError | None:
+        manager = self.manager
+        try:
+            if manager.version < ADDED_BY_PRODUCE and group.group_id not in manager.groups:
+                await self._requests.add_offsets(group.group_id)
+                manager.groups.add(group.group_id)
+            await self._requests.commit_offsets(offsets, group)
+        except ProducerError as error:
+            told = error
+            if group_refused(error):
+                told = CommitFailed(f"the group {group.group_id!r} has gone on without us: {error}")
+                told.__cause__ = error
+            self._records.failed(told)
+            return told
+        return None
+
+    async def _prepare(self) -> ProducerError | None:
+        await self._records.settled()
+        if self._state() is State.PREPARING:
+            self.manager.settled()
+        if self._state() is State.PREPARED:
+            return None
+        return self._commit_failed() if self.has_failed else self.manager.refusal("prepare")
+
+    async def _commit(self, ending: Ending) -> ProducerError | None:
+        await self._records.settled()
+        if self.manager.state is not State.COMMITTING:
+            return self._commit_failed()
+        return await self._end(ending)
+
+    async def _abort(self, ending: Ending, commit: Ending | None) -> ProducerError | None:
+        for task in (self._adding, *self._records.offsets):
+            if task is not None:
+                task.cancel()
+        await self._records.dropped()
+        if (
+            commit is not None
+        ):  # it has failed, and notices now that all is settled: not in the next transaction
+            await asyncio.wait([commit.task])
+        if self._state() is not State.ABORTING:
+            return self.manager.refusal("abort")
+        return await self._end(ending)
+
+    async def _end(self, ending: Ending) -> ProducerError | None:
+        """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
+        manager = self.manager
+        new: ProducerIdentity | None = None
+        if manager.attempted:
+            if self._records.need_bump():
+                manager.uncertain()
+            try:
+                new = await self._requests.end(commit=ending.commits, on_written=ending.written)
+            except ProducerError as error:
+                self._records.failed(error)
+                if manager.state is State.ABORTABLE:
+                    return self._commit_failed()
+                if manager.state is not State.ABORTING:
+                    return error
+                manager.uncertain()  # the coordinator has nothing to abort: another epoch settles it
+        if manager.ended(new, self._requests.transaction_version):
+            failed = await self._initialize()
+            if failed is not None:  # this one has ended as it should all the same
+                failed.fatal = True
+                self._records.failed(failed)
+        return None
+
+    def _offsets_sent(self, task: asyncio.Task[ProducerError | None]) -> None:
+        self._records.offsets.discard(task)
+        self._records.wake()
+
+    def _added(self, task: asyncio.Task[None]) -> None:
+        self._adding = None
+        if not task.cancelled() and task.exception() is None and self.manager.wanted():
+            self.manager.want(self.manager.wanted()[0])
+
+    # --- failures ------------------------------------------------------------------------------------------------
+
+    def _check_not_failed(self) -> None:
+        """Raise CommitFailed if something of the transaction has failed."""
+        if self.has_failed:
+            raise again(self._commit_failed())
+
+    def _commit_failed(self) -> ProducerError:
+        """Return why it was not committed."""
+        cause = self.manager.cause
+        if cause is None or self.manager.state is State.FATAL:
+            return self.manager.refusal("commit")
+        if isinstance(cause, CommitFailed):
+            return cause
+        failed = CommitFailed(
+            f"nothing of the transaction of {self.settings.transactional_id!r} is committed, since part of it has"
+            f" failed: {type(cause).__name__}: {cause}; abort it, then this producer goes on"
+        )
+        failed.__cause__ = cause
+        self.manager.cause = failed
+        return failed
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self.settings.max_block_s if timeout_s is None else timeout_s
+
+    async def _in_time(
+        self, work: Coroutine[Any, Any, ProducerError | None], limit_s: float, what: str
+    ) -> None:
+        task = self._spawn(work, what)
+        try:
+            await asyncio.wait([task], timeout=limit_s)
+        finally:
+            if not task.done():
+                task.cancel()
+        if not task.done():
+            raise self._late(what, limit_s)
+        raise_outcome(task)
+
+    async def _outcome(self, ending: Ending, limit_s: float, what: str) -> None:
+        """Wait for an end, which goes on whoever waits for it; raise what it failed of."""
+        await asyncio.wait([ending.task], timeout=limit_s)
+        self._raise_outcome(ending, limit_s, what)
+
+    def _raise_outcome(self, ending: Ending, limit_s: float, what: str) -> None:
+        if not ending.task.done() and ending.given_up is None:
+            raise (
+                unknown(what, limit_s, self._coordinators.last_error)
+                if ending.is_out
+                else self._late(what, limit_s)
+            )
+        if self._ending is ending:
+            self._ending = None
+        ending.raise_outcome()
+
+    def _late(self, what: str, limit_s: float) -> TransactionTimeout:
+        return late(what, limit_s, self._coordinators.last_error)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work, name=f"aioproducer: {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

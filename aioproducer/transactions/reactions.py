@@ -1,0 +1,110 @@
+"""Reactions to a coordinator's errors: pure, so that every row of the table can be tested alone.
+
+The rows are those of the JVM client (TransactionManager, Kafka 4.3), but where a comment says otherwise.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from aioproducer.errors import (
+    BrokerError,
+    ClusterAuthorizationFailed,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    NotCoordinator,
+    ProducerError,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
+    UnknownProducerId,
+    UnsupportedForMessageFormat,
+    UnsupportedVersion,
+)
+
+
+class Api(Enum):
+    """The requests of a transaction."""
+
+    FIND_COORDINATOR = auto()
+    INIT_PRODUCER_ID = auto()
+    ADD_PARTITIONS = auto()
+    ADD_OFFSETS = auto()
+    OFFSET_COMMIT = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    DESCRIBE = auto()
+
+
+class Reaction(Enum):
+    """What to do about an error."""
+
+    RETRY = auto()
+    """Ask again, after a pause."""
+    FIND_AGAIN = auto()
+    """Somebody else is the coordinator: find it, then ask again."""
+    ABORTABLE = auto()
+    """The transaction must be aborted; then this producer goes on."""
+    FATAL = auto()
+    """This producer is at its end."""
+
+
+ENDS: Final = frozenset({Api.COMMIT, Api.ABORT})
+
+FATAL: Final[tuple[type[BrokerError], ...]] = (
+    ProducerFenced,
+    InvalidProducerIdMapping,
+    TransactionalIdAuthorizationFailed,
+    ClusterAuthorizationFailed,
+    UnsupportedVersion,
+    UnsupportedForMessageFormat,
+)
+"""Fatal in every answer, those to Produce included."""
+
+FATAL_AT_COORDINATOR: Final = (InvalidProducerEpoch, InvalidTxnState, InvalidTransactionTimeout)
+"""Fatal in an answer of the coordinator, and there alone."""
+
+
+def react(api: Api, error: BrokerError, *, version: int) -> Reaction:
+    """Return what to do about *error*, the answer to *api*; *version* is the transaction's (1: KIP-98, 2: KIP-890)."""
+    match error:
+        case NotCoordinator() | CoordinatorNotAvailable():
+            return Reaction.FIND_AGAIN
+        case InvalidTxnState() if api is Api.COMMIT and version >= 2:
+            # The JVM client takes it as fatal. But only a transaction that is not open is refused so: its time has
+            # run out. It was aborted, and to abort it once more gives the next epoch (KAFKA-20785).
+            return Reaction.ABORTABLE
+        case InvalidTxnState() if api is Api.ABORT and version < 2:
+            # Likewise. There the coordinator has nothing to abort, since what was to begin the transaction was refused,
+            # or its answer lost; another epoch settles it in any case.
+            return Reaction.ABORTABLE
+        case _ if isinstance(error, (*FATAL, *FATAL_AT_COORDINATOR)):
+            return Reaction.FATAL
+        case TransactionAbortable():
+            return Reaction.FATAL if api is Api.ABORT else Reaction.ABORTABLE
+        case UnknownProducerId() if api in {Api.ADD_PARTITIONS, Api.ADD_OFFSETS, *ENDS}:
+            return Reaction.ABORTABLE
+        case _ if error.retriable:
+            return Reaction.RETRY
+    return _to_unknown(api)
+
+
+def _to_unknown(api: Api) -> Reaction:
+    """Return what to do about an error without a row."""
+    if api in ENDS:
+        # -1, or a code that nobody knows: the end may have been written down or not, and to ask again tells. (The
+        # JVM client takes it as fatal, whatever became of the transaction.)
+        return Reaction.RETRY
+    # What a group or a topic refuses concerns this transaction alone. (The JVM client takes some of it as fatal, such
+    # as offset metadata that is too large.)
+    first = {Api.FIND_COORDINATOR, Api.INIT_PRODUCER_ID}
+    return Reaction.FATAL if api in first else Reaction.ABORTABLE
+
+
+def is_fatal(kind: type[ProducerError]) -> bool:
+    """Whether a record that failed with an error of *kind* is the end of the producer, not just of the transaction."""
+    return issubclass(kind, FATAL)

@@ -1,0 +1,162 @@
+"""The records of the open transaction: whether all have their outcome; and what fails of them fails it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.completion import BatchCompletion
+from aioproducer.batching.waiters import Failure
+from aioproducer.errors import (
+    BufferFull,
+    MetadataUnavailable,
+    ProducerError,
+    TransactionAborted,
+    TransactionStateError,
+)
+from aioproducer.metadata.updater import MetadataUpdater
+from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.transactions.transaction_state import TransactionState as State
+
+PRODUCE_ADDS_NOTHING: Final = 11
+"""The highest version of Produce that leaves it to AddPartitionsToTxn which partitions are in the transaction."""
+UNSENT: Final = (BatchState.OPEN, BatchState.SEALED)
+NOT_IN_FLIGHT: Final = (*UNSENT, BatchState.BACKOFF)
+
+
+class TransactionRecords:
+    """What the sender and the batches tell of a transaction, and what they are told."""
+
+    def __init__(
+        self,
+        manager: TransactionManager,
+        *,
+        accumulator: Accumulator,
+        updater: MetadataUpdater,
+        on_fatal: Callable[[ProducerError], None],
+    ) -> None:
+        self._manager = manager
+        self._accumulator = accumulator
+        self._updater = updater
+        self._on_fatal = on_fatal
+        self._completion: BatchCompletion | None = None
+        self._awaiting_turn: set[asyncio.Future[None]] = set()
+        self.offsets: set[asyncio.Task[ProducerError | None]] = set()
+        """Offsets on their way to their group."""
+
+    def end_through(self, completion: BatchCompletion) -> None:
+        """Let batches that are not to be sent end through *completion*, which tells us of failures in turn."""
+        self._completion = completion
+
+    # --- what the sender and the batches tell --------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Fail what is not to be sent any more; the sender looks whenever something has changed."""
+        state = self._manager.state
+        if state is State.ABORTING:
+            self._fail(NOT_IN_FLIGHT, aborted())
+        elif state is State.ABORTABLE:
+            self._fail(UNSENT, failure_of(self._manager.refusal("send")))
+        turns, self._awaiting_turn = self._awaiting_turn, set()
+        for each in turns:
+            if not each.done():
+                each.set_result(None)
+
+    def write(self, batches: Sequence[Batch]) -> int | None:
+        """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
+        manager = self._manager
+        if not manager.is_open:
+            raise AssertionError(f"{batches} would be written outside a transaction")
+        for batch in batches:
+            manager.written(batch.topic_partition)
+        return None if manager.version >= ADDED_BY_PRODUCE else PRODUCE_ADDS_NOTHING
+
+    def failing(self, failure: Failure) -> Failure:
+        """Take note that records fail of *failure*; return it as those who wait for them are told of it."""
+        self.failed(failure.error())
+        if self._manager.state is State.FATAL:
+            return failure._replace(fatal=True)
+        return failure._replace(abortable=True) if self._manager.is_open else failure
+
+    def refused(self, error: BaseException) -> None:
+        """Take note that a record failed before it was appended. Who may not wait, and is told so, may try again."""
+        if isinstance(error, ProducerError) and not isinstance(
+            error, BufferFull | MetadataUnavailable | TransactionStateError
+        ):
+            self.failed(error)
+
+    # --- what the transaction wants ------------------------------------------------------------------------------
+
+    def failed(self, error: ProducerError) -> None:
+        """Take note that something of the transaction has failed with *error*."""
+        before = self._manager.state
+        self._manager.failed(error)
+        after = self._manager.state
+        if after is before:
+            return
+        if after is State.FATAL:
+            self._on_fatal(self._manager.refusal("go on"))
+        self._accumulator.wake()  # what was not sent fails in the sender's next turn, not in the middle of this one
+
+    def wake(self) -> None:
+        """Let the sender see whether all is settled."""
+        self._accumulator.wake()
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether everything that was taken has its outcome."""
+        accumulator = self._accumulator
+        return not accumulator.unfinished and not accumulator.callers and not self.offsets
+
+    async def settled(self) -> None:
+        """Send everything that was taken without lingering, and wait until all of it has its outcome."""
+        while not self.are_settled:
+            await self._accumulator.flush()
+            if not self.are_settled:  # a call is on its way here, or an answer that nobody waits for any more
+                turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._awaiting_turn.add(turn)
+                await turn
+
+    async def dropped(self) -> None:
+        """Fail what was not written, calls on their way included; wait for the answers to what was."""
+        failure = aborted()
+        self._accumulator.close(failure)
+        self._updater.fail_all(failure.error)
+        try:
+            await self.settled()
+        finally:
+            self._accumulator.reopen(failure)
+
+    def need_bump(self) -> bool:
+        """Whether a partition of the transaction has given out a sequence that is not in its log, or may not be."""
+        topics = self._accumulator.topics
+        return any(
+            topics[topic][partition].sequences.needs_epoch_bump
+            for topic, partition in self._manager.partitions
+            if topic in topics
+        )
+
+    def _fail(self, states: Sequence[BatchState], failure: Failure) -> None:
+        if self._completion is None:
+            raise AssertionError("nobody has said through what batches end")
+        batches: list[Batch] = [each for each in self._accumulator.unresolved if each.state in states]
+        for batch in batches:
+            self._completion.fail(batch, failure._replace(possibly_persisted=batch.possibly_persisted))
+
+
+def aborted() -> Failure:
+    """Return the failure of what was not written when the transaction was aborted (KIP-654)."""
+    return Failure(
+        TransactionAborted, "the transaction was aborted before the record was sent", abortable=True
+    )
+
+
+def failure_of(error: ProducerError) -> Failure:
+    """Return *error* for many records."""
+    return Failure(
+        type(error), str(error), cause=error.__cause__, abortable=error.abortable, fatal=error.fatal
+    )

@@ -1,0 +1,183 @@
+"""The requests of a transaction, in the versions that go with its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
+from aioproducer.transactions.coordinator import Coordinators, Key, KeyType
+from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, topics_of
+from aioproducer.transactions.reactions import Api
+from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.types import TopicPartition
+
+BEFORE_EPOCH_BUMPS: Final = 4
+"""The highest version of EndTxn and TxnOffsetCommit below transaction version 2 (KIP-890)."""
+OWN_EPOCH: Final = 3
+"""From this version on InitProducerId takes the producer id and epoch that we have (KIP-360)."""
+TWO_PHASE_COMMIT: Final = 6
+"""The version of InitProducerId that has it (KIP-939). It is asked for by those alone who want that: it is unstable."""
+
+
+class TransactionSettings(NamedTuple):
+    """What the user has chosen."""
+
+    transactional_id: str
+    timeout_ms: int
+    two_phase_commit: bool
+    max_block_s: float
+
+
+class TransactionRequests:
+    """Each makes one request of the coordinator, in the order of the calls; all raise what `Coordinators.request` does."""
+
+    def __init__(
+        self, settings: TransactionSettings, manager: TransactionManager, coordinators: Coordinators
+    ) -> None:
+        self._settings = settings
+        self._manager = manager
+        self._coordinators = coordinators
+        self._id = settings.transactional_id
+        self._key = Key(KeyType.TRANSACTION, settings.transactional_id)
+
+    @property
+    def transaction_version(self) -> int:
+        """The one in force in the cluster."""
+        return self._coordinators.transaction_version
+
+    async def init_producer_id(self) -> ProducerIdentity:
+        """Return a producer id, or the next epoch of the one we have."""
+        own = self._manager.current or ProducerIdentity(-1, -1)
+        two_phase_commit = self._settings.two_phase_commit
+        answer = await self._coordinators.request(
+            Api.INIT_PRODUCER_ID,
+            self._key,
+            InitProducerIdRequest(
+                transactional_id=self._id,
+                transaction_timeout_ms=self._settings.timeout_ms,
+                producer_id=own.producer_id,
+                producer_epoch=own.epoch,
+                enable2_pc=two_phase_commit,
+            ),
+            lambda answer: [(answer.error_code, "")],
+            version=self._manager.version,
+            at_least=TWO_PHASE_COMMIT if two_phase_commit else OWN_EPOCH if own.producer_id >= 0 else 0,
+            at_most=TWO_PHASE_COMMIT if two_phase_commit else TWO_PHASE_COMMIT - 1,
+        )
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    async def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Let *partitions* be in the transaction."""
+        topics: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, partition in partitions:
+            topics[topic].append(partition)
+        identity = self._identity
+        await self._coordinators.request(
+            Api.ADD_PARTITIONS,
+            self._key,
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self._id,
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.epoch,
+                v3_and_below_topics=[
+                    AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()
+                ],
+            ),
+            lambda answer: [
+                (each.partition_error_code, f"{topic.name}-{each.partition_index}")
+                for topic in answer.results_by_topic_v3_and_below
+                for each in topic.results_by_partition
+            ],
+            version=self._manager.version,
+            on_written=self._manager.asked,
+            on_uncertain=self._manager.uncertain,
+        )
+
+    async def add_offsets(self, group_id: str) -> None:
+        """Let the offsets of a group be in the transaction."""
+        identity = self._identity
+        await self._coordinators.request(
+            Api.ADD_OFFSETS,
+            self._key,
+            AddOffsetsToTxnRequest(
+                transactional_id=self._id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                group_id=group_id,
+            ),
+            lambda answer: [(answer.error_code, f"group {group_id!r}")],
+            version=self._manager.version,
+            on_written=self._manager.asked,
+            on_uncertain=self._manager.uncertain,
+        )
+
+    async def commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
+        """Let *offsets* be committed with the transaction."""
+        identity = self._identity
+        await self._coordinators.request(
+            Api.OFFSET_COMMIT,
+            Key(KeyType.GROUP, group.group_id),
+            TxnOffsetCommitRequest(
+                transactional_id=self._id,
+                group_id=group.group_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                generation_id=group.generation_id,
+                member_id=group.member_id,
+                group_instance_id=group.group_instance_id,
+                topics=topics_of(offsets),
+            ),
+            lambda answer: [
+                (each.error_code, f"{topic.name}-{each.partition_index}")
+                for topic in answer.topics
+                for each in topic.partitions
+            ],
+            version=self._manager.version,
+            at_most=self._at_most,
+            on_written=self._manager.asked,
+            on_uncertain=self._manager.uncertain,
+        )
+
+    async def end(self, *, commit: bool, on_written: Callable[[], None]) -> ProducerIdentity | None:
+        """End the transaction; return the identity to go on under, if the answer names one."""
+        identity = self._identity
+        answer = await self._coordinators.request(
+            Api.COMMIT if commit else Api.ABORT,
+            self._key,
+            EndTxnRequest(
+                transactional_id=self._id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                committed=commit,
+            ),
+            lambda answer: [(answer.error_code, "")],
+            version=self._manager.version,
+            at_most=self._at_most,
+            on_written=on_written,
+            on_uncertain=self._manager.uncertain,
+        )
+        if self._manager.version < ADDED_BY_PRODUCE or answer.producer_id < 0:
+            return None
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    @property
+    def _at_most(self) -> int | None:
+        return None if self._manager.version >= ADDED_BY_PRODUCE else BEFORE_EPOCH_BUMPS
+
+    @property
+    def _identity(self) -> ProducerIdentity:
+        if self._manager.current is None:
+            raise AssertionError("a transaction without a producer id")
+        return self._manager.current

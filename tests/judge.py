@@ -1,0 +1,122 @@
+"""The judge: each record once, in the order of the calls, and where it was acknowledged.
+
+It knows what callers were told and what is in the logs, and nothing else. Whoever promises more than that holds it
+against the producer in the same verdict.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from aioproducer import ProducerError, RecordMetadata
+
+MOST_SHOWN: Final = 5
+
+Log: TypeAlias = Mapping[int, bytes]
+"""The values in a partition, by offset."""
+Logs: TypeAlias = Mapping[tuple[str, int], Sequence[Log]]
+"""What was ever in each partition of each topic: more than one if the topic was deleted and made anew."""
+
+
+class Called(NamedTuple):
+    """A record that somebody sent; its value is like no other."""
+
+    value: bytes
+    outcome: RecordMetadata | ProducerError | None
+    """None: nobody was told."""
+    shown: str = ""
+    """How it is called in a verdict."""
+
+    def __str__(self) -> str:
+        return f"{self.shown or self.value[:12]!r} ({self.outcome!r})"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Every broken promise, with some of the records that it was broken to."""
+
+    broken: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def hold_against(self, promise: str, witness: object) -> None:
+        """Note that *promise* was broken."""
+        self.broken[promise].append(str(witness))
+
+    def check(self) -> None:
+        """Fail if a promise was broken."""
+        assert not self.broken, str(self)
+
+    def __str__(self) -> str:
+        """Return a line per promise."""
+        return "\n".join(
+            f"{promise}: {len(witnesses)}, e.g. {'; '.join(witnesses[:MOST_SHOWN])}"
+            for promise, witnesses in self.broken.items()
+        )
+
+
+def log_of(values: Iterable[bytes | None]) -> Log:
+    """Return a log that has *values* from its beginning."""
+    return {offset: value or b"" for offset, value in enumerate(values)}
+
+
+def judge(called: Iterable[Called], logs: Logs, *, idempotent: bool, acknowledged: bool = True) -> Verdict:
+    """Compare what callers were told with what is in *logs*.
+
+    Not *acknowledged*: a producer with acks=0 has told of every record that it was delivered, and knows of none.
+    """
+    verdict = Verdict()
+    places: dict[bytes, list[tuple[str, int, int]]] = defaultdict(list)
+    for (topic, partition), lives in logs.items():
+        for log in lives:
+            copies: dict[bytes, int] = defaultdict(int)
+            for offset, value in log.items():
+                places[value].append((topic, partition, offset))
+                copies[value] += 1
+            for value, count in copies.items() if idempotent else ():
+                if count > 1:
+                    verdict.hold_against("never twice in the log", value[:12])
+    sent = set()
+    for each in called:
+        sent.add(each.value)
+        for promise in _broken_to(each, places.get(each.value, ()), acknowledged):
+            verdict.hold_against(promise, each)
+    for value in places.keys() - sent:
+        verdict.hold_against("nothing is in the log that nobody sent", value[:12])
+    return verdict
+
+
+def _broken_to(each: Called, places: Sequence[tuple[str, int, int]], acknowledged: bool) -> Iterator[str]:
+    match each.outcome:
+        case RecordMetadata(topic=topic, partition=partition, offset=offset) if acknowledged:
+            if not any(place[:2] == (topic, partition) for place in places):
+                yield "acknowledged is in the log"
+            elif offset >= 0 and (topic, partition, offset) not in places:
+                yield "at the offset that was told"
+        case ProducerError(possibly_persisted=False) if places:
+            yield "failed and not possibly_persisted is not in the log"
+
+
+def judge_order(
+    order: Iterable[bytes], logs: Logs, verdict: Verdict, *, excused: Collection[bytes] = ()
+) -> None:
+    """Hold it against the producer if first copies are not in *order*, which is that of the calls.
+
+    What was in the log of a topic that is gone has been seen: a broker that was frozen may append it to the new one.
+    Nor does it count where those *excused* are.
+    """
+    rank = {value: number for number, value in enumerate(order)}
+    for where, lives in logs.items():
+        seen = set(excused)
+        for log in lives:
+            before = b""
+            for value in log.values():
+                if value in seen or value not in rank:
+                    continue
+                seen.add(value)
+                if before and rank[value] < rank[before]:
+                    verdict.hold_against(
+                        "order per partition", f"{value[:12]!r} after {before[:12]!r} in {where}"
+                    )
+                before = value

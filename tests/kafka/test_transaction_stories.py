@@ -1,0 +1,55 @@
+"""The broker for tests answers transactional producers as Apache Kafka does, and lets readers see the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer.testing import ThreadedCluster
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import read_with_librdkafka
+from tests.kafka.transaction_stories import STORIES, Story, Teller
+
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["TV1", "TV2"])
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[ApacheKafka, int]]:
+    """A real broker of each transaction version, with the version."""
+    with ApacheKafka(transaction_version=request.param) as kafka:
+        yield kafka, request.param
+
+
+def seen(bootstrap_servers: str, topic: str) -> dict[str, list[tuple[int, int, bytes | None]]]:
+    """Return what consumers see, by their isolation level; offsets show where markers are."""
+    return {
+        level: [
+            (record.partition, record.offset, record.value)
+            for record in read_with_librdkafka(bootstrap_servers, topic, isolation_level=level)
+        ]
+        for level in ("read_uncommitted", "read_committed")
+    }
+
+
+async def told(bootstrap_servers: str, story: Story) -> list[tuple[str, int, int]]:
+    """Return how a story goes; at its end, all that it left open is aborted."""
+    tell = Teller(bootstrap_servers, transactional_id=story.__name__, topic=story.__name__)
+    await story(tell)
+    last = await tell.producer()
+    assert await last.init() == 0
+    await tell.close()
+    return tell.told
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+async def test_a_story_goes_as_with_apache_kafka(both: tuple[ApacheKafka, int], story: Story) -> None:
+    kafka, version = both
+    topic = story.__name__
+    kafka.create_topic(topic, PARTITIONS)
+    with ThreadedCluster(
+        topics={topic: PARTITIONS}, auto_create_topics=False, transaction_version=version
+    ) as cluster:
+        ours = await told(cluster.bootstrap_servers, story)
+        assert ours == await told(kafka.bootstrap_servers, story)
+        assert seen(cluster.bootstrap_servers, topic) == seen(kafka.bootstrap_servers, topic)

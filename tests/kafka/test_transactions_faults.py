@@ -1,0 +1,205 @@
+"""Every request of a transaction goes wrong in every way, before a real Kafka of either version: all or nothing.
+
+What is told of a transaction is compared with what a read_committed consumer of somebody else's sees of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from aioproducer import (
+    GroupMetadata,
+    MessageTooLarge,
+    Producer,
+    ProducerError,
+    TransactionOutcomeUnknown,
+)
+from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.schema import Request
+from aioproducer.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
+from tests.kafka.apache.broker import ApacheKafka, free_ports
+from tests.kafka.apache.proxy import Proxy, What
+from tests.kafka.readback import read_with_librdkafka
+
+ANSWERS = {
+    What.REFUSED: {
+        FindCoordinatorRequest: 15,
+        InitProducerIdRequest: 14,
+        AddPartitionsToTxnRequest: 51,
+        AddOffsetsToTxnRequest: 16,
+        TxnOffsetCommitRequest: 14,
+        ProduceRequest: 7,
+        EndTxnRequest: 51,
+    }
+}
+KINDS = tuple(ANSWERS[What.REFUSED])
+ONLY_VERSION_1 = {AddPartitionsToTxnRequest, AddOffsetsToTxnRequest}
+RECORDS = 10
+PARTITIONS = 3
+
+
+class Stand(NamedTuple):
+    """A broker of one transaction version, behind a proxy."""
+
+    version: int
+    kafka: ApacheKafka
+    proxy: Proxy
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self.proxy.port}"
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["TV1", "TV2"])
+def brokers(request: pytest.FixtureRequest) -> Iterator[Stand]:
+    port, broker_port = free_ports(2)
+    properties = {
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "auto.create.topics.enable": "false",
+    }
+    kafka = ApacheKafka(transaction_version=request.param, ports={1: broker_port}, properties=properties)
+    with Proxy(port, broker_port) as proxy, kafka:
+        kafka.create_topic("in", 1)
+        yield Stand(request.param, kafka, proxy)
+
+
+@pytest.fixture
+def stand(brokers: Stand) -> Stand:
+    brokers.proxy.clear()
+    return brokers
+
+
+@pytest.fixture
+async def topic(stand: Stand, request: pytest.FixtureRequest) -> str:
+    name: str = request.node.name.translate(str.maketrans("[]", "--"))
+    await asyncio.to_thread(stand.kafka.create_topic, name, PARTITIONS)
+    return name
+
+
+def producer_of(stand: Stand, name: str, **options: Any) -> Producer:
+    return Producer(
+        stand.servers, transactional_id=name, request_timeout_ms=1_000, delivery_timeout_ms=8_000, **options
+    )
+
+
+class OnPurpose(Exception):
+    """What the body of a transaction raises."""
+
+
+def raise_if(abort: bool) -> None:
+    if abort:
+        raise OnPurpose
+
+
+async def transact(producer: Producer, topic: str, number: int, *, abort: bool = False) -> str:
+    """Write a transaction, with offsets, on all partitions; return what is told of it."""
+    records = [f"{number}/{index}".encode() for index in range(RECORDS)]
+    try:
+        async with producer.transaction() as transaction:
+            await producer.send_many(
+                topic, records, partitions=[each % PARTITIONS for each in range(RECORDS)]
+            )
+            await transaction.send_offsets({("in", 0): number}, GroupMetadata(f"group-{topic}"))
+            raise_if(abort)
+    except OnPurpose:
+        return "aborted"
+    except TransactionOutcomeUnknown:
+        await producer.commit_transaction()
+        return "committed"
+    except ProducerError as error:
+        return f"fatal: {type(error).__name__}" if error.fatal else "failed"
+    return "committed"
+
+
+async def judge(stand: Stand, topic: str, told: list[str]) -> None:
+    """Compare what was told with what is there."""
+    seen = await asyncio.to_thread(
+        read_with_librdkafka, stand.servers, topic, isolation_level="read_committed"
+    )
+    numbers = Counter(int((each.value or b"").partition(b"/")[0]) for each in seen)
+    assert len({each.value for each in seen}) == len(seen), "something is doubled"
+    for number, outcome in enumerate(told):
+        if outcome == "committed":
+            assert numbers[number] == RECORDS, (
+                f"{number} was committed: {numbers[number]} of {RECORDS} are there"
+            )
+        else:
+            assert numbers[number] == 0, f"{number} is {outcome}: {numbers[number]} are there"
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["commit", "abort"])
+@pytest.mark.parametrize("what", What, ids=lambda what: what.name.lower())
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.removesuffix("Request"))
+async def test_a_request_that_goes_wrong_once(
+    stand: Stand, topic: str, kind: type[Request[Any]], what: What, abort: bool
+) -> None:
+    if stand.version == 2 and kind in ONLY_VERSION_1:
+        pytest.skip("no such request in version 2")
+    before_start = kind in {FindCoordinatorRequest, InitProducerIdRequest}
+    code = ANSWERS[What.REFUSED][kind]
+    fault = stand.proxy.add(kind, what, code, skip=0 if before_start else 10_000)
+    async with producer_of(stand, topic) as producer:
+        told = [await transact(producer, topic, 0)]
+        fault.skip = min(fault.skip, fault.hits)
+        told.append(await transact(producer, topic, 1, abort=abort))
+        told.append(await transact(producer, topic, 2))
+    assert fault.hits
+    assert told == ["committed", "aborted" if abort else "committed", "committed"]
+    await judge(stand, topic, told)
+
+
+class Code(NamedTuple):
+    kind: type[Request[Any]]
+    code: int
+    outcome: str
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        Code(EndTxnRequest, -1, "committed"),
+        Code(EndTxnRequest, 7, "committed"),
+        Code(EndTxnRequest, 999, "committed"),
+        Code(EndTxnRequest, 16, "committed"),
+        Code(TxnOffsetCommitRequest, 22, "failed"),
+        Code(TxnOffsetCommitRequest, 25, "failed"),
+        Code(TxnOffsetCommitRequest, 12, "failed"),
+        Code(TxnOffsetCommitRequest, 30, "failed"),
+        Code(ProduceRequest, 29, "failed"),
+        Code(ProduceRequest, 10, "committed"),
+        Code(ProduceRequest, 47, "failed"),
+        Code(ProduceRequest, 120, "failed"),
+        Code(ProduceRequest, 87, "failed"),
+        Code(AddPartitionsToTxnRequest, 29, "failed"),
+        Code(AddPartitionsToTxnRequest, 3, "committed"),
+        Code(AddPartitionsToTxnRequest, 59, "failed"),
+    ],
+    ids=lambda row: f"{row.kind.__name__.removesuffix('Request')}-{row.code}",
+)
+async def test_a_code(stand: Stand, topic: str, row: Code, after: bool) -> None:
+    if stand.version == 2 and row.kind in ONLY_VERSION_1:
+        pytest.skip("no such request in version 2")
+    what = What.REFUSED_AFTER if after else What.REFUSED
+    async with producer_of(stand, topic) as producer:
+        told = [await transact(producer, topic, 0)]
+        fault = stand.proxy.add(row.kind, what, row.code)
+        told.append(await transact(producer, topic, 1))
+        told.append(await transact(producer, topic, 2))
+    assert fault.hits
+    # The broker has it, and takes none of the halves.
+    expected = "failed" if after and row.code == MessageTooLarge.code else row.outcome
+    assert told == ["committed", expected, "committed"]
+    await judge(stand, topic, told)

@@ -1,0 +1,63 @@
+"""The protocol state of a connection: what comes is the same however it is cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, strategies as st
+
+from aioproducer.errors import ProducerError
+from aioproducer.net.address import Address
+from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer.protocol.apis import REQUESTS
+from aioproducer.protocol.frames import decode_request
+from tests.unit.net.scripted import ASK, answer_to, settings
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=6),
+    st.lists(st.integers(min_value=0)),
+    st.booleans(),
+    st.sampled_from([b"", b"\x00\x00\x00\x09\x7f", b"\x00"]),
+)
+def test_any_split_of_the_stream_gives_the_same_answers(
+    asked: list[bool], cuts: list[int], too_old: bool, tail: bytes
+) -> None:
+    """The handshake in one stream with what follows it, and with nonsense at its end."""
+    assert conversation(asked, cuts, too_old=too_old, tail=tail) == conversation(
+        asked, [], too_old=too_old, tail=tail
+    )
+
+
+def conversation(
+    asked: list[bool], cuts: list[int], *, too_old: bool, tail: bytes
+) -> tuple[list[Any], type[ProducerError] | None]:
+    """Return the answers to *asked*, where True is a call, and what ended the stream."""
+    core = ConnectionProtocol(Address("b", 1), settings(), 3, 0.0)
+    core.connection_made(0.0)
+    received: list[Any] = []
+    error: type[ProducerError] | None = None
+
+    def feed(stream: bytes) -> None:
+        nonlocal error
+        bounds = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+        for start, end in pairwise(bounds):
+            try:
+                received.extend(answer for _, answer, _ in core.receive_data(stream[start:end], 0.0))
+            except ProducerError as raised:
+                error = type(raised)
+                return
+
+    def exchange() -> bytes:
+        return b"".join(
+            answer_to(decode_request(bytes(frame[4:]), REQUESTS)[0], too_old=too_old)
+            for frame in core.data_to_send()
+        )
+
+    while core.state is ConnectionState.HANDSHAKE:
+        feed(exchange())
+    for is_call in asked:
+        core.send(ASK, 0.0, on_answer=(lambda _: None) if is_call else None)
+    feed(exchange() + tail)
+    return received, error

@@ -1,0 +1,54 @@
+"""One random world after the other, until a promise is broken or the time is up: what `make soak` and the like run."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.judge import Verdict
+
+
+class Ended(NamedTuple):
+    """What a seed stood for, and what came of it."""
+
+    world: str
+    verdict: Verdict
+
+
+def play_seeds(target: str, about: str | None, play: Callable[[int], Ended]) -> int:
+    """Play what the command line asks for; return 1 if a promise was broken, which `make` *target* can show again."""
+    arguments = argparse.ArgumentParser(description=about)
+    arguments.add_argument("--minutes", type=float, default=1.0, help="how long, in real time")
+    arguments.add_argument("--first", type=int, help="begin with this seed instead of any")
+    arguments.add_argument("--seed", type=int, help="play this one, and show its log")
+    given = arguments.parse_args()
+    logging.basicConfig(
+        level=logging.CRITICAL if given.seed is None else logging.DEBUG,
+        format="%(levelname)s %(name)s %(message)s",
+    )
+    ends_at = time.monotonic() + given.minutes * 60
+    chosen = given.first if given.seed is None else given.seed
+    first = seed = random.SystemRandom().randrange(1_000_000) if chosen is None else chosen
+    while True:
+        again = f"again: make {target} SEED={seed}"
+        try:
+            ended = play(seed)
+        except BaseException:
+            say(again)
+            raise
+        if ended.verdict.broken:
+            say(f"{ended.world}\n{ended.verdict}\n{again}")
+            return 1
+        if given.seed is not None or time.monotonic() > ends_at:
+            say(f"every promise was kept with the seeds {first} to {seed}")
+            return 0
+        seed += 1
+
+
+def say(what: str) -> None:
+    """Tell whoever ran it."""
+    print(what)  # noqa: T201 - for scripts

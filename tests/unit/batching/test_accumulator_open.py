@@ -1,0 +1,227 @@
+"""A record that has nothing but a value joins the open batch; and how a batch is opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.waiters import acknowledgement_on
+from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.batching.accumulator_rig import RECORD, VALUE, counts, put, room_for, unresolved
+from tests.unit.floor_rig import NODE, TOPIC, FloorRig
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: NOW_MS * 1_000_000)
+
+
+def join(rig: FloorRig, waits: type[Any] = asyncio.Future) -> Any:
+    """Append `VALUE` to the open batch of the sticky partition."""
+    return rig.accumulator.append_to_open(rig.accumulator.topics[TOPIC], VALUE, waits)
+
+
+def opened(**settings: Any) -> FloorRig:
+    """Return a rig whose sticky partition has an open batch of one record."""
+    rig = FloorRig(**settings)
+    assert join(rig) is not None
+    return rig
+
+
+@in_virtual_time
+async def test_the_first_opens_a_batch_and_the_second_joins_it() -> None:
+    rig = FloorRig()
+    first = join(rig)
+    [batch] = unresolved(rig)
+    assert rig.wakes == 1
+    second = join(rig)
+    assert unresolved(rig) == [batch]
+    assert rig.wakes == 1
+    assert batch.columns.values == [VALUE, VALUE]
+    assert batch.columns.timestamps == [NOW_MS, NOW_MS]
+    assert (batch.columns.keys, batch.columns.headers) == (None, None)
+    assert batch.size == rig.accumulator.memory.used == room_for(1, 2)
+    assert batch.last_waiters == [first, second]
+
+
+@pytest.mark.parametrize(("missing", "batches"), [(0, [2]), (1, [1, 1])])
+@in_virtual_time
+async def test_a_batch_is_filled_to_the_last_byte(missing: int, batches: list[int]) -> None:
+    rig = opened(batch_bytes=room_for(1, 2) - missing)
+    assert join(rig) is not None
+    assert counts(unresolved(rig)) == batches
+    [last] = unresolved(rig)[-1:]
+    assert last.columns.timestamps == [NOW_MS] * len(last)
+    assert rig.accumulator.memory.used == room_for(len(batches), 2)
+
+
+@pytest.mark.parametrize(("missing", "taken"), [(0, 2), (1, 1)])
+@in_virtual_time
+async def test_so_is_the_memory(missing: int, taken: int) -> None:
+    rig = opened(buffer_bytes=room_for(1, 2) - missing)
+    assert (join(rig) is not None) == (taken == 2)
+    assert rig.accumulator.memory.used == room_for(1, taken)
+
+
+@pytest.mark.parametrize("how", [join, put, lambda rig: put(rig, None)], ids=["join", "put", "sticky"])
+@in_virtual_time
+async def test_a_first_record_may_take_all_the_memory_there_is(how: Callable[[FloorRig], Any]) -> None:
+    rig = FloorRig(buffer_bytes=room_for(1, 1))
+    assert how(rig) is not None
+    assert rig.accumulator.memory.free == 0
+
+
+@in_virtual_time
+async def test_nobody_joins_before_those_who_wait_for_memory() -> None:
+    rig = opened(buffer_bytes=room_for(1, 3))
+    waiting = asyncio.create_task(rig.accumulator.memory.take(room_for(1, 2), rig.loop.time() + 60))
+    await asyncio.sleep(0)
+    assert join(rig) is None
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert join(rig) is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "headers"), [(b"k", ()), (None, (("trace", b"1"),)), (b"k", (("trace", b"1"),))]
+)
+@in_virtual_time
+async def test_a_value_alone_joins_those_with_keys_and_headers(key: bytes | None, headers: Any) -> None:
+    rig = FloorRig()
+    rig.accumulator.topics[TOPIC].switch()
+    _ = rig.append(VALUE, key=key, headers=headers)
+    assert join(rig) is not None
+    _ = put(rig)
+    [batch] = unresolved(rig)
+    columns = batch.columns
+    assert columns.values == [VALUE] * 3
+    assert columns.timestamps == [1_000, NOW_MS, 1_000]
+    assert columns.keys == (None if key is None else [key, None, None])
+    assert columns.headers is None or [bool(each) for each in columns.headers] == [
+        bool(headers),
+        False,
+        False,
+    ]
+    assert (columns.headers is None) == (not headers)
+
+
+@in_virtual_time
+async def test_each_kind_of_waiter_is_told() -> None:
+    rig = opened()
+    waiter = join(rig, acknowledgement_on(rig.loop))
+    assert join(rig) is not None
+    [batch] = unresolved(rig)
+    assert [len(run) for run in batch.waiters] == [1, 1, 1]
+    assert batch.waiters[1].acknowledgements == [waiter]  # type: ignore[attr-defined]
+    assert len(batch) == 3
+
+
+@in_virtual_time
+async def test_who_has_waited_has_its_key_headers_and_time_kept() -> None:
+    rig = FloorRig()
+    topic = rig.accumulator.topics[TOPIC]
+    headers = (("trace", b"1"),)
+    appended = rig.accumulator.append_and_locate(topic, rig.queue(), VALUE, b"k", headers, 7, RECORD + 20)
+    assert appended is not None
+    columns = appended.batch.columns
+    assert (columns.values, columns.keys, columns.timestamps) == ([VALUE], [b"k"], [7])
+    assert columns.headers is not None
+
+
+@in_virtual_time
+async def test_rows_keep_their_keys_and_headers() -> None:
+    rig = FloorRig()
+    keys, headers = [b"a", b"b"], [(("trace", b"1"),), (("trace", b"2"),)]
+    rows = Rows(TOPIC, range(2), [VALUE, VALUE], keys, headers, 5, None, [RECORD + 20] * 2)
+    call = SendManyCall(TOPIC, 2, rig.loop)
+    assert rig.accumulator.extend(rig.accumulator.topics[TOPIC], rig.queue(), rows, call) == 2
+    [batch] = unresolved(rig)
+    assert batch.columns.keys == keys
+    assert batch.columns.headers is not None
+
+
+@in_virtual_time
+async def test_rows_fill_a_batch_and_the_memory_to_the_last_byte() -> None:
+    rig = opened(batch_bytes=room_for(1, 2), buffer_bytes=room_for(2, 4))
+    rows = Rows(TOPIC, range(3), [VALUE] * 3, None, None, 5, None, [RECORD] * 3)
+    call = SendManyCall(TOPIC, 3, rig.loop)
+    assert rig.accumulator.extend(rig.accumulator.topics[TOPIC], rig.queue(), rows, call) == 3
+    assert counts(unresolved(rig)) == [2, 2]
+    assert rig.accumulator.memory.free == 0
+
+
+@pytest.mark.parametrize("busy", [False, True])
+@in_virtual_time
+async def test_a_linger_that_adapts_makes_a_batch_wait_for_a_busy_node_only(busy: bool) -> None:
+    rig = FloorRig(linger_is_adaptive=True)
+    if busy:
+        rig.accumulator.schedule.mark_busy(NODE)
+    batch = rig.fill()
+    assert rig.wakes == 1
+    drained = rig.accumulator.schedule.drain(NODE, rig.loop.time(), 2**31)
+    assert drained == ([] if busy else [batch])
+
+
+async def test_calls_are_counted_each() -> None:
+    rig = FloorRig()
+    accumulator, topic = rig.accumulator, rig.accumulator.topics[TOPIC]
+    accumulator.enter(topic, 5)
+    accumulator.enter(topic, 2)
+    assert (accumulator.callers, topic.callers, accumulator.arriving) == (2, 2, 7)
+    accumulator.leave(topic, 5)
+    assert rig.wakes == 0, "one is still on its way"
+    accumulator.leave(topic, 2)
+    assert rig.wakes == 1
+    assert TOPIC in accumulator.topics
+
+
+async def test_a_topic_of_which_nothing_came_leaves_no_trace() -> None:
+    rig = FloorRig(partitions=0)
+    topic = rig.accumulator.topic("nowhere")
+    rig.accumulator.enter(topic, 1)
+    rig.accumulator.leave(topic, 1)
+    assert "nowhere" not in rig.accumulator.topics
+
+
+async def test_whoever_finishes_hurries_and_wakes_the_sender() -> None:
+    rig = FloorRig()
+    rig.accumulator.finish()
+    assert rig.accumulator.finishing is True
+    assert rig.accumulator.hurry
+    assert rig.wakes == 1
+
+
+@in_virtual_time
+async def test_a_second_flush_still_hurries_when_the_first_is_cancelled() -> None:
+    rig = FloorRig()
+    batch = rig.fill()
+    first, second = (asyncio.create_task(rig.accumulator.flush()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    assert rig.accumulator.hurry
+    _ = rig.drain()
+    rig.completion.complete(batch, 0)
+    await second
+    assert not rig.accumulator.hurry
+
+
+async def test_a_topic_is_told_its_id() -> None:
+    rig = FloorRig()
+    rig.accumulator.update_topic(TOPIC, [NODE], b"a" * 16)
+    assert rig.accumulator.topics[TOPIC].topic_id == b"a" * 16
+
+
+@in_virtual_time
+async def test_a_batch_that_ended_lingers_no_more() -> None:
+    rig = FloorRig()
+    batch = rig.fill()
+    rig.accumulator.release(batch)
+    assert batch not in rig.accumulator.schedule._lingering
+    assert rig.accumulator.memory.used == 0

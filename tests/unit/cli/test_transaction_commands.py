@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aioproducer.cli import transaction_report
+from aioproducer.cli.commands import program
+from aioproducer.errors import TransactionTimeout
+from aioproducer.transactions.prepared_transaction import PreparedTransaction
+
+FIRST = PreparedTransaction("orders-1", 7, 3, 2, began_at_ms=1_000, timeout_ms=60_000)
+SECOND = FIRST._replace(transactional_id="orders-2")
+WHERE = ("-b", "a:1")
+
+Called = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
+
+
+def call(*arguments: str, input: str | None = None) -> Result:  # noqa: A002 - click's name for it
+    return CliRunner().invoke(program, ("transactions", *arguments), prog_name="aioproducer", input=input)
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> Called:
+    """What the commands call, without the configuration; it says that not all went well."""
+    calls: Called = []
+
+    def stand_in(name: str) -> None:
+        async def function(config: Any, *arguments: Any, **options: Any) -> bool:
+            assert config.bootstrap_servers == ("a:1",)
+            calls.append((name, arguments, options))
+            return False
+
+        monkeypatch.setattr(transaction_report, name, function)
+
+    for name in ("show_list", "show_descriptions", "end_and_report", "fence_and_report"):
+        stand_in(name)
+    return calls
+
+
+def test_list_hands_its_filters_over(called: Called) -> None:
+    assert call("list", *WHERE).exit_code == 0
+    options = (
+        "--pattern",
+        "a.*",
+        "--state",
+        "Ongoing",
+        "--state",
+        "Empty",
+        "--longer-than-ms",
+        "5",
+        "--json",
+    )
+    assert call("list", *WHERE, *options).exit_code == 0
+    assert called == [
+        ("show_list", (None, (), None), {"as_json": False}),
+        ("show_list", ("a.*", ("Ongoing", "Empty"), 5), {"as_json": True}),
+    ]
+
+
+def test_a_filter_that_makes_no_sense_is_a_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def show_list(*_: Any, **__: Any) -> None:
+        raise ValueError("states: nobody knows it")
+
+    monkeypatch.setattr(transaction_report, "show_list", show_list)
+    done = call("list", *WHERE)
+    assert (done.exit_code, done.output) == (2, "Error: states: nobody knows it\n")
+
+
+def test_a_cluster_that_does_not_answer_is_no_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def show_list(*_: Any, **__: Any) -> None:
+        raise TransactionTimeout("cannot list transactions within 60 s")
+
+    monkeypatch.setattr(transaction_report, "show_list", show_list)
+    done = call("list", *WHERE)
+    assert (done.exit_code, done.output) == (
+        1,
+        "Error: TransactionTimeout: cannot list transactions within 60 s\n",
+    )
+
+
+def test_describe_tells_by_its_exit_code(called: Called) -> None:
+    assert call("describe", "a", "b", *WHERE).exit_code == 1
+    assert called == [("show_descriptions", (("a", "b"),), {"as_json": False})]
+    assert call("describe", *WHERE).exit_code == 2
+
+
+def test_end_takes_texts_and_lines(called: Called) -> None:
+    done = call("end", "--abort", str(FIRST), "-", *WHERE, input=f"\n{SECOND}\n \n")
+    assert done.exit_code == 1
+    assert called == [("end_and_report", ([FIRST, SECOND],), {"commit": False, "as_json": False})]
+
+
+def test_how_to_end_has_to_be_said(called: Called) -> None:
+    done = call("end", str(FIRST), *WHERE)
+    assert done.exit_code == 2
+    assert "say --commit or --abort" in done.output
+
+
+def test_a_text_that_is_none_ends_nothing(called: Called) -> None:
+    done = call("end", "--commit", str(FIRST), "orders-1", *WHERE)
+    assert done.exit_code == 2
+    assert "not a prepared transaction: 'orders-1' is not JSON" in done.output
+    assert not called
+
+
+def test_standard_input_that_is_closed(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aioproducer.cli import transaction_commands  # noqa: PLC0415 - its sys is a stand-in here
+
+    monkeypatch.setattr(transaction_commands, "sys", type("sys", (), {"stdin": None}))
+    done = call("end", "--commit", "-", *WHERE)
+    assert (done.exit_code, done.output) == (2, "Error: standard input is closed; give the text itself\n")
+
+
+def test_fence(called: Called) -> None:
+    assert call("fence", "a", "b", *WHERE).exit_code == 0
+    assert called == [("fence_and_report", (("a", "b"),), {})]

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
+    NotCoordinator,
+    ProducerFenced,
+    RequestTimedOut,
+    TransactionalIdAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.testing import Cluster
+from aioproducer.testing.handlers.transact import OPERATION_NOT_ATTEMPTED
+from tests.unit.testing.client import Client
+from tests.unit.testing.transactions import ID, TxnClient
+
+ASK_ID = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+
+
+@pytest.fixture
+async def txn(cluster: Cluster, client: Client) -> TxnClient:
+    cluster.move_coordinator(ID, to_broker=1)
+    txn = TxnClient(client)
+    assert await txn.init() == 0
+    return txn
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_gives_each_producer_an_id_of_its_own(client: Client, version: int) -> None:
+    first, second = await client.ask(ASK_ID, version), await client.ask(ASK_ID, version)
+    assert (first.error_code, first.producer_epoch, second.producer_epoch) == (0, 0, 0)
+    assert 0 <= first.producer_id < second.producer_id
+
+
+async def test_an_idempotent_producer_that_asks_again_gets_a_new_id(client: Client) -> None:
+    first = await client.ask(ASK_ID)
+    again = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=1, producer_id=first.producer_id, producer_epoch=3
+    )
+    second = await client.ask(again)
+    assert second.producer_id != first.producer_id
+    assert second.producer_epoch == 0
+
+
+async def test_nodes_do_not_give_out_the_same_id(cluster: Cluster, client: Client) -> None:
+    async with await Client.to(cluster, 2) as other:
+        assert (await client.ask(ASK_ID)).producer_id != (await other.ask(ASK_ID)).producer_id
+
+
+async def test_only_the_coordinator_is_to_be_asked(cluster: Cluster, txn: TxnClient) -> None:
+    cluster.move_coordinator(ID, to_broker=2)
+    assert await txn.init() == NotCoordinator.code
+    assert await txn.add(0) == {0: NotCoordinator.code}
+    assert await txn.add_group("g") == NotCoordinator.code
+    assert await txn.end() == NotCoordinator.code
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_partitions_are_added(cluster: Cluster, txn: TxnClient, version: int) -> None:
+    assert await txn.add(0, 2, version=version) == {0: 0, 2: 0}
+    assert cluster.transaction_state(ID) == "Ongoing"
+
+
+async def test_with_a_partition_that_does_not_exist_none_is_added(cluster: Cluster, txn: TxnClient) -> None:
+    assert await txn.add(0, 9) == {0: OPERATION_NOT_ATTEMPTED, 9: UnknownTopicOrPartition.code}
+    assert cluster.transaction_state(ID) == "Empty"
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_a_group_is_added(cluster: Cluster, txn: TxnClient, version: int) -> None:
+    assert await txn.add_group("g", version=version) == 0
+    assert cluster.transaction_state(ID) == "Ongoing"
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_from_v5_on_an_end_answers_the_next_epoch(
+    cluster: Cluster, txn: TxnClient, version: int
+) -> None:
+    await txn.add(0)
+    assert await txn.end(version=version) == 0
+    assert txn.epoch == (1 if version == 5 else 0)
+    assert cluster.transaction_state(ID) == "CompleteCommit"
+
+
+@pytest.mark.parametrize(("version", "error"), [(1, InvalidProducerEpoch), (2, ProducerFenced)])
+async def test_old_versions_know_no_fencing(txn: TxnClient, version: int, error: type[BrokerError]) -> None:
+    txn.epoch = -2
+    assert await txn.add(0, version=version) == {0: error.code}
+    assert await txn.add_group("g", version=version) == error.code
+    assert await txn.end(version=version) == error.code
+
+
+@pytest.mark.parametrize(("version", "error"), [(3, InvalidProducerEpoch), (4, ProducerFenced)])
+async def test_nor_do_old_versions_of_the_first_question(
+    txn: TxnClient, version: int, error: type[BrokerError]
+) -> None:
+    txn.producer_id += 1
+    assert await txn.init(own=True, version=version) == error.code
+
+
+async def test_until_the_markers_are_written_nothing_can_begin(cluster: Cluster, txn: TxnClient) -> None:
+    cluster.marker_delay_s = 0.05
+    await txn.add(0)
+    assert await txn.end(version=4) == 0
+    assert cluster.transaction_state(ID) == "PrepareCommit"
+    busy = ConcurrentTransactions.code
+    assert [await txn.add(0), await txn.add_group("g"), await txn.init()] == [{0: busy}, busy, busy]
+    assert await txn.end(version=4) == busy
+    await cluster._state.timers.settled(ID)
+    assert cluster.transaction_state(ID) == "CompleteCommit"
+    assert await txn.end(version=4) == 0
+
+
+class TestFaults:
+    """Refused before it is done, or after."""
+
+    async def test_of_init_producer_id(self, cluster: Cluster, txn: TxnClient) -> None:
+        cluster.on("init_producer_id").answer(TransactionalIdAuthorizationFailed)
+        assert await txn.init() == TransactionalIdAuthorizationFailed.code
+        cluster.on("init_producer_id").answer(RequestTimedOut, before_append=False)
+        assert await txn.init() == RequestTimedOut.code
+        assert await txn.init() == 0
+        assert txn.epoch == 2
+
+    async def test_of_add_partitions_to_txn(self, cluster: Cluster, txn: TxnClient) -> None:
+        cluster.on("add_partitions_to_txn", partition=2).answer(RequestTimedOut)
+        assert await txn.add(0, 2) == {0: OPERATION_NOT_ATTEMPTED, 2: RequestTimedOut.code}
+        assert cluster.transaction_state(ID) == "Empty"
+        cluster.on("add_partitions_to_txn", partition=2).answer(RequestTimedOut, before_append=False)
+        assert await txn.add(0, 2) == {0: 0, 2: RequestTimedOut.code}
+        assert cluster.transaction_state(ID) == "Ongoing"
+
+    async def test_of_add_offsets_to_txn(self, cluster: Cluster, txn: TxnClient) -> None:
+        cluster.on("add_offsets_to_txn").answer(RequestTimedOut)
+        assert await txn.add_group("g") == RequestTimedOut.code
+        assert cluster.transaction_state(ID) == "Empty"
+        cluster.on("add_offsets_to_txn").answer(RequestTimedOut, before_append=False)
+        assert await txn.add_group("g") == RequestTimedOut.code
+        assert cluster.transaction_state(ID) == "Ongoing"
+
+    async def test_of_end_txn(self, cluster: Cluster, txn: TxnClient) -> None:
+        await txn.add(0)
+        cluster.on("end_txn").answer(RequestTimedOut)
+        assert await txn.end() == RequestTimedOut.code
+        assert cluster.transaction_state(ID) == "Ongoing"
+        cluster.on("end_txn").answer(RequestTimedOut, before_append=False)
+        assert await txn.end() == RequestTimedOut.code
+        assert cluster.transaction_state(ID) == "CompleteCommit"
+        assert [await txn.end(), txn.epoch] == [0, 1]
+
+    async def test_an_end_may_be_done_and_never_answered(self, cluster: Cluster, txn: TxnClient) -> None:
+        await txn.add(0)
+        cluster.on("end_txn").close(before_append=False)
+        txn.client.send(txn.end_request())
+        assert await txn.client.is_closed()
+        assert cluster.transaction_state(ID) == "CompleteCommit"

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from aioproducer.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+)
+from aioproducer.testing.coordinator import MAX_TIMEOUT_MS, Coordinator
+from aioproducer.testing.faults import Target
+from aioproducer.testing.refusal import Refused
+from aioproducer.testing.transaction import LAST_EPOCH, Identity, Transaction, TransactionState as State
+
+ID = "t"
+FIRST = 100
+PARTITION = Target("orders", 0)
+
+
+class Told(Coordinator):
+    """Completes nothing by itself; what it told is in lists."""
+
+    def __init__(self, transaction_version: int = 2) -> None:
+        self.began: list[int] = []
+        self.ended: list[State] = []
+        super().__init__(
+            itertools.count(FIRST).__next__,
+            begun=lambda known: self.began.append(known.number),
+            prepared=lambda known: self.ended.append(known.state),
+        )
+        self.transaction_version = transaction_version
+
+    @property
+    def known(self) -> Transaction:
+        return self.transactions[ID]
+
+    def opened(self) -> Identity:
+        """Begin a transaction."""
+        identity = self.init(ID, 1_000, None)
+        self.add(ID, identity, partitions=[PARTITION], groups=["g"], now_ms=7)
+        return identity
+
+    def ends(self, identity: Identity, *, committed: bool = True, bumps_epoch: bool = True) -> Identity:
+        following = self.end(ID, identity, committed=committed, bumps_epoch=bumps_epoch)
+        if self.known.state.is_prepared:
+            self.complete(self.known)
+        return following
+
+
+def refusal(ask: Callable[[], object]) -> int:
+    with pytest.raises(Refused) as refused:
+        ask()
+    return refused.value.code
+
+
+def check(ask: Callable[[], object], error: type[BrokerError]) -> None:
+    assert refusal(ask) == error.code
+
+
+class TestInit:
+    """Who may use an id."""
+
+    def test_each_gets_the_next_epoch(self) -> None:
+        told = Told()
+        assert [told.init(ID, 1, None) for _ in range(3)] == [Identity(FIRST, epoch) for epoch in range(3)]
+        assert told.init("another", 1, None) == (FIRST + 1, 0)
+
+    def test_an_id_is_not_empty(self) -> None:
+        check(lambda: Told().init("", 1, None), InvalidRequest)
+
+    @pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1])
+    def test_a_timeout_is_in_range(self, timeout_ms: int) -> None:
+        check(lambda: Told().init(ID, timeout_ms, None), InvalidTransactionTimeout)
+        assert Told().init(ID, MAX_TIMEOUT_MS, None) == (FIRST, 0)
+
+    def test_its_own_next_epoch_is_given_out_once_however_often_it_is_asked_for(self) -> None:
+        told = Told()
+        first = told.init(ID, 1, None)
+        assert [told.init(ID, 1, first) for _ in range(2)] == [Identity(FIRST, 1)] * 2
+
+    def test_after_a_successor_there_is_no_own_epoch_any_more(self) -> None:
+        told = Told()
+        first = told.init(ID, 1, None)
+        second = told.init(ID, 1, None)
+        check(lambda: told.init(ID, 1, first), ProducerFenced)
+        check(lambda: told.init(ID, 1, Identity(FIRST + 5, 1)), ProducerFenced)
+        assert told.init(ID, 1, second) == (FIRST, 2)
+
+    def test_whoever_was_somebody_before_the_id_expired_gets_what_there_is(self) -> None:
+        assert Told().init(ID, 1, Identity(5, 3)) == (FIRST, 0)
+
+    def test_after_the_last_epoch_there_is_another_producer_id(self) -> None:
+        told = Told()
+        told.init(ID, 1, None)
+        told.known.epoch = LAST_EPOCH
+        last = Identity(FIRST, LAST_EPOCH)
+        assert told.init(ID, 1, last) == (FIRST + 1, 0)
+        assert told.init(ID, 1, last) == (FIRST + 1, 0), "asked again, since no answer came"
+        assert told.init(ID, 1, None) == (FIRST + 1, 1)
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_an_open_transaction_is_aborted_first(self, version: int) -> None:
+        told = Told(version)
+        told.opened()
+        check(lambda: told.init(ID, 1, None), ConcurrentTransactions)
+        assert told.ended == [State.PREPARE_ABORT]
+        check(lambda: told.init(ID, 1, None), ConcurrentTransactions)
+        told.complete(told.known)
+        assert told.init(ID, 1, None) == (FIRST, 2)
+
+    def test_who_wants_to_go_on_may_do_so_from_version_2_on(self) -> None:
+        told = Told(2)
+        own = told.opened()
+        check(lambda: told.init(ID, 1, own), ConcurrentTransactions)
+        told.complete(told.known)
+        assert told.init(ID, 1, own) == (FIRST, 1)
+
+    def test_and_not_before(self) -> None:
+        told = Told(1)
+        own = told.opened()
+        check(lambda: told.init(ID, 1, own), ConcurrentTransactions)
+        told.complete(told.known)
+        check(lambda: told.init(ID, 1, own), ProducerFenced)
+
+
+class TestAdd:
+    """What is part of a transaction."""
+
+    def test_the_first_part_begins_it(self) -> None:
+        told = Told()
+        own = told.opened()
+        assert (told.known.state, told.known.started_ms, told.began) == (State.ONGOING, 7, [1])
+        told.add(ID, own, partitions=[Target("orders", 1)], now_ms=9)
+        assert (told.known.started_ms, told.began) == (7, [1])
+        assert told.known.partitions == {PARTITION, Target("orders", 1)}
+
+    def test_only_parts_are_verified(self) -> None:
+        told = Told()
+        own = told.opened()
+        told.verify(ID, own, PARTITION)
+        told.verify(ID, own, "g")
+        check(lambda: told.verify(ID, own, Target("orders", 1)), TransactionAbortable)
+        check(lambda: told.verify(ID, own, "h"), TransactionAbortable)
+        told.ends(own, bumps_epoch=False)
+        check(lambda: told.verify(ID, own, PARTITION), TransactionAbortable)
+
+    def test_strangers_add_nothing(self) -> None:
+        told = Told()
+        own = told.opened()
+        for ask in (told.add, told.verify):
+            told_of = (PARTITION,) if ask == told.verify else ()
+            check(lambda a=ask, t=told_of: a("u", own, *t), InvalidProducerIdMapping)  # type: ignore[misc]
+            check(lambda a=ask, t=told_of: a(ID, Identity(5, 0), *t), InvalidProducerIdMapping)  # type: ignore[misc]
+            check(lambda a=ask, t=told_of: a(ID, Identity(FIRST, 1), *t), ProducerFenced)  # type: ignore[misc]
+
+    def test_nothing_begins_before_the_last_has_ended(self) -> None:
+        told = Told()
+        own = told.opened()
+        told.end(ID, own, committed=True, bumps_epoch=False)
+        check(lambda: told.add(ID, own), ConcurrentTransactions)
+        check(lambda: told.verify(ID, own, PARTITION), ConcurrentTransactions)
+        told.complete(told.known)
+        told.add(ID, own)
+        assert told.began == [1, 2]
+        assert told.known.partitions == set()
+
+
+class TestEnd:
+    """The table of a commit or abort by state."""
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_it_is_decided_at_once_and_over_with_its_markers(self, committed: bool) -> None:
+        told = Told()
+        own = told.opened()
+        assert told.end(ID, own, committed=committed, bumps_epoch=True) == (FIRST, 1)
+        assert told.ended == [State.PREPARE_COMMIT if committed else State.PREPARE_ABORT]
+        assert told.known.partitions == {PARTITION}
+        told.complete(told.known)
+        assert told.known.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+        assert not told.known.partitions
+        assert not told.known.groups
+
+    @pytest.mark.parametrize("bumps_epoch", [True, False])
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_asked_again_it_is_not_complete_and_then_it_is(self, committed: bool, bumps_epoch: bool) -> None:
+        told = Told()
+        own = told.opened()
+        following = told.end(ID, own, committed=committed, bumps_epoch=bumps_epoch)
+        again = partial(told.end, ID, own, committed=committed, bumps_epoch=bumps_epoch)
+        other = partial(told.end, ID, own, committed=not committed, bumps_epoch=bumps_epoch)
+        check(again, ConcurrentTransactions)
+        check(other, InvalidTxnState)
+        told.complete(told.known)
+        assert again() == following == (FIRST, 1 if bumps_epoch else 0)
+        check(other, InvalidTxnState)
+
+    def test_with_a_bump_a_late_retry_does_not_end_the_next_transaction(self) -> None:
+        told = Told()
+        own = told.opened()
+        told.add(ID, told.ends(own))
+        check(lambda: told.ends(own), ProducerFenced)
+        assert told.known.state is State.ONGOING
+
+    def test_without_one_it_does(self) -> None:
+        told = Told()
+        own = told.opened()
+        told.ends(own, bumps_epoch=False)
+        told.add(ID, own)
+        told.ends(own, bumps_epoch=False)
+        assert told.known.state is State.COMPLETE_COMMIT
+
+    @pytest.mark.parametrize("done", [None, True, False])
+    def test_an_abort_of_nothing_bumps_the_epoch_and_a_commit_is_refused(self, done: bool | None) -> None:
+        told = Told()
+        own = told.init(ID, 1, None) if done is None else told.opened()
+        if done is not None:
+            own = told.ends(own, committed=done)
+        check(lambda: told.ends(own), InvalidTxnState)
+        assert told.ends(own, committed=False) == (FIRST, own.epoch + 1)
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_without_a_bump_both_are_refused(self, committed: bool) -> None:
+        told = Told()
+        own = told.init(ID, 1, None)
+        check(lambda: told.ends(own, committed=committed, bumps_epoch=False), InvalidTxnState)
+
+    def test_who_has_asked_for_an_epoch_meanwhile_does_not_end_anything_in_the_old_one(self) -> None:
+        told = Told()
+        own = told.init(ID, 1, None)
+        told.init(ID, 1, own)
+        check(lambda: told.ends(own, committed=False), ProducerFenced)
+
+    def test_strangers_end_nothing(self) -> None:
+        told = Told()
+        told.opened()
+        check(lambda: told.ends(Identity(5, 0)), InvalidProducerIdMapping)
+        check(lambda: told.ends(Identity(FIRST, 1)), ProducerFenced)
+        check(
+            lambda: told.end("u", Identity(FIRST, 0), committed=True, bumps_epoch=True),
+            InvalidProducerIdMapping,
+        )
+
+    def test_after_the_last_epoch_another_producer_id_follows(self) -> None:
+        told = Told()
+        told.opened()
+        told.known.epoch = LAST_EPOCH
+        last = Identity(FIRST, LAST_EPOCH)
+        assert told.end(ID, last, committed=True, bumps_epoch=True) == (FIRST + 1, 0)
+        assert (told.known.producer_id, told.known.epoch) == (FIRST, LAST_EPOCH + 1), "for the markers"
+        check(lambda: told.ends(last), ConcurrentTransactions)
+        told.complete(told.known)
+        assert told.ends(last) == (FIRST + 1, 0)
+        told.add(ID, Identity(FIRST + 1, 0))
+
+
+class TestTimeout:
+    """What is open for too long."""
+
+    def test_from_version_2_on_its_producer_may_abort_and_go_on_and_knows_that_it_did_not_commit(
+        self,
+    ) -> None:
+        told = Told(2)
+        own = told.opened()
+        told.expire(told.known, 1)
+        told.complete(told.known)
+        check(lambda: told.ends(own), InvalidTxnState)
+        assert told.ends(own, committed=False) == (FIRST, 1)
+        assert told.init(ID, 1, own) == (FIRST, 1)
+
+    def test_before_that_it_is_fenced(self) -> None:
+        told = Told(1)
+        own = told.opened()
+        told.expire(told.known, 1)
+        told.complete(told.known)
+        for committed in (True, False):
+            check(lambda c=committed: told.ends(own, committed=c, bumps_epoch=False), ProducerFenced)  # type: ignore[misc]
+        check(lambda: told.init(ID, 1, own), ProducerFenced)
+
+    def test_a_timer_of_one_transaction_does_not_end_the_next(self) -> None:
+        told = Told()
+        told.add(ID, told.ends(told.opened()))
+        told.expire(told.known, 1)
+        assert told.ended == [State.PREPARE_COMMIT]
+        told.expire(told.known, 2)
+        assert told.ended == [State.PREPARE_COMMIT, State.PREPARE_ABORT]
+
+
+def test_only_what_is_known_can_be_described() -> None:
+    told = Told()
+    told.init(ID, 1, None)
+    assert told.described(ID) is told.known
+    check(lambda: told.described("u"), TransactionalIdNotFound)
