@@ -91,11 +91,18 @@ class Client:
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         return await (await self._any_broker()).request(request)
 
-    async def read(self, topic: str) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
-        """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset."""
+    async def read(
+        self, topic: str, *, last: int | None = None
+    ) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
+        """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset.
+
+        *last*: only the end of each partition, so many offsets.
+        """
         for partition in sorted(await self._patiently(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
             offset = await self._patiently(partial(self._offset, topic, partition, EARLIEST))
             end = await self._patiently(partial(self._offset, topic, partition, LATEST))
+            if last is not None:
+                offset = max(offset, end - last)
             while offset < end:
                 data = await self._patiently(partial(self._fetch, topic, partition, offset))
                 batches = list(decode_batches(data, limit=BATCH_BYTES_LIMIT, partial_ok=True))
