@@ -79,10 +79,11 @@ class TestPrepare:
             await settle()
             preparing.cancel()
             await settle()
-            assert made.manager.state is State.PREPARING
+            states = [made.manager.state]
             made.completion.complete(batch, 0)
             await settle()
-            assert made.manager.state is State.PREPARED
+            states.append(made.manager.state)
+            assert states == [State.PREPARING, State.PREPARED]
             await made.transactions.prepare(None)
 
     @pytest.mark.parametrize("commit", [True, False])
@@ -115,7 +116,7 @@ class TestPrepare:
             )
             await settle()
             made.completion.complete(batch, 0)
-            with pytest.raises(TransactionStateError, match="cannot prepare: (commit|abort) was called"):
+            with pytest.raises(TransactionStateError, match=r"cannot prepare: (commit|abort) was called"):
                 await preparing
             await made.answers()
             await ending
