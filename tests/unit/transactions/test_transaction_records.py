@@ -79,6 +79,22 @@ class TestLook:
             assert not in_flight.done()
 
     @in_virtual_time
+    async def test_once_the_producer_is_at_its_end_all_but_what_is_in_flight_fails(self) -> None:
+        """The sender may look before everything is failed for that: then it must not write any more."""
+        async with rig() as made:
+            batch, retried = made.sent_out()
+            made.completion.reenqueue(batch, made.loop.time())
+            lingering = made.append()
+            made.records.failed(ProducerFenced("gone"))
+            made.records.look()
+            made.accumulator.schedule.collect(made.loop.time(), hurry=True)
+            assert made.drain() == []
+            for future in (retried, lingering):
+                error = failed_of(future)
+                assert isinstance(error, ProducerFenced)
+                assert (error.fatal, error.abortable) == (True, False)
+
+    @in_virtual_time
     async def test_without_a_completion_it_is_not_put_together(self) -> None:
         made = TransactionsRig()
         records = TransactionRecords(
@@ -112,6 +128,15 @@ class TestWrite:
             made.manager.state = state
             with pytest.raises(AssertionError, match="outside a transaction"):
                 made.records.write([batch])
+            made.completion.complete(batch, 0)
+
+    @in_virtual_time
+    async def test_what_is_on_its_way_out_when_the_producer_is_at_its_end_does_no_harm(self) -> None:
+        """A request before it in the same turn of the sender may have shown that."""
+        async with rig() as made:
+            batch = made.written()
+            made.records.failed(ProducerFenced("gone"))
+            made.records.write([batch])
             made.completion.complete(batch, 0)
 
 
