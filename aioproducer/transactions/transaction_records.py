@@ -79,6 +79,9 @@ class TransactionRecords:
 
     def failing(self, failure: Failure) -> Failure:
         """Take note that records fail of *failure*; return it as those who wait for them are told of it."""
+        closed_for = self._accumulator.closed_for
+        if closed_for is not None and closed_for.kind is not TransactionAborted:
+            return failure  # the producer has ended, and not its transaction alone
         self.failed(failure.error())
         if self._manager.state is State.FATAL:
             return failure._replace(fatal=True)

@@ -170,6 +170,16 @@ class TestFailing:
             assert made.records.failing(failure) is failure
 
     @in_virtual_time
+    async def test_a_closed_producer_does_not_go_on_after_an_abort(self) -> None:
+        async with rig() as made:
+            future = made.append()
+            closed = Failure(ProducerClosed, "closed")
+            made.accumulator.close(closed)
+            made.completion.fail_everything(closed)
+            error = failed_of(future)
+            assert (error.abortable, error.fatal) == (False, False)
+
+    @in_virtual_time
     async def test_the_sender_is_woken_once_it_has_failed(self) -> None:
         async with rig() as made:
             before = made.wakes
