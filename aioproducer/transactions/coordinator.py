@@ -43,6 +43,9 @@ MANY_KEYS: Final = 4
 """From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
 TRANSACTION_VERSION: Final = "transaction.version"
 
+NOT_ATTEMPTED: Final = 55
+"""OPERATION_NOT_ATTEMPTED: something in the same request was refused; that says what to do."""
+
 Refusals = Sequence[tuple[int, str]]
 """Error codes in an answer, and what each is about."""
 
@@ -334,15 +337,13 @@ def _first_refusal(
 ) -> tuple[Reaction, BrokerError] | None:
     """Return the gravest error in an answer, and what to do about it; None if there is none."""
     gravest: tuple[Reaction, BrokerError] | None = None
-    for code, about in refusals:
-        if code:
-            kind = broker_error(code)
-            error = kind(
-                f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__
-            )
-            reaction = react(api, error, version=version)
-            if gravest is None or _GRAVITY[reaction] > _GRAVITY[gravest[0]]:
-                gravest = reaction, error
+    refused = [each for each in refusals if each[0]]
+    for code, about in [each for each in refused if each[0] != NOT_ATTEMPTED] or refused:
+        kind = broker_error(code)
+        error = kind(f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__)
+        reaction = react(api, error, version=version)
+        if gravest is None or _GRAVITY[reaction] > _GRAVITY[gravest[0]]:
+            gravest = reaction, error
     return gravest
 
 

@@ -138,3 +138,35 @@ class TestRequest:
         await rig.answer()
         with pytest.raises(ProducerFenced, match="orders-1: "):
             await asking
+
+    @pytest.mark.parametrize(("codes", "raised"), [((55, 29), 29), ((29, 55), 29), ((55,), 55)])
+    @in_virtual_time
+    async def test_what_was_not_attempted_is_never_the_reason(
+        self, codes: tuple[int, ...], raised: int
+    ) -> None:
+        """A coordinator adds all partitions or none, and says so of those it has nothing against."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        refusals = [(code, "orders-0") for code in codes]
+        asking = asyncio.create_task(
+            rig.coordinators.request(Api.ADD_PARTITIONS, TRANSACTION, END, lambda _: refusals, version=1)
+        )
+        await rig.is_found_at(1)
+        await rig.answer()
+        with pytest.raises(broker_error(raised)):
+            await asking
+
+    @in_virtual_time
+    async def test_not_attempted_for_what_passes_is_asked_again(self) -> None:
+        """A topic that was just made is not known to the coordinator yet."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        refusals = [[(55, "orders-0"), (3, "new-0")], [(0, "orders-0"), (0, "new-0")]]
+        asking = asyncio.create_task(
+            rig.coordinators.request(
+                Api.ADD_PARTITIONS, TRANSACTION, END, lambda _: refusals.pop(0), version=1
+            )
+        )
+        await rig.is_found_at(1)
+        await rig.answer()
+        await asyncio.sleep(0.1)
+        await rig.answer()
+        await asking
