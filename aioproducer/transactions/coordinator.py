@@ -250,7 +250,11 @@ class Coordinators:
             node = self._nodes.get(key) or await self.find(key, version=version)
             connection = self._pool.get(node.node_id)
             if connection is not None:
-                return connection
+                pause_s = connection.throttled_until - self._loop.time()
+                if pause_s <= 0:
+                    return connection
+                await asyncio.sleep(pause_s)  # it reads nothing before that (KIP-219)
+                continue
             error = await self._dial(node)
             if error is not None:  # it may be gone, and somebody else in its place
                 self._nodes.pop(key, None)

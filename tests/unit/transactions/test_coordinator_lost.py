@@ -104,6 +104,19 @@ class TestLost:
         assert str(rig.coordinators.last_error) == "b2:9092: not connected"
         ending.cancel()
 
+    @in_virtual_time
+    async def test_a_broker_that_asked_for_silence_is_left_in_peace(self) -> None:
+        """KIP-219: it does not read meanwhile, and the request would time out."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        rig.connection(1).throttled_until = rig.loop.time() + 3
+        ending = rig.end()
+        await asyncio.sleep(2.9)
+        assert rig.requests(1) == []
+        await asyncio.sleep(0.2)
+        await rig.answer()
+        await ending
+
 
 class TestSilent:
     @in_virtual_time
@@ -163,6 +176,39 @@ class TestSilent:
 
 
 class TestCancelled:
+    @in_virtual_time
+    async def test_wherever_it_is_nothing_is_left_behind(self) -> None:
+        """At each await: in line, finding, dialling, asked, asked for again while silent, in its pause."""
+        stages = ["in line", "finding", "dialling", "asked", "silent", "pausing", "throttled"]
+        for stage in stages:
+            rig = CoordinatorsRig(2, nodes=(2,))
+            before = asyncio.all_tasks()
+            others = [rig.end()] if stage == "in line" else []
+            await settle()
+            ending = rig.end()
+            await settle()
+            if stage == "throttled":
+                rig.connect(1).throttled_until = rig.loop.time() + 5
+            if stage not in {"in line", "finding"}:
+                await rig.is_found_at(1, by=2)
+            if stage in {"asked", "silent", "pausing"}:
+                rig.connect(1)
+                await settle()
+            if stage == "silent":
+                await asyncio.sleep(2.1)
+            if stage == "pausing":
+                await rig.answer(7)
+            ending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ending
+            for other in others:
+                other.cancel()
+            await settle()
+            assert asyncio.all_tasks() == before, stage
+            uncertain = ["uncertain"] * (stage in {"asked", "silent"})
+            assert rig.happened == ["written"] * (stage in {"asked", "silent", "pausing"}) + uncertain, stage
+            assert not rig.coordinators._listeners, stage
+
     @in_virtual_time
     async def test_the_next_in_line_has_its_turn(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
