@@ -144,6 +144,7 @@ class Coordinators:
                 else:
                     refused = _first_refusal(api, refusals(outcome), version)
                     if refused is None:
+                        self.last_error = None
                         return outcome
                     reaction, error = refused
                     if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer.errors import (
+    BrokerError,
     ConcurrentTransactions,
     ProducerFenced,
     TopicAuthorizationFailed,
@@ -94,6 +95,22 @@ class TestRequest:
         ) as raised:
             await ending
         assert (raised.value.abortable, raised.value.fatal) == (abortable, not abortable)
+
+    @pytest.mark.parametrize("code", [7, -1, 4711])
+    @in_virtual_time
+    async def test_an_end_that_may_be_done_is_asked_again(self, code: int) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end()
+        await rig.is_found_at(1)
+        for wait_s in (0.1, 0.2, 0.4):
+            await rig.answer(code)
+            assert isinstance(rig.coordinators.last_error, BrokerError)
+            assert rig.requests(1) == []
+            await asyncio.sleep(wait_s)
+        await rig.answer()
+        await ending
+        assert rig.happened == ["written"] * 4
+        assert rig.coordinators.last_error is None
 
     @in_virtual_time
     async def test_while_the_markers_are_written_it_is_asked_more_often(self) -> None:
