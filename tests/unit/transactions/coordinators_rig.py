@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError
@@ -88,7 +88,7 @@ class CoordinatorsRig:
         self.happened: list[str] = []
 
     def connection(self, node_id: int) -> AskedConnection:
-        return self.pool.connections[node_id]
+        return cast("AskedConnection", self.pool.connections[node_id])
 
     def connect(self, node_id: int, connection: AskedConnection | None = None) -> AskedConnection:
         """Let there be a connection, as the engine tells of it."""

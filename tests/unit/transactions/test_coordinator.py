@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ class TestRequest:
         [({}, 5), ({"at_most": 4}, 4), ({"at_least": 5}, 5), ({"at_least": 3, "at_most": 4}, 4)],
     )
     @in_virtual_time
-    async def test_its_version_is_kept_within_limits(self, limits: dict[str, int], version: int) -> None:
+    async def test_its_version_is_kept_within_limits(self, limits: dict[str, Any], version: int) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end(**limits)
         await rig.is_found_at(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from tests.unit.floor_rig import TOPIC, settle
 from tests.unit.transactions.transactions_rig import TransactionsRig, rig
 
 
-def failed_of(future: asyncio.Future[object]) -> ProducerError:
+def failed_of(future: asyncio.Future[Any]) -> ProducerError:
     error = future.exception()
     assert isinstance(error, ProducerError)
     return error
