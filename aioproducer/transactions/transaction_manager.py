@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from aioproducer.errors import ProducerError, TransactionStateError
+from aioproducer.errors import ProducerError, TransactionStateError, UnknownProducerId
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.transactions.reactions import is_fatal
 from aioproducer.transactions.transaction_state import (
@@ -156,6 +156,10 @@ class TransactionManager(IdentityKeeper):
 
     def failed(self, error: ProducerError) -> None:
         """A record, or offsets, of the transaction have failed with *error*."""
+        if isinstance(
+            error, UnknownProducerId
+        ):  # sequences begin at 0 again, which takes another epoch (KIP-360)
+            self.needs_bump = True
         if is_fatal(type(error)) or error.fatal:
             self.failed_fatally(error)
         elif (self.state, Event.FAIL) in TRANSITIONS:  # else there is none, or it is settled
