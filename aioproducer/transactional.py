@@ -32,6 +32,9 @@ class Transaction:
         await transaction.send_offsets({("in", 0): 42}, group)
     """
 
+    commit_timeout_s: float | None = None
+    """How long leaving the block waits for the commit; None: `max_block_ms`."""
+
     def __init__(self, producer: Transactional) -> None:
         self._producer = producer
         self._number: int | None = None
@@ -85,7 +88,7 @@ class Transaction:
 
     async def _commit(self, transactions: Transactions) -> None:
         try:
-            await self._producer.commit_transaction()
+            await self._producer.commit_transaction(self.commit_timeout_s)
         except ProducerError as failure:
             if not failure.abortable:
                 raise
