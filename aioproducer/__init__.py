@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aioproducer.transactions.offsets import GroupMetadata as GroupMetadata
     from aioproducer.transactions.prepared_transaction import PreparedTransaction as PreparedTransaction
     from aioproducer.types import (
+        ClusterDescription as ClusterDescription,
         ProducerRecord as ProducerRecord,
         RecordMetadata as RecordMetadata,
         TopicPartition as TopicPartition,
@@ -58,6 +59,7 @@ _HOMES = {
     "TransactionAdmin": "aioproducer.transaction_admin",
     "TransactionDescription": "aioproducer.transactions.administration",
     "TransactionListing": "aioproducer.transactions.administration",
+    "ClusterDescription": "aioproducer.types",
     "ProducerRecord": "aioproducer.types",
     "RecordMetadata": "aioproducer.types",
     "TopicPartition": "aioproducer.types",
@@ -71,6 +73,7 @@ __all__ = [
     "BufferFull",
     "BufferTimeout",
     "ClusterAuthorizationFailed",
+    "ClusterDescription",
     "CommitFailed",
     "ConcurrentTransactions",
     "ConfigError",
@@ -140,6 +143,7 @@ __all__ = [
     "RebootstrapRequired",
     "RecordListTooLarge",
     "RecordMetadata",
+    "RecordPurged",
     "RecordTooLarge",
     "ReplicaNotAvailable",
     "RequestTimedOut",

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
@@ -32,12 +33,12 @@ from aioproducer.sender.loop import Sender, Wakeup
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake
     from aioproducer.net.connection_security import ConnectionSecurity
-    from aioproducer.transactions.coordinator import Coordinators
-    from aioproducer.transactions.producer_transactions import Transactions
-    from aioproducer.transactions.transaction_manager import TransactionManager
+    from aioproducer.transactions.transaction_floor import TransactionFloor
     from aioproducer.transactions.transaction_records import TransactionRecords
 
 log: Final = logging.getLogger(__name__)
+
+WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
 
 BOOTSTRAP: Final = -1
 """What the connections to bootstrap addresses are counted as: they are to no node that is known yet."""
@@ -53,6 +54,23 @@ def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
     return ConnectionSecurity(
         config.security_settings(), backoff=config.connection_settings().reconnect_backoff
     )
+
+
+def transaction_floor(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionFloor | None:
+    """Return what a producer with *config* has for its transactions; None: it has none."""
+    if config.transactional_id is None:
+        return None
+    # Imported by those who have transactions: the first record of others comes the sooner.
+    from aioproducer.transactions.transaction_floor import TransactionFloor  # noqa: PLC0415
+    from aioproducer.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
+
+    settings = TransactionSettings(
+        config.transactional_id,
+        config.transaction_timeout_ms,
+        two_phase_commit=config.transaction_two_phase_commit_enable,
+        max_block_s=config.max_block_s,
+    )
+    return TransactionFloor(settings, config.sender_settings().retry_backoff, on_moved=on_moved)
 
 
 class Engine:
@@ -80,7 +98,6 @@ class Engine:
         self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self._coordinators: Coordinators | None = None
         self.metrics: Final = Metrics(self._loop.time)
         wakeup = Wakeup(self._loop)
         self.pool: Final = Pool(
@@ -97,15 +114,19 @@ class Engine:
             on_update=self._metadata_changed,
             leaderless=self._leaderless_topics,
         )
-        manager = self._transaction_manager(config, on_transaction)
+        floor = self._floor = transaction_floor(config, on_moved=on_transaction)
         self.accumulator: Final = Accumulator(
             config.batching_settings(),
-            manager or IdentityKeeper(),
+            IdentityKeeper() if floor is None else floor.manager,
             loop=self._loop,
             wake=wakeup.ring,
             touch=self.updater.touch,
         )
-        records = self._records = self._transaction_records(manager)
+        records = (
+            None
+            if floor is None
+            else floor.watch(self.accumulator, self.updater, on_fatal=self._failed_fatally)
+        )
         completion = BatchCompletion(
             self.accumulator,
             observer=OutcomeObserver(self.metrics, interceptors),
@@ -123,14 +144,18 @@ class Engine:
             metrics=self.metrics,
             transaction=records,
         )
-        self.transactions: Final = self._make_transactions(config, manager, records)
+        self.transactions: Final = (
+            None
+            if floor is None
+            else floor.open(completion, self.pool, self.updater, on_admitted=self._admitted)
+        )
         settings = IntakeSettings(
             key_serializer=config.key_serializer,
             value_serializer=config.value_serializer,
             partitioner=config.effective_partitioner(),
             interceptors=interceptors,
             max_block_s=config.max_block_s,
-            on_refused=self._refused if records is not None else self.metrics.refused,
+            on_refused=self.metrics.refused if records is None else partial(self._refused, records),
         )
         self.intake: Final = Intake(
             settings,
@@ -188,52 +213,6 @@ class Engine:
                 await self.stop()
                 raise
 
-    def _transaction_manager(
-        self, config: ProducerConfig, on_moved: Callable[[bool], None]
-    ) -> TransactionManager | None:
-        if config.transactional_id is None:
-            return None
-        # Imported by those who have transactions: the first record of others comes the sooner.
-        from aioproducer.transactions.transaction_manager import TransactionManager  # noqa: PLC0415
-
-        return TransactionManager(
-            config.transactional_id, on_wanted=self._partitions_wanted, on_moved=on_moved
-        )
-
-    def _transaction_records(self, manager: TransactionManager | None) -> TransactionRecords | None:
-        if manager is None:
-            return None
-        from aioproducer.transactions.transaction_records import TransactionRecords  # noqa: PLC0415
-
-        return TransactionRecords(
-            manager, accumulator=self.accumulator, updater=self.updater, on_fatal=self._failed_fatally
-        )
-
-    def _make_transactions(
-        self, config: ProducerConfig, manager: TransactionManager | None, records: TransactionRecords | None
-    ) -> Transactions | None:
-        if manager is None or records is None:
-            return None
-        from aioproducer.transactions.coordinator import Coordinators  # noqa: PLC0415
-        from aioproducer.transactions.producer_transactions import Transactions  # noqa: PLC0415
-        from aioproducer.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
-
-        records.end_through(self._completion)
-        settings = TransactionSettings(
-            manager.transactional_id,
-            config.transaction_timeout_ms,
-            two_phase_commit=config.transaction_two_phase_commit_enable,
-            max_block_s=config.max_block_s,
-        )
-        self._coordinators = Coordinators(self.pool, self.updater, config.sender_settings().retry_backoff)
-        return Transactions(
-            settings,
-            manager,
-            self._coordinators,
-            records=records,
-            on_admitted=self._admitted,
-        )
-
     async def drained(self) -> None:
         """Wait until everything that was appended, or is on its way, has its outcome."""
         self._sender.finish()
@@ -246,6 +225,23 @@ class Engine:
         self.accumulator.close(failure)
         self.updater.fail_all(failure.error)
         return arriving + self._completion.fail_everything(failure)
+
+    @property
+    def unfinished(self) -> int:
+        """How many records have no outcome yet, those among them that are on their way here."""
+        return self.accumulator.arriving + sum(map(len, tuple(self.accumulator.unresolved)))
+
+    def purge(self, failure: Failure) -> int:
+        """Fail every record that waits to be sent and was never handed to a socket; return how many."""
+        waiting = [
+            each
+            for each in self.accumulator.unresolved
+            if each.state in WAITING_TO_BE_SENT and not each.possibly_persisted
+        ]
+        records = sum(map(len, waiting))
+        for batch in waiting:
+            self._completion.fail(batch, failure)
+        return records
 
     async def stop(self) -> None:
         """Close connections and end tasks; at the same time from several callers is fine.
@@ -340,19 +336,14 @@ class Engine:
             endpoint, self._connections, security=self._security, tally=tally, deadline=deadline
         )
 
-    def _partitions_wanted(self) -> None:
-        if self.transactions is not None:
-            self.transactions.partitions_wanted()
-
     def _admitted(self) -> None:
         self._sender.identity_changed()
         self._wakeup.ring()
 
-    def _refused(self, records: int, error: BaseException) -> None:
+    def _refused(self, of_transaction: TransactionRecords, records: int, error: BaseException) -> None:
         """Count records that failed before they were appended; their transaction fails with them."""
         self.metrics.refused(records, error)
-        if self._records is not None:
-            self._records.refused(error)
+        of_transaction.refused(error)
 
     def _failed_fatally(self, error: ProducerError) -> None:
         """Let a transactional producer know that it is at its end, and fail its records, a moment later."""
@@ -362,8 +353,8 @@ class Engine:
 
     def _connected(self, node_id: int) -> None:
         self._unreachable.discard(node_id)
-        if self._coordinators is not None:
-            self._coordinators.connected(node_id)
+        if self._floor is not None:
+            self._floor.connected(node_id)
         self.updater.connected(node_id)
         self._sender.connected(node_id)
 
@@ -371,8 +362,8 @@ class Engine:
         if error is not None:
             self._unreachable.add(node_id)
         self.updater.disconnected(node_id, error)
-        if self._coordinators is not None:
-            self._coordinators.connections_changed()
+        if self._floor is not None:
+            self._floor.disconnected()
         self._wakeup.ring()
 
     def _leaderless_topics(self) -> set[str]:

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from aioproducer.batching.batch import RecordFuture
+from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig, ProducerOptions
+from aioproducer.describing import described
+from aioproducer.errors import RecordPurged
 from aioproducer.intake.appending import Pending
 from aioproducer.intake.checks import check_timeout, check_topic
 from aioproducer.lifecycle import State
 from aioproducer.transactional import Transactional
-from aioproducer.types import HeadersInput, RecordMetadata
+from aioproducer.types import ClusterDescription, HeadersInput, RecordMetadata
 
 if TYPE_CHECKING:
     # imported with what send_many needs, by its first call
@@ -206,6 +209,37 @@ class Producer(Transactional):
         deadline = asyncio.get_running_loop().time() + self.config.max_block_s
         info = await engine.updater.topic(check_topic(topic), deadline)
         return frozenset(range(len(info.partitions)))
+
+    async def cluster(self) -> ClusterDescription:
+        """Ask a broker for the cluster: its brokers, and all topics with their partitions, leaders and replicas.
+
+        One request for everything, so not for every record: in a large cluster the answer is large, too.
+
+        Raises:
+            ConnectionFailed: no broker has answered within `request_timeout_ms`.
+            AuthenticationFailed, ProducerClosed.
+        """
+        engine = self._started()
+        engine.intake.check_loop()
+        return described(await engine.updater.whole_cluster())
+
+    def purge(self) -> int:
+        """Drop every record that waits to be sent, and return how many there were.
+
+        Each fails with RecordPurged, and is surely not in the log. What is on its way to a broker, or was before, goes
+        on; so do calls that still wait for memory or metadata.
+        """
+        engine = self._started()
+        engine.intake.check_loop()
+        return engine.purge(Failure(RecordPurged, "purge() dropped the record before it was sent"))
+
+    def __len__(self) -> int:
+        """Return how many records have no outcome yet; 0 before the start and after the end."""
+        return 0 if self._engine is None else self._engine.unfinished
+
+    def __bool__(self) -> bool:
+        """Be true, however many records there are: `if producer:` asks whether there is one."""
+        return True
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
         """Return Kafka's metrics, spelled with `_`: `{"producer": {…}, "topics": {name: {…}}, "nodes": {id: {…}}}`.

@@ -84,7 +84,8 @@ class Transaction:
             return
         transactions = engine.transactions
         if error is None:
-            if transactions.takes_records or transactions.has_failed:
+            # Also if it cannot be any more, since the producer has failed or was closed: else it would seem committed.
+            if transactions.is_undecided or transactions.has_failed:
                 await self._commit(transactions)
         elif transactions.takes_records or transactions.has_failed:
             await self._abort(transactions, error)

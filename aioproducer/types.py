@@ -47,6 +47,45 @@ class RecordMetadata(NamedTuple):
     log_append_time: bool
 
 
+class BrokerDescription(NamedTuple):
+    """A broker of the cluster."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class PartitionDescription(NamedTuple):
+    """A partition, and who has it."""
+
+    partition: int
+    leader: int | None
+    """The node id of its leader; None: nobody leads it now."""
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class TopicDescription(NamedTuple):
+    """A topic, and its partitions in order."""
+
+    name: str
+    partitions: tuple[PartitionDescription, ...]
+    internal: bool
+    """Whether Kafka keeps it for itself, such as consumers' offsets."""
+
+
+class ClusterDescription(NamedTuple):
+    """The cluster as a broker has just told of it: `Producer.cluster`."""
+
+    cluster_id: str | None
+    controller_id: int | None
+    brokers: Mapping[int, BrokerDescription]
+    """By node id."""
+    topics: Mapping[str, TopicDescription]
+    """By name; those that this user may describe."""
+
+
 @dataclass(slots=True, repr=False)
 class ProducerRecord:
     """A record as it was handed to the producer, before serializers: what interceptors see and may change."""

@@ -165,6 +165,11 @@ class FakeUpdater:
     def take_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> None:
         self.hints.append((list(hints), list(endpoints)))
 
+    def fail_all(self, error: Callable[[], ProducerError]) -> None:
+        for _, _, answered in self.asked:
+            if not answered.done():
+                answered.set_exception(error())
+
     async def topic(self, name: str, deadline: float, *, anew: bool = False) -> TopicInfo:
         if self.snapshot.knows(name) and not anew:
             self.touch(name)

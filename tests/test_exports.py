@@ -11,6 +11,7 @@ import aioproducer
 from aioproducer import errors
 
 NOT_ERRORS = {
+    "ClusterDescription",
     "GroupMetadata",
     "Interceptor",
     "Murmur2Partitioner",

@@ -1,4 +1,4 @@
-"""What `aioproducer transactions` shows."""
+"""The listings and reports of `aioproducer transactions`."""
 
 from __future__ import annotations
 

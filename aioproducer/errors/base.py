@@ -79,6 +79,12 @@ class ProducerClosed(ProducerError):
     """The producer was not started yet, is closed, or was closed before the record was sent."""
 
 
+class RecordPurged(ProducerError):
+    """`purge()` dropped the record before it was sent."""
+
+    retriable = True
+
+
 class ConnectionFailed(ProducerError):
     """A connection could not be made, was lost, or was closed because an answer did not come in time.
 

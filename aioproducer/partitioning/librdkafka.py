@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
-from zlib import crc32
 
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 
@@ -56,8 +55,14 @@ def fnv1a(data: bytes) -> int:
     return value if value < 0x80000000 else 0x100000000 - value
 
 
+def _crc32(data: bytes) -> int:
+    from zlib import crc32  # noqa: PLC0415 - most need none of it
+
+    return crc32(data)
+
+
 def _murmur2(data: bytes) -> int:
-    from aioproducer.partitioning.murmur2 import murmur2  # noqa: PLC0415 - most need none of it
+    from aioproducer.partitioning.murmur2 import murmur2  # noqa: PLC0415 - likewise
 
     return murmur2(data) & 0x7FFFFFFF
 
@@ -76,8 +81,8 @@ def _never(_: bytes | None) -> bool:
 
 PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
     "random": RandomPartitioner,
-    "consistent": lambda: HashPartitioner(crc32, spread=_never),
-    "consistent_random": lambda: HashPartitioner(crc32, spread=_empty),
+    "consistent": lambda: HashPartitioner(_crc32, spread=_never),
+    "consistent_random": lambda: HashPartitioner(_crc32, spread=_empty),
     "murmur2": lambda: HashPartitioner(_murmur2, spread=_never),
     "murmur2_random": Murmur2Partitioner,
     "fnv1a": lambda: HashPartitioner(fnv1a, spread=_never),

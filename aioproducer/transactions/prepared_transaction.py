@@ -43,8 +43,8 @@ class PreparedTransaction(NamedTuple):
         return datetime.fromtimestamp((self.began_at_ms + self.timeout_ms) / 1000, UTC)
 
     def __str__(self) -> str:
-        """Return the text that `parse` reads."""
-        return json.dumps({"v": FORMAT, **dict(zip(_FIELDS, self, strict=True))}, ensure_ascii=False)
+        """Return the text that `parse` reads: one line, also to those who take U+2028 for the end of one."""
+        return json.dumps({"v": FORMAT, **dict(zip(_FIELDS, self, strict=True))})
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -12,17 +12,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from time import time_ns
 from typing import Any, Final
 
-from aioproducer.errors import (
-    CommitFailed,
-    ProducerClosed,
-    ProducerError,
-    TransactionOutcomeUnknown,
-    TransactionTimeout,
-)
+from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted, TransactionTimeout
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
+from aioproducer.transactions.transaction_ending import Ending, again, late, raise_outcome, unknown
 from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
 from aioproducer.transactions.transaction_records import TransactionRecords
 from aioproducer.transactions.transaction_requests import TransactionRequests, TransactionSettings
@@ -30,21 +25,6 @@ from aioproducer.transactions.transaction_state import TransactionState as State
 from aioproducer.types import TopicPartition
 
 log: Final = logging.getLogger(__name__)
-
-
-class _Ending:
-    """A commit or an abort, from the call to its outcome."""
-
-    task: asyncio.Task[ProducerError | None]
-
-    def __init__(self, *, commits: bool) -> None:
-        self.commits = commits
-        self.is_out = False
-        """Whether the coordinator was asked, so that it may have been done."""
-
-    def written(self) -> None:
-        """The coordinator is asked."""
-        self.is_out = True
 
 
 class Transactions:
@@ -68,11 +48,14 @@ class Transactions:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._adding: asyncio.Task[None] | None = None
-        self._ending: _Ending | None = None
+        self._ending: Ending | None = None
         """The end of the last transaction, until somebody has heard how it went."""
         self.number: int = 0
         """Which transaction is open, or was the last."""
+        self.is_undecided: bool = False
+        """Whether the user has still to say how that one is to end."""
         self._began_at_ms = 0
+        self._is_stopping = False
 
     def partitions_wanted(self) -> None:
         """Batches wait for partitions to be added."""
@@ -102,11 +85,13 @@ class Transactions:
 
     async def begin(self) -> None:
         """Open a transaction, once the last one is over."""
-        if self._ending is not None and not self._ending.task.done():
-            await self._outcome(self._ending, self.settings.max_block_s, "begin a transaction")
+        ending = self._ending
+        if ending is not None and not ending.task.done():
+            await self._outcome(ending, self.settings.max_block_s, "begin a transaction")
+        self.manager.begin()  # before all else: somebody else may have begun, and ended, while we waited
         self._ending = None
-        self.manager.begin()
         self.number += 1
+        self.is_undecided = True
         self._began_at_ms = time_ns() // 1_000_000
 
     async def send_offsets(
@@ -125,37 +110,43 @@ class Transactions:
         limit_s = self._limit(timeout_s)
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
+            # All at once: who is cancelled in between must not commit without them.
+            error = self._late("send offsets", limit_s)
+            self._records.failed(error)
             task.cancel()
-            await asyncio.wait([task])
-            late = self._late("send offsets", limit_s)
-            self._records.failed(late)
-            raise late
-        _raise_outcome(task)
+            raise error
+        if task.cancelled() and not self._is_stopping:
+            raise TransactionAborted("the transaction was aborted before its offsets were committed")
+        raise_outcome(task)
 
     async def commit(self, timeout_s: float | None) -> None:
         """Commit, once everything that was taken is acknowledged."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or not ending.commits:
+            self._check_not_failed()
             self.manager.commit()
-            ending = self._ending = _Ending(commits=True)
+            self.is_undecided = False
+            ending = self._ending = Ending(commits=True)
             ending.task = self._spawn(self._commit(ending), "commit")
         await asyncio.wait([ending.task], timeout=limit_s)
-        if not ending.task.done() and not ending.is_out:
-            ending.task.cancel()
-            await asyncio.wait([ending.task])
+        if not ending.task.done() and not ending.is_out and self._state() is not State.INITIALIZING:
+            # All at once: who is cancelled in between would leave a commit that nobody makes.
+            error = self._late("commit", limit_s)
+            self._records.failed(error)
+            ending.give_up(self._commit_failed())
             self._ending = None
-            late = self._late("commit", limit_s)
-            self._records.failed(late)
-            raise late
-        await self._outcome(ending, 0, "commit")
+            raise error
+        self._raise_outcome(ending, limit_s, "commit")
 
-    async def abort(self, timeout_s: float | None) -> None:
-        """Abort: what was not written fails, what is in flight is awaited."""
+    async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
+        """Abort: what was not written fails, what is in flight is awaited. *closing*: the user does not know of it."""
         limit_s, ending = self._limit(timeout_s), self._ending
-        if ending is None or (ending.commits and ending.task.done()):
+        if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
             self.manager.abort()
-            ending = self._ending = _Ending(commits=False)
-            ending.task = self._spawn(self._abort(ending), "abort")
+            self.is_undecided = self.is_undecided and closing
+            commit, ending = ending, Ending(commits=False)
+            self._ending = ending
+            ending.task = self._spawn(self._abort(ending, commit), "abort")
         elif ending.commits:
             raise self.manager.refusal("abort")
         await self._outcome(ending, limit_s, "abort")
@@ -166,19 +157,20 @@ class Transactions:
         if self.manager.state is State.PREPARED:
             return
         if self.manager.state is not State.PREPARING:
+            self._check_not_failed()
             self.manager.prepare()
-        settled = self._spawn(self._records.settled(), "prepare")
-        await asyncio.wait([settled], timeout=limit_s)
-        if not settled.done():
-            settled.cancel()
-            late = self._late("prepare", limit_s)
-            self._records.failed(late)
-            raise late
-        state = self._state()
-        if state is State.PREPARING:
-            self.manager.settled()
-        elif state is not State.PREPARED:
-            raise self._commit_failed()
+            self.is_undecided = False
+        task = self._spawn(self._prepare(), "prepare")
+        await asyncio.wait([task], timeout=limit_s)
+        if task.done():
+            raise_outcome(task)
+            return
+        task.cancel()
+        if self._state() is not State.PREPARING:  # somebody else ends it, or has
+            raise self.manager.refusal("prepare")
+        error = self._late("prepare", limit_s)
+        self._records.failed(error)
+        raise error
 
     def prepared(self) -> PreparedTransaction:
         """Return what it takes to end the open transaction elsewhere."""
@@ -204,7 +196,7 @@ class Transactions:
                 State.PREPARING,
                 State.COMMITTING,
             }:
-                await self.abort(max(0.0, until - self._loop.time()))
+                await self.abort(max(0.0, until - self._loop.time()), closing=True)
         except ProducerError as error:
             log.warning(
                 "transaction.left_open transactional_id=%s error=%s: %s",
@@ -219,9 +211,10 @@ class Transactions:
 
     async def stop(self) -> None:
         """End the tasks."""
-        for task in self._tasks:
-            task.cancel()
-        while self._tasks:
+        self._is_stopping = True
+        while self._tasks:  # also what has begun meanwhile
+            for task in self._tasks:
+                task.cancel()
             await asyncio.wait(self._tasks)
 
     def check_sending(self, what: str) -> None:
@@ -272,20 +265,34 @@ class Transactions:
             return told
         return None
 
-    async def _commit(self, ending: _Ending) -> ProducerError | None:
+    async def _prepare(self) -> ProducerError | None:
+        await self._records.settled()
+        if self._state() is State.PREPARING:
+            self.manager.settled()
+        if self._state() is State.PREPARED:
+            return None
+        return self._commit_failed() if self.has_failed else self.manager.refusal("prepare")
+
+    async def _commit(self, ending: Ending) -> ProducerError | None:
         await self._records.settled()
         if self.manager.state is not State.COMMITTING:
             return self._commit_failed()
         return await self._end(ending)
 
-    async def _abort(self, ending: _Ending) -> ProducerError | None:
+    async def _abort(self, ending: Ending, commit: Ending | None) -> ProducerError | None:
         for task in (self._adding, *self._records.offsets):
             if task is not None:
                 task.cancel()
         await self._records.dropped()
+        if (
+            commit is not None
+        ):  # it has failed, and notices now that all is settled: not in the next transaction
+            await asyncio.wait([commit.task])
+        if self._state() is not State.ABORTING:
+            return self.manager.refusal("abort")
         return await self._end(ending)
 
-    async def _end(self, ending: _Ending) -> ProducerError | None:
+    async def _end(self, ending: Ending) -> ProducerError | None:
         """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
         manager = self.manager
         new: ProducerIdentity | None = None
@@ -319,6 +326,11 @@ class Transactions:
 
     # --- failures ------------------------------------------------------------------------------------------------
 
+    def _check_not_failed(self) -> None:
+        """Raise CommitFailed if something of the transaction has failed."""
+        if self.has_failed:
+            raise again(self._commit_failed())
+
     def _commit_failed(self) -> ProducerError:
         """Return why it was not committed."""
         cause = self.manager.cause
@@ -350,56 +362,29 @@ class Transactions:
                 task.cancel()
         if not task.done():
             raise self._late(what, limit_s)
-        _raise_outcome(task)
+        raise_outcome(task)
 
-    async def _outcome(self, ending: _Ending, limit_s: float, what: str) -> None:
+    async def _outcome(self, ending: Ending, limit_s: float, what: str) -> None:
         """Wait for an end, which goes on whoever waits for it; raise what it failed of."""
         await asyncio.wait([ending.task], timeout=limit_s)
-        if not ending.task.done():
-            raise self._unknown(what, limit_s) if ending.is_out else self._late(what, limit_s)
+        self._raise_outcome(ending, limit_s, what)
+
+    def _raise_outcome(self, ending: Ending, limit_s: float, what: str) -> None:
+        if not ending.task.done() and ending.given_up is None:
+            raise (
+                unknown(what, limit_s, self._coordinators.last_error)
+                if ending.is_out
+                else self._late(what, limit_s)
+            )
         if self._ending is ending:
             self._ending = None
-        _raise_outcome(ending.task)
+        ending.raise_outcome()
 
     def _late(self, what: str, limit_s: float) -> TransactionTimeout:
-        error = TransactionTimeout(
-            f"cannot {what} within {limit_s:g} s (timeout_s, or max_block_ms without){self._so_far()}"
-        )
-        error.__cause__ = self._coordinators.last_error
-        return error
-
-    def _unknown(self, what: str, limit_s: float) -> TransactionOutcomeUnknown:
-        error = TransactionOutcomeUnknown(
-            f"{what}: no answer from the coordinator within {limit_s:g} s (timeout_s, or max_block_ms without); it is"
-            f" being asked on, call the same method again to wait for the outcome{self._so_far()}"
-        )
-        error.__cause__ = self._coordinators.last_error
-        return error
-
-    def _so_far(self) -> str:
-        last = self._coordinators.last_error
-        if last is not None:
-            return f"; last error: {type(last).__name__}: {last}"
-        return ""
+        return late(what, limit_s, self._coordinators.last_error)
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(work, name=f"aioproducer: {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _raise_outcome(task: asyncio.Task[ProducerError | None]) -> None:
-    if task.cancelled():
-        raise ProducerClosed("the producer was closed, or its event loop is shutting down")
-    failed = task.result()
-    if failed is not None:
-        raise _again(failed)
-
-
-def _again(error: ProducerError) -> ProducerError:
-    """Return *error* for one more who hears of it: a shared one would collect the tracebacks of all."""
-    told = type(error)(*error.args, possibly_persisted=error.possibly_persisted)
-    told.abortable, told.fatal = error.abortable, error.fatal
-    told.__cause__ = error.__cause__
-    return told

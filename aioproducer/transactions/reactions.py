@@ -78,6 +78,10 @@ def react(api: Api, error: BrokerError, *, version: int) -> Reaction:
             # The JVM client takes it as fatal. But only a transaction that is not open is refused so: its time has
             # run out. It was aborted, and to abort it once more gives the next epoch (KAFKA-20785).
             return Reaction.ABORTABLE
+        case InvalidTxnState() if api is Api.ABORT and version < 2:
+            # Likewise. There the coordinator has nothing to abort, since what was to begin the transaction was refused,
+            # or its answer lost; another epoch settles it in any case.
+            return Reaction.ABORTABLE
         case _ if isinstance(error, (*FATAL, *FATAL_AT_COORDINATOR)):
             return Reaction.FATAL
         case TransactionAbortable():

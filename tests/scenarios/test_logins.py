@@ -9,7 +9,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer.errors import AuthenticationFailed, ProducerError, SaslAuthenticationFailed
 from tests.scenarios.login_story import FAILS_WITHIN_S, PROTOCOLS, producer_on, secured
-from tests.scenarios.story import TOPIC, now, story, values
+from tests.scenarios.story import TOPIC, cluster, now, story, values
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -113,3 +113,19 @@ async def test_a_password_is_rotated_without_a_restart() -> None:
             opened.disconnect(1)
             await producer.send(TOPIC, b"after")
         assert values(opened) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+@story
+async def test_tls_and_a_login_add_three_round_trips(mechanism: str) -> None:
+    """One for TLS 1.3, two for the login; not counted is how long a machine takes for the keys."""
+    latency_s = 0.1
+    took_s = []
+    async with cluster(latency_s=latency_s) as opened, producer_on(opened):
+        took_s.append(now())
+    async with secured(mechanism, security_protocol="SASL_SSL", latency_s=latency_s) as opened:
+        began_at = now()
+        async with producer_on(opened):
+            took_s.append(now() - began_at)
+    in_the_clear_s, secured_s = took_s
+    assert secured_s == pytest.approx(in_the_clear_s + 3 * 2 * latency_s, abs=latency_s / 2)

@@ -82,9 +82,16 @@ class Witness:
 class FloorRig:
     """An accumulator and a completion on the running loop, with one topic that `NODE` leads."""
 
-    def __init__(self, *, partitions: int = 1, identified: bool = True, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int = 1,
+        identified: bool = True,
+        identities: IdentityKeeper | None = None,
+        **settings: Any,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.identities = IdentityKeeper()
+        self.identities = identities or IdentityKeeper()
         if identified:
             self.identities.assign(*FIRST)
         self.wakes = 0

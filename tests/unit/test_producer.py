@@ -11,11 +11,14 @@ import pytest
 from aioproducer import (
     BufferFull,
     ConfigError,
+    ConnectionFailed,
     MetadataTimeout,
     MetadataUnavailable,
+    NotLeaderOrFollower,
     Producer,
     ProducerClosed,
     ProducerConfig,
+    RecordPurged,
     SendManyError,
     TopicAuthorizationFailed,
     WrongLoop,
@@ -194,3 +197,98 @@ class TestSending:
         assert metrics["topics"][TOPIC]["records_delivered"] == 1
         assert set(metrics["nodes"]) == {1}
         assert producer.metrics()["producer"]["records_delivered"] == 1, "they survive the end"
+
+
+class TestCluster:
+    @in_virtual_time
+    async def test_it_describes_brokers_and_topics_that_nobody_has_used(self) -> None:
+        async with started() as (producer, broker):
+            seen = await producer.cluster()
+            assert set(seen.brokers) == {1}
+            assert [
+                (each.partition, each.leader, each.replicas) for each in seen.topics[TOPIC].partitions
+            ] == [
+                (0, 1, (1,)),
+                (1, 1, (1,)),
+            ]
+            await broker.stop_broker(1)
+            with pytest.raises(ConnectionFailed):
+                await producer.cluster()
+
+
+class TestLength:
+    @in_virtual_time
+    async def test_it_is_what_has_no_outcome_yet(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers, linger_ms=1_000)
+            assert len(producer) == 0
+            assert bool(producer) is True
+            async with producer:
+                for number in range(3):
+                    _ = await producer.enqueue(TOPIC, b"v", partition=number % 2)
+                assert len(producer) == 3
+                await producer.flush()
+                assert len(producer) == 0
+            assert len(producer) == 0
+            assert bool(producer) is True
+
+    @in_virtual_time
+    async def test_those_that_wait_for_metadata_count(self) -> None:
+        async with started() as (producer, broker):
+            broker.freeze_broker(1)
+            waiting = [asyncio.create_task(producer.send(TOPIC, b"v")) for _ in range(5)]
+            await asyncio.sleep(0)
+            assert len(producer) == 5
+            broker.thaw_broker(1)
+            await asyncio.gather(*waiting)
+            assert len(producer) == 0
+
+
+class TestPurge:
+    @in_virtual_time
+    async def test_what_waits_is_dropped_and_what_is_sent_after_it_is_not(self) -> None:
+        async with started(linger_ms=1_000) as (producer, broker):
+            futures = [
+                await producer.enqueue(TOPIC, b"%d" % number, partition=number % 2) for number in range(10)
+            ]
+            assert producer.purge() == 10
+            assert len(producer) == 0
+            for future in futures:
+                error = future.exception()
+                assert isinstance(error, RecordPurged)
+                assert not error.possibly_persisted
+            assert producer.purge() == 0
+            assert (await producer.send(TOPIC, b"after", partition=0)).offset == 0
+            assert [each.value for each in broker.records(TOPIC, 0)] == [b"after"]
+            assert broker.records(TOPIC, 1) == []
+            available = producer.metrics()["producer"]
+            assert available["buffer_available_bytes"] == available["buffer_total_bytes"]
+
+    @in_virtual_time
+    async def test_what_is_on_its_way_goes_on(self) -> None:
+        async with started(max_in_flight_requests_per_connection=1) as (producer, broker):
+            await producer.send(TOPIC, b"known", partition=0)
+            broker.on("produce").delay(1)
+            under_way = await producer.enqueue(TOPIC, b"under way", partition=0)
+            await asyncio.sleep(0.1)
+            waiting = await producer.enqueue(TOPIC, b"waiting", partition=0)
+            assert len(producer) == 2
+            assert producer.purge() == 1
+            assert isinstance(waiting.exception(), RecordPurged)
+            assert (await under_way).offset == 1
+            assert (await producer.send(TOPIC, b"next", partition=0)).offset == 2
+
+    @in_virtual_time
+    async def test_what_was_out_and_is_to_be_sent_again_goes_on(self) -> None:
+        async with started(retry_backoff_ms=500, retry_backoff_max_ms=500) as (producer, broker):
+            refused = broker.on("produce").answer(NotLeaderOrFollower)
+            future = await producer.enqueue(TOPIC, b"v", partition=0)
+            await asyncio.sleep(0.2)
+            assert refused.hits == 1
+            assert producer.purge() == 0
+            assert (await future).offset == 0
+
+    @in_virtual_time
+    async def test_it_needs_a_started_producer(self) -> None:
+        with pytest.raises(ProducerClosed):
+            Producer(SERVERS).purge()

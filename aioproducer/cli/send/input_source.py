@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from aioproducer.cli.send.input_framing import Framing, Whole
+from aioproducer.cli.send.unpacking import is_compressed, unpacked
 
 READ_BYTES: Final = 1024 * 1024
 """What is taken at once, if there is so much."""
@@ -67,7 +68,7 @@ async def blocks(
         file = "standard input" if path == STDIN else path
         framing, count = new_framing(), 0
         try:
-            async with aclosing(_read(path)) as pieces:
+            async with aclosing(_read(path)) as stored, aclosing(unpacked(stored)) as pieces:
                 async for data in pieces:
                     if (whole := framing.feed(data)).items:
                         yield Block(whole, file, count + 1)
@@ -81,12 +82,16 @@ async def blocks(
 
 
 def size_of(paths: Sequence[str]) -> int | None:
-    """Return how many bytes there are to read; None if that is not known before."""
+    """Return how many bytes there are to send; None if that is not known before, as of what is compressed."""
     try:
         told = [os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat() for path in paths]
+        if not all(stat.S_ISREG(each.st_mode) for each in told):
+            return None
+        if any(is_compressed(path, stdin=STDIN) for path in paths):
+            return None
     except OSError:
         return None  # reading it tells why
-    return sum(each.st_size for each in told) if all(stat.S_ISREG(each.st_mode) for each in told) else None
+    return sum(each.st_size for each in told)
 
 
 async def _read(path: str) -> AsyncGenerator[bytes, None]:

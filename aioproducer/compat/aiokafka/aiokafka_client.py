@@ -1,4 +1,4 @@
-"""What programs read of an aiokafka producer besides its methods: `client`, `client.cluster` and `_sender`."""
+"""The parts of an aiokafka producer that programs read besides its methods: `client`, `client.cluster`, `_sender`."""
 
 from __future__ import annotations
 

@@ -306,3 +306,16 @@ async def test_each_of_a_stretch_fails_with_an_exception_of_its_own() -> None:
     errors = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(each) for each in errors] == [DeliveryTimeout, DeliveryTimeout]
     assert errors[0] is not errors[1]
+
+
+@in_virtual_time
+async def test_one_that_nobody_came_to_await_disturbs_no_other() -> None:
+    office = Office()
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    [task] = await office.calls(1)
+    forgotten = acknowledgement_on(asyncio.get_running_loop())()
+    resolve_awaited([forgotten, *office.waiters], [FIRST, SECOND])
+    assert await task == SECOND
+    await asyncio.sleep(0)
+    assert complaints == []

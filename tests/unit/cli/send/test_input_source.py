@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gzip
 import os
 import pty
 import sys
@@ -175,3 +176,16 @@ def test_a_block_is_cut_between_records() -> None:
     assert BLOCK.slice(1, 3) == Block(Whole([b"b", b""], [3, 4], b"b\r\n\n"), "f", 12)
     assert (len(nothing), nothing.whole.raw) == (0, b"")
     assert BLOCK.slice(0, 4) is BLOCK
+
+
+async def test_a_compressed_file_is_unpacked_and_its_size_is_not_known(tmp_path: Path) -> None:
+    paths = files(tmp_path, gzip.compress(b"a\nb\n"), b"c\n")
+    assert await read(paths) == [("f0", 1, [b"a", b"b"]), ("f1", 1, [b"c"])]
+    assert size_of(paths) is None
+    assert size_of(paths[1:]) == 2
+
+
+async def test_one_that_is_not_whole_says_where(tmp_path: Path) -> None:
+    [path] = files(tmp_path, gzip.compress(b"a\nb\n")[:-4])
+    with pytest.raises(InputError, match=r"f0, line 3: the gzip file ends too early"):
+        await read([path])

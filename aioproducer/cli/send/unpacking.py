@@ -1,0 +1,128 @@
+"""Unpacking of input that is compressed: gzip and zstd are known by their first bytes, wherever they come from."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
+from typing import Final, Protocol
+
+PIECE_BYTES: Final = 1024 * 1024
+"""At most so much is unpacked at once: a small file may hold a large one."""
+ZSTD_STEP: Final = 1024
+"""zstd is fed so many bytes at a time: it cannot be told how much to give at most."""
+
+
+class Unpacking(Protocol):
+    """Unpacks one file."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield what is in *data*. Raises: ValueError: it is damaged."""
+
+    def finish(self) -> None:
+        """Check that the file has ended. Raises: ValueError: it has not."""
+
+
+class Gunzip:
+    """gzip, also several files one after the other, as `cat` and bgzip make them."""
+
+    def __init__(self) -> None:
+        self._unpack = zlib.decompressobj(wbits=31)
+        self._begun = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield what is in *data*."""
+        while data:
+            if self._unpack.eof:
+                if not data.strip(b"\0"):
+                    return  # what tapes are filled up with
+                self._unpack = zlib.decompressobj(wbits=31)
+            self._begun = True
+            try:
+                piece = self._unpack.decompress(data, PIECE_BYTES)
+            except zlib.error as error:
+                raise ValueError(f"the gzip file is damaged: {error}") from error
+            data = self._unpack.unconsumed_tail or self._unpack.unused_data
+            if piece:
+                yield piece
+
+    def finish(self) -> None:
+        """Check that the last of them has ended."""
+        if self._begun and not self._unpack.eof:
+            raise ValueError("the gzip file ends too early: is it whole?")
+
+
+class Unzstd:
+    """zstd, also several frames one after the other."""
+
+    def __init__(self) -> None:
+        from zstandard import ZstdDecompressor  # few send such files
+
+        self._new = ZstdDecompressor().decompressobj
+        self._unpack = self._new()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield what is in *data*."""
+        from zstandard import ZstdError
+
+        for start in range(0, len(data), ZSTD_STEP):
+            rest = data[start : start + ZSTD_STEP]
+            while rest:
+                if self._unpack.eof:
+                    self._unpack = self._new()
+                try:
+                    piece = self._unpack.decompress(rest)
+                except ZstdError as error:
+                    raise ValueError(f"the zstd file is damaged: {error}") from error
+                rest = self._unpack.unused_data if self._unpack.eof else b""
+                if piece:
+                    yield piece
+
+    def finish(self) -> None:
+        """Check that the last frame has ended."""
+        if not self._unpack.eof:
+            raise ValueError("the zstd file ends too early: is it whole?")
+
+
+MAGIC: Final[dict[bytes, Callable[[], Unpacking]]] = {b"\x1f\x8b\x08": Gunzip, b"\x28\xb5\x2f\xfd": Unzstd}
+"""What such a file begins with. No line of text does, and no length that a record could have."""
+
+
+async def unpacked(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield what *pieces* are, or what is in them if they begin as a compressed file does.
+
+    Raises: ValueError: it is damaged.
+    """
+    begun, unpacking, known = b"", None, False
+    async for piece in pieces:
+        data = piece
+        if not known:
+            begun += data
+            if any(magic.startswith(begun) and magic != begun for magic in MAGIC):
+                continue  # too little to tell; somebody who types is not kept waiting for more
+            data, known, unpacking = begun, True, _unpacking(begun)
+        if unpacking is None:
+            yield data
+            continue
+        for inner in unpacking.feed(data):
+            yield inner
+    if not known and begun:
+        yield begun
+    if unpacking is not None:
+        unpacking.finish()
+
+
+def is_compressed(path: str, *, stdin: str) -> bool:
+    """Whether a regular file begins as a compressed one does."""
+    size = max(map(len, MAGIC))
+    if path == stdin:
+        begin = os.pread(sys.stdin.fileno(), size, 0) if hasattr(os, "pread") else b""
+    else:
+        with open(path, "rb") as file:  # noqa: PTH123 - a path as the command line has it
+            begin = file.read(size)
+    return _unpacking(begin) is not None
+
+
+def _unpacking(begin: bytes) -> Unpacking | None:
+    return next((new() for magic, new in MAGIC.items() if begin.startswith(magic)), None)

@@ -1,0 +1,80 @@
+"""An end of a transaction that is under way, and what those are told who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aioproducer.errors import (
+    ProducerClosed,
+    ProducerError,
+    TransactionOutcomeUnknown,
+    TransactionTimeout,
+)
+
+
+class Ending:
+    """A commit or an abort, from the call to its outcome."""
+
+    task: asyncio.Task[ProducerError | None]
+
+    def __init__(self, *, commits: bool) -> None:
+        self.commits = commits
+        self.is_out = False
+        """Whether the coordinator was asked, so that it may have been done."""
+        self.given_up: ProducerError | None = None
+        """Why it was given up before that."""
+
+    def written(self) -> None:
+        """The coordinator is asked."""
+        self.is_out = True
+
+    def give_up(self, failed: ProducerError) -> None:
+        """Go no further: the coordinator was not asked. Others who wait for it hear of *failed*."""
+        self.given_up = failed
+        self.task.cancel()
+
+    def raise_outcome(self) -> None:
+        """Raise what it failed of; it is done, or given up."""
+        if self.given_up is not None:
+            raise again(self.given_up)
+        raise_outcome(self.task)
+
+
+def raise_outcome(task: asyncio.Task[ProducerError | None]) -> None:
+    """Raise what *task*, which is done, has failed of."""
+    if task.cancelled():
+        raise ProducerClosed("the producer was closed, or its event loop is shutting down")
+    failed = task.result()
+    if failed is not None:
+        raise again(failed)
+
+
+def again(error: ProducerError) -> ProducerError:
+    """Return *error* for one more who hears of it: a shared one would collect the tracebacks of all."""
+    told = type(error)(*error.args, possibly_persisted=error.possibly_persisted)
+    told.abortable, told.fatal = error.abortable, error.fatal
+    told.__cause__ = error.__cause__
+    return told
+
+
+def late(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionTimeout:
+    """Return the error of a call that took longer than *limit_s*, and has changed nothing at the coordinator."""
+    error = TransactionTimeout(
+        f"cannot {what} within {limit_s:g} s (timeout_s, or max_block_ms without){_so_far(last_error)}"
+    )
+    error.__cause__ = last_error
+    return error
+
+
+def unknown(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionOutcomeUnknown:
+    """Return the error of a call that took longer than *limit_s*, and may have been done."""
+    error = TransactionOutcomeUnknown(
+        f"{what}: no answer from the coordinator within {limit_s:g} s (timeout_s, or max_block_ms without); it is"
+        f" being asked on, call the same method again to wait for the outcome{_so_far(last_error)}"
+    )
+    error.__cause__ = last_error
+    return error
+
+
+def _so_far(last_error: ProducerError | None) -> str:
+    return "" if last_error is None else f"; last error: {type(last_error).__name__}: {last_error}"

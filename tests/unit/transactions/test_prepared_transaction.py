@@ -1,0 +1,66 @@
+"""A prepared transaction as text, and what is refused as one."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from aioproducer import PreparedTransaction
+
+PREPARED = PreparedTransaction("orders-1", 4711, 3, 2, 1_700_000_000_000, 60_000)
+TEXT = (
+    '{"v": 1, "id": "orders-1", "producer_id": 4711, "epoch": 3, "transaction_version": 2,'
+    ' "began_at_ms": 1700000000000, "timeout_ms": 60000}'
+)
+
+
+def text(**changes: Any) -> str:
+    return json.dumps({**json.loads(TEXT), **changes})
+
+
+def test_the_text_of_this_version() -> None:
+    """It is written down by one release and read by the next."""
+    assert str(PREPARED) == TEXT
+    assert PreparedTransaction.parse(TEXT) == PREPARED
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("", "'' is not JSON"),
+        ("orders-1", "'orders-1' is not JSON"),
+        ("x" * 100, f"'{'x' * 80}' is not JSON"),
+        ("[]", "its format is None, expected 1"),
+        ("null", "its format is None, expected 1"),
+        ("{}", "its format is None, expected 1"),
+        (text(v=2), "its format is 2, expected 1"),
+        (text(v="1"), "its format is '1', expected 1"),
+        ('{"v": 1}', "'id' is None, 'producer_id' is None, 'epoch' is None"),
+        (text(id=5), ": 'id' is 5$"),
+        (text(producer_id="5"), "'producer_id' is '5'$"),
+        (text(epoch=True), "'epoch' is True$"),
+        (text(epoch=1.5), "'epoch' is 1.5$"),
+        (text(transaction_version=None), "'transaction_version' is None$"),
+        (text(began_at_ms=[]), r"'began_at_ms' is \[\]$"),
+        (text(timeout_ms={}), r"'timeout_ms' is \{\}$"),
+    ],
+)
+def test_what_is_none_is_refused_and_says_why(given: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^not a prepared transaction.*{message}"):
+        PreparedTransaction.parse(given)
+
+
+def test_what_is_in_it_besides_is_for_later_releases() -> None:
+    assert PreparedTransaction.parse(text(more="of it")) == PREPARED
+
+
+def test_its_deadline_is_that_of_the_coordinator() -> None:
+    assert PREPARED.deadline == datetime(2023, 11, 14, 22, 14, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("timeout_ms", "has_one"), [(-1, False), (0, True), (1, True)])
+def test_with_two_phase_commit_there_is_none(timeout_ms: int, has_one: bool) -> None:
+    assert (PREPARED._replace(timeout_ms=timeout_ms).deadline is not None) is has_one

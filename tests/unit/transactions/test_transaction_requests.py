@@ -1,0 +1,261 @@
+"""Each request, with the versions that go with those of transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aioproducer import GroupMetadata, TopicPartition
+from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from aioproducer.testing import in_virtual_time
+from aioproducer.transactions.coordinator import Key, KeyType
+from aioproducer.transactions.offsets import OffsetAndMetadata, topics_of
+from aioproducer.transactions.reactions import Api
+from aioproducer.transactions.transaction_manager import TransactionManager
+from aioproducer.transactions.transaction_requests import TransactionRequests
+from tests.unit.floor_rig import settle
+from tests.unit.transactions.transactions_rig import ID, Asked, FakeCoordinators, settings
+
+OURS = ProducerIdentity(7, 3)
+OFFSETS = {TopicPartition("in", 1): OffsetAndMetadata(42, "mine", 5)}
+GROUP = GroupMetadata("g", 3, "m", "i")
+OF_TRANSACTION, OF_GROUP = Key(KeyType.TRANSACTION, ID), Key(KeyType.GROUP, "g")
+
+Ask = Callable[[TransactionRequests], Coroutine[Any, Any, Any]]
+
+
+class Rig:
+    def __init__(
+        self,
+        version: int = 1,
+        identity: ProducerIdentity | None = OURS,
+        *,
+        reachable: bool = True,
+        **changes: Any,
+    ) -> None:
+        self.manager = TransactionManager(ID, on_wanted=lambda: None, on_moved=lambda _: None)
+        self.manager.current, self.manager.version = identity, version
+        self.coordinators = FakeCoordinators(version)
+        self.coordinators.reachable = reachable
+        self.requests = TransactionRequests(settings(**changes), self.manager, self.coordinators.real)
+
+    async def asked(self, ask: Ask, answer: Any = None) -> tuple[Asked, Any]:
+        """Return what *ask* asks, and what it makes of *answer*."""
+        task = asyncio.create_task(ask(self.requests))
+        await settle()
+        asked = self.coordinators.answer(answer)
+        return asked, await task
+
+
+def end(*, commit: bool) -> Ask:
+    return lambda requests: requests.end(commit=commit, on_written=lambda: None)
+
+
+ALL: dict[Api, Ask] = {
+    Api.INIT_PRODUCER_ID: lambda requests: requests.init_producer_id(),
+    Api.ADD_PARTITIONS: lambda requests: requests.add_partitions([TopicPartition("out", 0)]),
+    Api.ADD_OFFSETS: lambda requests: requests.add_offsets("g"),
+    Api.OFFSET_COMMIT: lambda requests: requests.commit_offsets(OFFSETS, GROUP),
+    Api.COMMIT: end(commit=True),
+    Api.ABORT: end(commit=False),
+}
+CAPPED = {Api.OFFSET_COMMIT, Api.COMMIT, Api.ABORT}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("api", ALL, ids=lambda api: api.name)
+@in_virtual_time
+async def test_the_versions_of_a_request_go_with_that_of_the_transaction(api: Api, version: int) -> None:
+    asked, _ = await Rig(version).asked(ALL[api])
+    assert (asked.api, asked.version) == (api, version)
+    if api is Api.INIT_PRODUCER_ID:
+        assert (asked.at_least, asked.at_most) == (3, 5)
+    else:
+        assert (asked.at_least, asked.at_most) == (0, 4 if api in CAPPED and version < 2 else None)
+    assert asked.key == (OF_GROUP if api is Api.OFFSET_COMMIT else OF_TRANSACTION)
+
+
+@pytest.mark.parametrize(
+    ("identity", "two_phase_commit", "versions"),
+    [
+        (None, False, (0, 5)),
+        (OURS, False, (3, 5)),
+        (ProducerIdentity(0, 0), False, (3, 5)),
+        (None, True, (6, 6)),
+        (OURS, True, (6, 6)),
+    ],
+)
+@in_virtual_time
+async def test_asking_for_a_producer_id(
+    identity: ProducerIdentity | None, two_phase_commit: bool, versions: tuple[int, int]
+) -> None:
+    rig = Rig(identity=identity, two_phase_commit=two_phase_commit, timeout_ms=4_711)
+    asked, got = await rig.asked(
+        ALL[Api.INIT_PRODUCER_ID], InitProducerIdResponse(producer_id=8, producer_epoch=4)
+    )
+    own = identity or ProducerIdentity(-1, -1)
+    assert asked.request == InitProducerIdRequest(
+        transactional_id=ID,
+        transaction_timeout_ms=4_711,
+        producer_id=own.producer_id,
+        producer_epoch=own.epoch,
+        enable2_pc=two_phase_commit,
+        keep_prepared_txn=False,
+    )
+    assert (asked.at_least, asked.at_most) == versions
+    assert got == ProducerIdentity(8, 4)
+    assert not rig.manager.attempted
+    assert asked.refusals(InitProducerIdResponse(error_code=53, producer_epoch=-1)) == [(53, "")]
+
+
+@in_virtual_time
+async def test_adding_partitions() -> None:
+    partitions = [TopicPartition("a", 3), TopicPartition("b", 0), TopicPartition("a", 1)]
+    rig = Rig()
+    asked, _ = await rig.asked(lambda requests: requests.add_partitions(partitions))
+    assert asked.request == AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=7,
+        v3_and_below_producer_epoch=3,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name="a", partitions=[3, 1]),
+            AddPartitionsToTxnTopic(name="b", partitions=[0]),
+        ],
+    )
+    assert rig.manager.attempted
+    answer = AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                name=name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                ],
+            )
+            for name, index, code in (("a", 3, 29), ("b", 0, 0))
+        ]
+    )
+    assert asked.refusals(answer) == [(29, "a-3"), (0, "b-0")]
+
+
+@in_virtual_time
+async def test_adding_a_group() -> None:
+    rig = Rig()
+    asked, _ = await rig.asked(ALL[Api.ADD_OFFSETS])
+    assert asked.request == AddOffsetsToTxnRequest(
+        transactional_id=ID, producer_id=7, producer_epoch=3, group_id="g"
+    )
+    assert rig.manager.attempted
+    assert asked.refusals(AddOffsetsToTxnResponse(error_code=30)) == [(30, "group 'g'")]
+
+
+@in_virtual_time
+async def test_committing_offsets() -> None:
+    rig = Rig()
+    asked, _ = await rig.asked(ALL[Api.OFFSET_COMMIT])
+    assert asked.request == TxnOffsetCommitRequest(
+        transactional_id=ID,
+        group_id="g",
+        producer_id=7,
+        producer_epoch=3,
+        generation_id=3,
+        member_id="m",
+        group_instance_id="i",
+        topics=topics_of(OFFSETS),
+    )
+    assert rig.manager.attempted
+    answer = TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name="in", partitions=[TxnOffsetCommitResponsePartition(partition_index=1, error_code=22)]
+            )
+        ]
+    )
+    assert asked.refusals(answer) == [(22, "in-1")]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize(
+    ("version", "answer", "goes_on_as"),
+    [
+        (0, EndTxnResponse(), None),
+        (1, EndTxnResponse(), None),
+        (1, EndTxnResponse(producer_id=7, producer_epoch=4), None),
+        (2, EndTxnResponse(), None),
+        (2, EndTxnResponse(producer_id=7, producer_epoch=4), ProducerIdentity(7, 4)),
+        (2, EndTxnResponse(producer_id=0, producer_epoch=0), ProducerIdentity(0, 0)),
+    ],
+)
+@in_virtual_time
+async def test_ending(
+    commit: bool, version: int, answer: EndTxnResponse, goes_on_as: ProducerIdentity | None
+) -> None:
+    rig, written = Rig(version), list[str]()
+    asked, got = await rig.asked(
+        lambda requests: requests.end(commit=commit, on_written=lambda: written.append("out")), answer
+    )
+    assert asked.api is (Api.COMMIT if commit else Api.ABORT)
+    assert asked.request == EndTxnRequest(
+        transactional_id=ID, producer_id=7, producer_epoch=3, committed=commit
+    )
+    assert (got, written) == (goes_on_as, ["out"])
+    assert asked.refusals(EndTxnResponse(error_code=90)) == [(90, "")]
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+@pytest.mark.parametrize(
+    "api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID], ids=lambda api: api.name
+)
+@in_virtual_time
+async def test_one_that_is_cancelled_may_still_be_on_its_way(api: Api, reachable: bool) -> None:
+    rig = Rig(reachable=reachable)
+    task = asyncio.create_task(ALL[api](rig.requests))
+    await settle()
+    task.cancel()
+    await asyncio.wait([task])
+    assert rig.manager.needs_bump is reachable
+
+
+@in_virtual_time
+async def test_asking_for_the_next_epoch_twice_does_no_harm() -> None:
+    rig = Rig()
+    task = asyncio.create_task(rig.requests.init_producer_id())
+    await settle()
+    task.cancel()
+    await asyncio.wait([task])
+    assert not rig.manager.needs_bump
+
+
+@pytest.mark.parametrize(
+    "api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID], ids=lambda api: api.name
+)
+@in_virtual_time
+async def test_without_a_producer_id_there_is_no_transaction(api: Api) -> None:
+    rig = Rig(identity=None)
+    with pytest.raises(AssertionError, match="without a producer id"):
+        await ALL[api](rig.requests)
+
+
+@in_virtual_time
+async def test_the_version_in_force_is_what_the_coordinators_know() -> None:
+    rig = Rig(1)
+    rig.coordinators.transaction_version = 2
+    assert rig.requests.transaction_version == 2
