@@ -207,7 +207,8 @@ class Engine:
         self._sending.add_done_callback(partial(self._ended, "sender"))
         if self.transactions is not None:
             try:
-                await self.transactions.initialize()
+                with self.metrics.timed("init_s"):
+                    await self.transactions.initialize()
             except BaseException:
                 await self.stop()
                 raise
