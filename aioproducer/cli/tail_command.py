@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from aioproducer.cli.client import Client
+from aioproducer.topic_client import Client
 from aioproducer.config import ProducerConfig
 from aioproducer.records.decode import DecodedRecord
 
