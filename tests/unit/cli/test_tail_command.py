@@ -5,7 +5,6 @@ import json
 import pytest
 
 from aioproducer import Producer, UnknownTopicOrPartition
-from aioproducer.cli import client
 from aioproducer.cli.tail_command import tail_and_show
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import Cluster
