@@ -68,7 +68,7 @@ async def test_for_programs_each_line_is_an_object(capsys: pytest.CaptureFixture
 
 
 async def test_a_topic_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "UNKNOWN_TOPIC_S", 0.1)
+    monkeypatch.setattr(topic_client, "UNKNOWN_TOPIC_S", 0.1)
     async with Cluster(auto_create_topics=False) as cluster:
         with pytest.raises(UnknownTopicOrPartition):
             await tail(cluster)
