@@ -119,6 +119,9 @@ class Lifecycle:
         None waits for every outcome, which the delivery timeout bounds. After *timeout_s* seconds,
         at once for 0, what is left fails with ProducerClosed. Closing twice is fine. Cancelling it acts
         as `close(0)` and raises CancelledError.
+
+        An open transaction is aborted, within `max_block_ms` where *timeout_s* is None; with 0 it is left to its
+        timeout. One that is prepared stays open, and one that is being committed is waited for.
         """
         if timeout_s is not None:
             timeout_s = check_timeout("timeout_s", timeout_s)

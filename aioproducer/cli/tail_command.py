@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import click
 
-from aioproducer.topic_client import Client
 from aioproducer.config import ProducerConfig
 from aioproducer.records.decode import DecodedRecord
+from aioproducer.topic_client import Client
 
 NONE: Final = "(none)"
 

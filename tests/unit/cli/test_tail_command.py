@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aioproducer import Producer, UnknownTopicOrPartition
+from aioproducer import Producer, UnknownTopicOrPartition, topic_client
 from aioproducer.cli.tail_command import tail_and_show
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import Cluster
