@@ -11,12 +11,13 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from aioproducer import Producer
+from aioproducer import Murmur2Partitioner, Producer
 from aioproducer.arrow import send_table
 from aioproducer.errors import (
     BufferFull,
@@ -28,6 +29,8 @@ from tests.services.serving import serving
 from tests.unit.contrib.registry_fake import registry
 
 ROOT = Path(__file__).parents[1]
+IN_SHOP = 3
+"""Partitions of the topic of the programs before and after: enough for two hashes to differ."""
 TESTING = (ROOT / "docs/reference/testing.md").read_text()
 ARROW = (ROOT / "docs/reference/arrow.md").read_text()
 SERIALIZERS = (ROOT / "docs/serializers.md").read_text()
@@ -164,11 +167,18 @@ def test_the_examples_of_the_concurrency_page_run(kafka_cluster: ThreadedCluster
     assert others == [["lost: 0"], ["orders", "orders"], ["100", "True", "1000"], []]
 
 
+@pytest.mark.kafka_cluster(topics={"shop": IN_SHOP})
 def test_the_examples_of_the_page_for_users_of_aiokafka_run(kafka_cluster: ThreadedCluster) -> None:
     dropped_in, *others = [printed.splitlines() for printed in printed_by(FROM_AIOKAFKA, kafka_cluster)]
     (promised,) = re.findall(r"^It prints `(.*)` and `(.*)`\.$", FROM_AIOKAFKA, re.MULTILINE)
     assert dropped_in == list(promised)
-    assert others == [["16 True"], [], ["orders 0 True", "False", "2"]]
+    batch, put_in_place, rewritten, confluent, ours, kafka_python, in_threads = others
+    assert [batch, put_in_place, rewritten] == [["16 True"], [], ["orders 0 True", "False", "2"]]
+    by_crc32 = crc32(b"customer-7") % IN_SHOP
+    assert by_crc32 != Murmur2Partitioner().partition("shop", b"customer-7", IN_SHOP, ())
+    assert confluent == ours == [f"stored in partition {by_crc32}"] * 3
+    assert kafka_python == in_threads
+    assert in_threads[0].startswith("stored in partition ")
 
 
 def test_the_examples_of_the_interceptors_page_run(kafka_cluster: ThreadedCluster) -> None:

@@ -50,13 +50,14 @@ TOPIC_S: Final = 5.0
 
 
 async def await_topic(producer: Producer, topic: str) -> None:
-    """Return when *topic* is known.
+    """Return when *topic* is known. What the log would warn of meanwhile is in the error.
 
     Raises: MetadataTimeout: no broker knew it in `TOPIC_S`; or whatever the brokers have against it.
     """
     try:
-        async with asyncio.timeout(TOPIC_S):
-            _ = await producer.partitions_for(topic)
+        with told_once("aioproducer.metadata"):
+            async with asyncio.timeout(TOPIC_S):
+                _ = await producer.partitions_for(topic)
     except TimeoutError:
         raise MetadataTimeout(
             f"no broker knew a topic {topic!r} in {TOPIC_S:.0f} s: is the name right?"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from time import time_ns
 from typing import Any, Final
 
-from aioproducer.errors import CommitFailed, ProducerError, TransactionTimeout
+from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted, TransactionTimeout
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
@@ -20,7 +20,7 @@ from aioproducer.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.transactions.transaction_ending import Ending, again, late, raise_outcome, unknown
 from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
 from aioproducer.transactions.transaction_records import TransactionRecords
-from aioproducer.transactions.transaction_requests import TransactionRequests, TransactionSettings
+from aioproducer.transactions.transaction_requests import GoingOn, TransactionRequests, TransactionSettings
 from aioproducer.transactions.transaction_state import TransactionState as State
 from aioproducer.types import TopicPartition
 
@@ -52,7 +52,10 @@ class Transactions:
         """The end of the last transaction, until somebody has heard how it went."""
         self.number: int = 0
         """Which transaction is open, or was the last."""
+        self.is_undecided: bool = False
+        """Whether the user has still to say how that one is to end."""
         self._began_at_ms = 0
+        self._is_stopping = False
 
     def partitions_wanted(self) -> None:
         """Batches wait for partitions to be added."""
@@ -72,12 +75,19 @@ class Transactions:
 
     # --- what the user calls -------------------------------------------------------------------------------------
 
-    async def initialize(self) -> None:
+    async def initialize(self, going_on: GoingOn | None = None) -> None:
         """Get a producer id, which fences whoever had this transactional id before, and aborts what that has left.
+
+        *going_on* is for who goes on where another process has left off.
 
         Raises: TransactionTimeout after `max_block_ms`; what the coordinator refuses it for.
         """
         self.manager.initialize()
+        if going_on is not None:
+            if not going_on.anew:
+                self.manager.initialized(going_on.identity, going_on.version)
+                return
+            self.manager.assign(*going_on.identity)
         await self._in_time(self._initialize(), self.settings.max_block_s, "initialize")
 
     async def begin(self) -> None:
@@ -88,6 +98,7 @@ class Transactions:
         self.manager.begin()  # before all else: somebody else may have begun, and ended, while we waited
         self._ending = None
         self.number += 1
+        self.is_undecided = True
         self._began_at_ms = time_ns() // 1_000_000
 
     async def send_offsets(
@@ -106,11 +117,13 @@ class Transactions:
         limit_s = self._limit(timeout_s)
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
+            # All at once: who is cancelled in between must not commit without them.
+            error = self._late("send offsets", limit_s)
+            self._records.failed(error)
             task.cancel()
-            await asyncio.wait([task])
-            late = self._late("send offsets", limit_s)
-            self._records.failed(late)
-            raise late
+            raise error
+        if task.cancelled() and not self._is_stopping:
+            raise TransactionAborted("the transaction was aborted before its offsets were committed")
         raise_outcome(task)
 
     async def commit(self, timeout_s: float | None) -> None:
@@ -119,6 +132,7 @@ class Transactions:
         if ending is None or not ending.commits:
             self._check_not_failed()
             self.manager.commit()
+            self.is_undecided = False
             ending = self._ending = Ending(commits=True)
             ending.task = self._spawn(self._commit(ending), "commit")
         await asyncio.wait([ending.task], timeout=limit_s)
@@ -131,11 +145,12 @@ class Transactions:
             raise error
         self._raise_outcome(ending, limit_s, "commit")
 
-    async def abort(self, timeout_s: float | None) -> None:
-        """Abort: what was not written fails, what is in flight is awaited."""
+    async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
+        """Abort: what was not written fails, what is in flight is awaited. *closing*: the user does not know of it."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
             self.manager.abort()
+            self.is_undecided = self.is_undecided and closing
             commit, ending = ending, Ending(commits=False)
             self._ending = ending
             ending.task = self._spawn(self._abort(ending, commit), "abort")
@@ -151,18 +166,18 @@ class Transactions:
         if self.manager.state is not State.PREPARING:
             self._check_not_failed()
             self.manager.prepare()
-        settled = self._spawn(self._records.settled(), "prepare")
-        await asyncio.wait([settled], timeout=limit_s)
-        if not settled.done():
-            settled.cancel()
-            late = self._late("prepare", limit_s)
-            self._records.failed(late)
-            raise late
-        state = self._state()
-        if state is State.PREPARING:
-            self.manager.settled()
-        elif state is not State.PREPARED:
-            raise self._commit_failed()
+            self.is_undecided = False
+        task = self._spawn(self._prepare(), "prepare")
+        await asyncio.wait([task], timeout=limit_s)
+        if task.done():
+            raise_outcome(task)
+            return
+        task.cancel()
+        if self._state() is not State.PREPARING:  # somebody else ends it, or has
+            raise self.manager.refusal("prepare")
+        error = self._late("prepare", limit_s)
+        self._records.failed(error)
+        raise error
 
     def prepared(self) -> PreparedTransaction:
         """Return what it takes to end the open transaction elsewhere."""
@@ -188,7 +203,7 @@ class Transactions:
                 State.PREPARING,
                 State.COMMITTING,
             }:
-                await self.abort(max(0.0, until - self._loop.time()))
+                await self.abort(max(0.0, until - self._loop.time()), closing=True)
         except ProducerError as error:
             log.warning(
                 "transaction.left_open transactional_id=%s error=%s: %s",
@@ -203,9 +218,10 @@ class Transactions:
 
     async def stop(self) -> None:
         """End the tasks."""
-        for task in self._tasks:
-            task.cancel()
-        while self._tasks:
+        self._is_stopping = True
+        while self._tasks:  # also what has begun meanwhile
+            for task in self._tasks:
+                task.cancel()
             await asyncio.wait(self._tasks)
 
     def check_sending(self, what: str) -> None:
@@ -255,6 +271,14 @@ class Transactions:
             self._records.failed(told)
             return told
         return None
+
+    async def _prepare(self) -> ProducerError | None:
+        await self._records.settled()
+        if self._state() is State.PREPARING:
+            self.manager.settled()
+        if self._state() is State.PREPARED:
+            return None
+        return self._commit_failed() if self.has_failed else self.manager.refusal("prepare")
 
     async def _commit(self, ending: Ending) -> ProducerError | None:
         await self._records.settled()

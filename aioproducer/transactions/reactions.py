@@ -82,6 +82,10 @@ def react(api: Api, error: BrokerError, *, version: int) -> Reaction:
             # Likewise. There the coordinator has nothing to abort, since what was to begin the transaction was refused,
             # or its answer lost; another epoch settles it in any case.
             return Reaction.ABORTABLE
+        case InvalidProducerEpoch() if api is Api.OFFSET_COMMIT and version >= 2:
+            # The JVM client takes it as fatal. But a timeout is told so, as it is to Produce: the abort tells it from a
+            # successor.
+            return Reaction.ABORTABLE
         case _ if isinstance(error, (*FATAL, *FATAL_AT_COORDINATOR)):
             return Reaction.FATAL
         case TransactionAbortable():

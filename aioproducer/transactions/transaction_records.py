@@ -61,6 +61,8 @@ class TransactionRecords:
             self._fail(NOT_IN_FLIGHT, aborted())
         elif state is State.ABORTABLE:
             self._fail(UNSENT, failure_of(self._manager.refusal("send")))
+        elif state is State.FATAL:
+            self._fail(NOT_IN_FLIGHT, failure_of(self._manager.refusal("send")))
         turns, self._awaiting_turn = self._awaiting_turn, set()
         for each in turns:
             if not each.done():
@@ -69,7 +71,7 @@ class TransactionRecords:
     def write(self, batches: Sequence[Batch]) -> int | None:
         """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
         manager = self._manager
-        if not manager.is_open:
+        if not (manager.is_open or manager.state is State.FATAL):  # then it is refused
             raise AssertionError(f"{batches} would be written outside a transaction")
         for batch in batches:
             manager.written(batch.topic_partition)
@@ -77,6 +79,9 @@ class TransactionRecords:
 
     def failing(self, failure: Failure) -> Failure:
         """Take note that records fail of *failure*; return it as those who wait for them are told of it."""
+        closed_for = self._accumulator.closed_for
+        if closed_for is not None and closed_for.kind is not TransactionAborted:
+            return failure  # the producer has ended, and not its transaction alone
         self.failed(failure.error())
         if self._manager.state is State.FATAL:
             return failure._replace(fatal=True)

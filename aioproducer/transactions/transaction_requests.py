@@ -38,6 +38,16 @@ class TransactionSettings(NamedTuple):
     max_block_s: float
 
 
+class GoingOn(NamedTuple):
+    """Under which producer id and epoch to go on, that another process was given for the transactional id."""
+
+    identity: ProducerIdentity
+    version: int
+    """The `transaction.version` of the transaction that goes on, or of the first."""
+    anew: bool = False
+    """Whether to take the next epoch, which ends what is open, and is refused if somebody else has the id by now."""
+
+
 class TransactionRequests:
     """Each makes one request of the coordinator, in the order of the calls; all raise what `Coordinators.request` does."""
 

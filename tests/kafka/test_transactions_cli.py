@@ -72,7 +72,15 @@ class TestSend:
 
     def test_or_not_at_all(self, kafka: ApacheKafka, topic: str, tmp_path: Path, name: str) -> None:
         (tmp_path / "in").write_text("1\n" * RECORDS + "nonsense")
-        send: list[str | Path] = ["send", topic, tmp_path / "in", "-b", kafka.bootstrap_servers, "--format", "json"]
+        send: list[str | Path] = [
+            "send",
+            topic,
+            tmp_path / "in",
+            "-b",
+            kafka.bootstrap_servers,
+            "--format",
+            "json",
+        ]
         done = call(*send, "--option", f"transactional.id={name}")
         assert done.exit_code == 1
         assert f"Stopped: {tmp_path / 'in'}, line {RECORDS + 1}: it is not JSON" in done.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,31 @@ from aioproducer.cli.parameters import (
     check_topic_name,
     complete_compression,
     configuration,
+    json_option,
     producer_options,
     rate_option,
 )
 
 if TYPE_CHECKING:
     from aioproducer.cli.send.plan import Format
+
+
+def constant_headers(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, bytes], ...]:
+    """Take `source=shop` apart."""
+    headers = []
+    for each in values:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{each!r} should be like source=shop", ctx, param)
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise click.BadParameter(f"{name!r} is not UTF-8", ctx, param) from error
+        headers.append((name, value.encode(errors="surrogateescape")))
+    return tuple(headers)
+
 
 FIELD_OPTIONS = ("value", "key", "headers", "partition")
 
@@ -38,6 +58,19 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition")
     help="A value per line; JSON per line; or a length in 4 bytes, big endian, then the value.",
 )
 @click.option("--key-separator", metavar="TEXT", help=r"lines: separates key and value; \t is a tab.")
+@click.option(
+    "--record-key",
+    metavar="TEXT",
+    help="The key of every record.",  # --key is that of --cert
+)
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=constant_headers,
+    help="A header of every record; may be repeated.",
+)
 @click.option("--value-field", metavar="NAME", help="json: such as order.payload.  [default: the whole line]")
 @click.option("--key-field", metavar="NAME", help="json: the key.")
 @click.option("--headers-field", metavar="NAME", help="json: an object with the headers.")
@@ -66,6 +99,7 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition")
     callback=check_run,
     help="Adds headers that let `aioproducer audit` find the records.",
 )
+@json_option
 def send(  # noqa: PLR0917 - click passes names
     topic: str,
     files: tuple[str, ...],
@@ -73,12 +107,15 @@ def send(  # noqa: PLR0917 - click passes names
     config_file: Path | None,
     form: str,
     key_separator: str | None,
+    record_key: str | None,
+    headers: tuple[tuple[str, bytes], ...],
     rate: float | None,
     compression: str | None,
     settings: dict[str, str],
     checkpoint: Path | None,
     transactional_id: str | None,
     run: str | None,
+    as_json: bool,  # noqa: FBT001 - likewise
     **fields: str | None,
 ) -> None:
     """Send what is in FILES, or on standard input, to TOPIC, one record after the other.
@@ -113,12 +150,12 @@ def send(  # noqa: PLR0917 - click passes names
         config=config,
         topic=topic,
         paths=paths,
-        format=_format(form, key_separator, names),
+        format=replace(_format(form, key_separator, names, record_key), headers=headers),
         rate=rate,
         run=run,
         checkpoint=None if checkpoint is None else Checkpoint(checkpoint, work),
     )
-    if not asyncio.run(send_and_report(plan)):
+    if not asyncio.run(send_and_report(plan, as_json=as_json)):
         raise click.exceptions.Exit(1)
 
 
@@ -130,14 +167,19 @@ def _with(name: str, value: str | None, settings: dict[str, str], *, by: str) ->
     return {**settings, name: value}
 
 
-def _format(form: str, key_separator: str | None, fields: dict[str, str | None]) -> Format:
+def _format(
+    form: str, key_separator: str | None, fields: dict[str, str | None], constant_key: str | None
+) -> Format:
     from aioproducer.cli.send.decoding import Fields
     from aioproducer.cli.send.plan import Format
 
     if form != "json" and any(name is not None for name in fields.values()):
         raise click.UsageError("the options --…-field need --format json")
+    key = None if constant_key is None else constant_key.encode(errors="surrogateescape")
+    if key is not None and (key_separator is not None or fields["key"] is not None):
+        raise click.UsageError("--record-key is for every record: the input is not to name another")
     if key_separator is None:
-        return Format(name=form, fields=Fields(**fields))
+        return Format(name=form, fields=Fields(**fields), key=key)
     if form != "lines":
         raise click.UsageError("--key-separator needs --format lines")
     if not key_separator:

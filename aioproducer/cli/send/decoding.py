@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 MISSING: Final = object()
@@ -53,6 +54,21 @@ def keyed(separator: bytes) -> Decode:
         return Columns(range(len(values)), values, keys, bad=bad)
 
     return decode
+
+
+def with_constants(decode: Decode, key: bytes | None, headers: Sequence[Header]) -> Decode:
+    """Return what does as *decode*, and gives each record this *key*, and these *headers* before its own."""
+
+    def decode_and_add(items: Sequence[bytes]) -> Columns:
+        columns = decode(items)
+        count = len(columns.values)
+        if key is not None:
+            columns.keys = [key] * count
+        if headers:
+            columns.headers = [[*headers, *own] for own in columns.headers or repeat([], count)]
+        return columns
+
+    return decode_and_add
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from functools import partial
 
 from aioproducer.cli.send.all_or_nothing import Ended
 from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
-from aioproducer.cli.send.decoding import Decode, Fields, keyed, objects, whole
+from aioproducer.cli.send.decoding import Decode, Fields, Header, keyed, objects, whole, with_constants
 from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
 from aioproducer.cli.shell import Failures
 from aioproducer.config import ProducerConfig
@@ -22,6 +22,10 @@ class Format:
     name: str = "lines"
     key_separator: bytes | None = None
     fields: Fields = field(default_factory=Fields)
+    key: bytes | None = None
+    """Of every record."""
+    headers: Sequence[Header] = ()
+    """Of every record, before its own."""
 
     @property
     def unit(self) -> str:
@@ -35,8 +39,12 @@ class Format:
     def decode(self, known: Collection[int]) -> Decode:
         """Return what makes columns; *known* are the topic's partitions."""
         if self.name == "json":
-            return objects(self.fields, known)
-        return whole if self.key_separator is None else keyed(self.key_separator)
+            decode = objects(self.fields, known)
+        else:
+            decode = whole if self.key_separator is None else keyed(self.key_separator)
+        if self.key is None and not self.headers:
+            return decode
+        return with_constants(decode, self.key, self.headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
@@ -33,8 +35,10 @@ class _Notes(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # it is flushed when the process ends
 
 
-async def send_and_report(plan: Plan) -> bool:
+async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
     """Do what *plan* says, show what came of it, and return whether every record was acknowledged.
+
+    *as_json*: what came of it goes to standard output, whatever it is.
 
     SIGINT, SIGTERM and SIGHUP end it early: what was sent is waited for. The second one stops the waiting.
 
@@ -60,6 +64,9 @@ async def send_and_report(plan: Plan) -> bool:
                 outcome = sending.outcome
                 outcome.stopped = "interrupted"
         # whoever sends a third signal is told it, too
+        if as_json:
+            click.echo(json.dumps(to_dict(outcome), indent=2))
+            return outcome.complete
         out = Console(stderr=not outcome.complete, highlight=False)
         out.print(_verdict(outcome), end="", soft_wrap=True)
     return outcome.complete
@@ -95,6 +102,26 @@ def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
             )
 
         yield show
+
+
+def to_dict(outcome: Outcome) -> dict[str, Any]:
+    """Return what came of it, for programs."""
+    return {
+        "topic": outcome.plan.topic,
+        "run": outcome.plan.run,
+        "complete": outcome.complete,
+        "stopped": outcome.stopped,
+        "sent": outcome.sent,
+        "acknowledged": outcome.acknowledged,
+        "acknowledged_before": outcome.skipped,
+        "failed": outcome.failures.total(),
+        "failed_possibly_persisted": outcome.doubtful,
+        "without_outcome": outcome.unknown,
+        "errors": dict(outcome.failures),
+        "first_failure": outcome.first_failure,
+        "acknowledged_up_to": outcome.prefix.place,
+        "seconds": outcome.seconds,
+    }
 
 
 def _verdict(outcome: Outcome) -> Text:

@@ -98,7 +98,7 @@ def test_a_file_that_is_wrong_is_an_error(tmp_path: Path) -> None:
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     path = tmp_path / "p"
     path.write_text(
-        "bootstrap.servers=a:1\nliger.ms=5\nacks=7\nbatch.size = many\nlinger.ms=3\ntransactional.id=t"
+        "bootstrap.servers=a:1\nliger.ms=5\nacks=7\nbatch.size = many\nlinger.ms=3\ninterceptor.classes=I"
     )
     with pytest.raises(ConfigError) as caught:
         show_file(path)
@@ -107,7 +107,7 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in others] == [
         "acks = '7'",
         "batch.size = 'many'",
-        "transactional.id = 't'",
+        "interceptor.classes = 'I'",
     ]
 
 

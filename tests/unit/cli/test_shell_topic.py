@@ -22,7 +22,9 @@ async def test_a_topic_that_is_there_is_not_waited_for() -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_is_not_there_is_told_after_a_while() -> None:
+async def test_a_topic_that_is_not_there_is_told_after_a_while_and_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with cluster_with_orders() as cluster, Producer(cluster.bootstrap_servers) as producer:
         began = asyncio.get_running_loop().time()
         with pytest.raises(
@@ -30,6 +32,7 @@ async def test_a_topic_that_is_not_there_is_told_after_a_while() -> None:
         ):
             await await_topic(producer, "odrers")
         assert asyncio.get_running_loop().time() - began == pytest.approx(TOPIC_S)
+        assert not caplog.records, "the error says it"
 
 
 @in_virtual_time

@@ -66,6 +66,9 @@ class FakeCoordinators:
         self.last_error: ProducerError | None = None
         self.reachable = True
         """Whether requests are written at once."""
+        self.answers_at_once = False
+        self.refusing: dict[Api, ProducerError] = {}
+        """What is refused, where everything is answered at once."""
         self.asked: list[Asked] = []
         """Those without an answer."""
         self.seen: list[Api] = []
@@ -96,6 +99,8 @@ class FakeCoordinators:
             written = self.reachable
             if written:
                 on_written()
+            if self.answers_at_once:
+                asyncio.get_running_loop().call_soon(self.answer, self.refusing.get(api))
             try:
                 return await answered
             except asyncio.CancelledError:

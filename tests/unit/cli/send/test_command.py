@@ -23,7 +23,8 @@ def call(*arguments: str) -> Result:
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     plans: list[Plan] = []
 
-    async def send_and_report(plan: Plan) -> bool:
+    async def send_and_report(plan: Plan, *, as_json: bool) -> bool:
+        assert not as_json
         plans.append(plan)
         return plan.rate is None
 
@@ -141,3 +142,39 @@ class TestTransactionalId:
         done = call("--option", "transactional.id=nightly", "--checkpoint", "cp")
         assert (done.exit_code, plans) == (2, [])
         assert "there is nothing for a checkpoint to remember" in done.output
+
+
+def test_a_key_and_headers_of_every_record(plans: list[Plan]) -> None:
+    assert call("--record-key", "k", "--header", "source=shop", "--header", "empty=").exit_code == 0
+    [plan] = plans
+    assert plan.format == Format(key=b"k", headers=(("source", b"shop"), ("empty", b"")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--header", "source"), "'source' should be like source=shop"),
+        (("--header", "=shop"), "'=shop' should be like source=shop"),
+        (("--record-key", "k", "--key-separator", ":"), "the input is not to name another"),
+        (("--record-key", "k", "--format", "json", "--key-field", "id"), "the input is not to name another"),
+    ],
+)
+def test_what_makes_no_sense_of_them_is_told(
+    plans: list[Plan], arguments: tuple[str, ...], complaint: str
+) -> None:
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert complaint in done.output
+    assert not plans
+
+
+def test_the_result_can_be_had_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    async def send_and_report(_: Plan, *, as_json: bool) -> bool:
+        asked.append(as_json)
+        return True
+
+    monkeypatch.setattr(send_report, "send_and_report", send_and_report)
+    assert call("--json").exit_code == 0
+    assert asked == [True]

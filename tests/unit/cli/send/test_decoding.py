@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aioproducer.cli.send.decoding import Columns, Fields, keyed, objects, whole
+from aioproducer.cli.send.decoding import Columns, Fields, keyed, objects, whole, with_constants
 
 PARTITIONS = frozenset(range(3))
 EVERYTHING = Fields(value="order.payload", key="order.id", headers="meta", partition="to")
@@ -119,3 +119,13 @@ def test_whatever_the_depth_at_which_it_gets_too_deep_it_is_told() -> None:
         told.add(bad[1] if bad is not None else None)
     assert told <= {None, "it is nested too deeply"}
     assert None in told
+
+
+def test_constants_are_in_every_record_before_its_own() -> None:
+    decode = with_constants(whole, b"k", [("a", b"1")])
+    columns = decode([b"x", b"y"])
+    assert (columns.keys, columns.headers) == ([b"k", b"k"], [[("a", b"1")], [("a", b"1")]])
+    own = with_constants(objects(Fields(headers="h"), {0}), None, [("a", b"1")])
+    columns = own([b'{"h": {"b": "2"}}', b"", b"{}"])
+    assert columns.keys is None
+    assert columns.headers == [[("a", b"1"), ("b", b"2")], [("a", b"1")]]

@@ -46,3 +46,11 @@ def test_an_outcome_counts_failures_by_kind_and_what_is_in_doubt() -> None:
 )
 def test_it_is_complete_if_nothing_is_left(sent: int, stopped: str | None, complete: bool) -> None:
     assert Outcome(PLAN, sent=sent, acknowledged=2, stopped=stopped).complete is complete
+
+
+def test_constants_are_added_by_every_format() -> None:
+    for name in ("lines", "json", "length-prefixed"):
+        columns = Format(name=name, key=b"k", headers=(("a", b"1"),)).decode({0})([b"{}"])
+        assert (columns.keys, columns.headers) == ([b"k"], [[("a", b"1")]])
+    columns = Format(key_separator=b":", headers=(("a", b"1"),)).decode({0})([b"k:v"])
+    assert (columns.keys, columns.values, columns.headers) == ([b"k"], [b"v"], [[("a", b"1")]])

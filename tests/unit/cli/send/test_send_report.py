@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -287,3 +288,35 @@ class TestTransactions:
         plan = plan_of(tmp_path / "in", transactional_id="nightly")
         assert not Outcome(plan, sent=3, acknowledged=3, transaction=Ended.UNKNOWN).complete
         assert Outcome(plan, sent=5, acknowledged=3, aborted=2).unknown == 0
+
+
+async def test_for_programs_the_result_is_json_on_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome = Outcome(plan_of(tmp_path / "in", run="nightly"), sent=3, acknowledged=2)
+    outcome.fail(DeliveryTimeout("too late", possibly_persisted=True))
+    outcome.first_failure, outcome.stopped = "in, line 3", "a record failed"
+
+    async def run(self: Sending) -> Outcome:
+        return outcome
+
+    monkeypatch.setattr(Sending, "run", run)
+    assert not await send_report.send_and_report(outcome.plan, as_json=True)
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert json.loads(told.out) == {
+        "topic": "orders",
+        "run": "nightly",
+        "complete": False,
+        "stopped": "a record failed",
+        "sent": 3,
+        "acknowledged": 2,
+        "acknowledged_before": 0,
+        "failed": 1,
+        "failed_possibly_persisted": 1,
+        "without_outcome": 0,
+        "errors": {"DeliveryTimeout: too late": 1},
+        "first_failure": "in, line 3",
+        "acknowledged_up_to": None,
+        "seconds": 0.0,
+    }
