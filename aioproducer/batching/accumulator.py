@@ -313,6 +313,7 @@ class Accumulator:
         """Let *batch* wait for no more records."""
         queue = self.queue(batch)
         queue.seal(batch)
+        self.schedule.forget(batch)
         self.schedule.offer(queue, now)
         self.wake()
 

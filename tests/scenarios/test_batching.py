@@ -125,6 +125,19 @@ class TestGrowing:
 
 class TestRequests:
     @story
+    async def test_what_lingers_goes_along_with_a_request_to_its_broker(self) -> None:
+        async with producing(brokers=2, partitions=4, linger_ms=500) as (producer, cluster):
+            requests = cluster.on("produce", topic=TOPIC, times=None)
+            began_at = now()
+            futures = []
+            for partition in range(4):
+                futures.append(producer.send_nowait(TOPIC, b"v", partition=partition))
+                await asyncio.sleep(LINGER_S / 10)
+            await asyncio.gather(*futures)
+            assert requests.hits == 2
+            assert now() - began_at == pytest.approx(LINGER_S * 1.1)
+
+    @story
     async def test_batches_of_one_broker_share_requests_up_to_max_request_size(self) -> None:
         async with producing(partitions=6, max_request_size=1_000, linger_ms=500) as (producer, cluster):
             requests = cluster.on("produce", topic=TOPIC, times=None)
