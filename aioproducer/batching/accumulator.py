@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -65,8 +65,8 @@ class Accumulator:
         """How many records those calls have still to append."""
         self.closed_for: Failure | None = None
         """Why nothing is taken any more."""
-        self.settings = settings
-        self.identities = identities
+        self.settings, self.identities = settings, identities
+        self._stalled = self._stalled_nodes if settings.availability_timeout_s else None
         self._loop = loop
         self.wake = wake
         self._touch = touch
@@ -75,6 +75,9 @@ class Accumulator:
     def hurry(self) -> bool:
         """Whether batches go without lingering: someone waits for them, for their memory, or for the end."""
         return bool(self.flushing or self.memory.waiters or self.finishing)
+
+    def _stalled_nodes(self) -> Collection[int]:
+        return self.schedule.waiting_since(self._loop.time() - self.settings.availability_timeout_s)
 
     @property
     def idle(self) -> bool:
@@ -85,7 +88,7 @@ class Accumulator:
         """Return the queues of topic *name*, made when it is first written to."""
         queues = self.topics.get(name)
         if queues is None:
-            queues = self.topics[name] = TopicQueues(name, self.settings, self.identities)
+            queues = self.topics[name] = TopicQueues(name, self.settings, self.identities, self._stalled)
         return queues
 
     def queue(self, batch: Batch) -> PartitionQueue:
@@ -159,7 +162,7 @@ class Accumulator:
 
         *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if
         there is no memory for it now, or if others wait for some. Who has waited hands in what it
-        got as *reserved*: enough for the record and a batch (`room_for`), even if the halves of a split
+        got as *reserved*: enough for the record and a batch (`BatchingSettings.room_for`), even if the halves of a split
         batch have overdrawn the budget since.
         """
         memory = self.memory
@@ -233,7 +236,7 @@ class Accumulator:
             target = queue or topic.sticky or topic.switch()
             batch = target.open
             if batch is None or batch.size + first > batch.limit:
-                if memory.free < self.room_for(first) and not reserved:
+                if memory.free < self.settings.room_for(first) and not reserved:
                     break
                 batch = self._batch_with_room(topic, queue, first)
             free = max(memory.free, first) if reserved else memory.free
@@ -256,19 +259,15 @@ class Accumulator:
         memory.give_back(0)
         return start
 
-    @staticmethod
-    def room_for(size: int) -> int:
-        """Return the memory to ask for so that a record of *size* can surely be appended: it may need a new batch."""
-        return size + BATCH_OVERHEAD
-
     def _batch_with_room(self, topic: TopicQueues, queue: PartitionQueue | None, size: int) -> Batch:
         """Return an open batch of *queue*, or of the next sticky partition; what is at its limit may go."""
         now = self._loop.time()
         full = queue if queue is not None else topic.sticky
         if full is not None and full.open is not None:
             self._grow(topic, full, full.open, size, now)
-        if queue is None:  # a batch was closed: the next records stick to another partition (KIP-480)
-            queue = topic.switch()
+        if queue is None or queue is topic.sticky:
+            sticky = topic.next_sticky(size)
+            queue = queue or sticky
             if queue.open is not None and queue.open.size + size > queue.open.limit:
                 self._grow(topic, queue, queue.open, size, now)
         return self._open_batch(topic, queue, now) if queue.open is None else queue.open

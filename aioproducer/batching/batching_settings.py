@@ -15,6 +15,10 @@ class BatchingSettings(NamedTuple):
     """A batch is ready to be sent when the next record would take it over this size, before compression …"""
     batch_max_bytes: int
     """… and takes more until it is sent, up to this one (KIP-782). The same as `batch_bytes`: it takes none."""
+    partitioning_is_adaptive: bool
+    """Whether records for any partition go less often where more waits for an acknowledgement (KIP-794)."""
+    availability_timeout_s: float
+    """… and not at all to a node that took no request for so long, if that is not 0."""
     linger_s: float
     """An open batch waits at most this long for more records."""
     linger_is_adaptive: bool
@@ -37,9 +41,14 @@ class BatchingSettings(NamedTuple):
         """The size of the largest record that can be sent at all."""
         return min(self.max_request_bytes, self.buffer_bytes) - BATCH_OVERHEAD
 
+    @staticmethod
+    def room_for(size: int) -> int:
+        """Return the memory to ask for so that a record of *size* can surely be appended: it may need a new batch."""
+        return size + BATCH_OVERHEAD
+
     def check_size(self, topic: str, size: int) -> None:
         """Raise RecordTooLarge for a record of *size* that could never be sent."""
-        total = size + BATCH_OVERHEAD
+        total = self.room_for(size)
         for limit, option in (
             (self.max_request_bytes, "max_request_size"),
             (self.buffer_bytes, "buffer_memory"),

@@ -16,6 +16,7 @@ from aioproducer.errors import BrokerError
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
 from aioproducer.metadata.snapshot import NO_LEADER
+from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.types import TopicPartition
 
 _by_order = attrgetter("order")
@@ -46,6 +47,7 @@ class PartitionQueue:
         "open",
         "partition",
         "retrying",
+        "sealed_bytes",
         "sequences",
         "topic",
         "topic_partition",
@@ -66,6 +68,8 @@ class PartitionQueue:
         """In backoff, the oldest first; they hold their sequences."""
         self.in_flight: list[Batch] = []
         """Drained and not answered, the oldest first."""
+        self.sealed_bytes: int = 0
+        """How large all records were together that batches were sealed with."""
         self.sequences: Final = PartitionSequences()
         self.numbered: int = 0
         """How many batches got a sequence."""
@@ -78,6 +82,16 @@ class PartitionQueue:
     def __str__(self) -> str:
         """Return `topic-partition`, as Kafka's logs write it."""
         return str(self.topic_partition)
+
+    @property
+    def taken_bytes(self) -> int:
+        """How large all records were together that were ever appended here, as far as it can be told."""
+        return self.sealed_bytes + (self.open.size - BATCH_OVERHEAD if self.open is not None else 0)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What waits to be sent, or for an answer."""
+        return sum(batch.size for line in (self.batches, self.retrying, self.in_flight) for batch in line)
 
     @property
     def idle(self) -> bool:
@@ -200,6 +214,7 @@ class PartitionQueue:
         """Let *batch* take no more records and wait for none."""
         if self.open is batch:
             self.open = None
+            self.sealed_bytes += batch.size - BATCH_OVERHEAD
         batch.seal()
 
     def may_go_at(self, batch: Batch, now: float) -> float:

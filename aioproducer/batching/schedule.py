@@ -85,6 +85,7 @@ class Schedule:
         "_lingering_for",
         "_number",
         "_ready",
+        "_waiting",
         "_without_identity",
     )
 
@@ -93,6 +94,8 @@ class Schedule:
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
+        self._waiting: dict[int, float] = {}
+        """Since when something has waited to be drained for a node."""
         self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = (
             OrderedDict()
         )  # one linger for all: first in, first due
@@ -149,6 +152,7 @@ class Schedule:
         elif queue.offered_to is None:
             queue.offered_to = queue.leader
             self._ready.setdefault(queue.leader, OrderedDict())[queue] = None
+            self._waiting.setdefault(queue.leader, now)
 
     def offer_all(self, queues: Collection[PartitionQueue], now: float) -> None:
         """Offer each of *queues*, whose leader has changed."""
@@ -169,7 +173,10 @@ class Schedule:
 
     def _withdraw(self, queue: PartitionQueue) -> None:
         if queue.offered_to is not None:
-            del self._ready[queue.offered_to][queue]
+            ready = self._ready[queue.offered_to]
+            del ready[queue]
+            if not ready:
+                del self._waiting[queue.offered_to]
             queue.offered_to = None
 
     def identity_changed(self, now: float) -> None:
@@ -210,6 +217,10 @@ class Schedule:
         """Return the ids of the nodes that something may be sent to."""
         return [node_id for node_id, ready in self._ready.items() if ready]
 
+    def waiting_since(self, at: float) -> list[int]:
+        """Return the ids of the nodes for which something has waited since before *at*, and nothing was drained."""
+        return [node_id for node_id, since in self._waiting.items() if since < at]
+
     def is_ready(self, node_id: int) -> bool:
         """Whether there is anything to drain for *node_id*."""
         return bool(self._ready.get(node_id))
@@ -225,6 +236,7 @@ class Schedule:
         if not ready:
             return batches
         total = 0
+        self._waiting[node_id] = now
         for _ in range(len(ready)):
             queue, _none = ready.popitem(last=False)
             batch = queue.next_batch(now)
@@ -240,6 +252,8 @@ class Schedule:
             self.offer(queue, now)
         if batches and self._lingering_for[node_id]:
             self._take_along(node_id, now, batches, max_bytes - total)
+        if not ready:
+            del self._waiting[node_id]
         return batches
 
     def _take_along(self, node_id: int, now: float, batches: list[Batch], room: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Generic, TypeVar
 
@@ -16,6 +16,7 @@ from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID
+from aioproducer.records.sizes import BATCH_OVERHEAD
 
 T = TypeVar("T")
 
@@ -151,6 +152,8 @@ class TopicQueues:
         "_identities",
         "_queues",
         "_settings",
+        "_stalled",
+        "_sticky_from",
         "append_lock",
         "available",
         "awaiting_partition",
@@ -162,7 +165,14 @@ class TopicQueues:
         "topic_id",
     )
 
-    def __init__(self, name: str, settings: BatchingSettings, identities: IdentityKeeper) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: BatchingSettings,
+        identities: IdentityKeeper,
+        stalled: Callable[[], Collection[int]] | None = None,
+    ) -> None:
+        """*stalled* returns the nodes to keep away from; None: there are none ever."""
         self.name: str = name
         self.topic_id: bytes = NO_TOPIC_ID
         """Another one means another topic of the same name (KIP-516)."""
@@ -179,9 +189,12 @@ class TopicQueues:
         self.callers: int = 0
         """How many calls are on their way here, in line or not."""
         self.sticky: PartitionQueue | None = None
+        """Where records for any partition go now."""
         self._queues: dict[int, PartitionQueue] = {}
         self._settings = settings
         self._identities = identities
+        self._stalled = stalled
+        self._sticky_from = 0
 
     def __getitem__(self, partition: int) -> PartitionQueue:
         """Return the queue of *partition*, made when it is first written to."""
@@ -246,16 +259,42 @@ class TopicQueues:
             if queue.open is not None:
                 queue.open.limit_to(self.limits.full)
 
+    def next_sticky(self, size: int) -> PartitionQueue:
+        """Return the queue for a record of *size* for any partition: another one after each batch's worth (KIP-794).
+
+        Bytes count, not batches: those of a slow broker stay open longer, and would draw the records.
+        """
+        sticky = self.sticky
+        if sticky is None or (
+            sticky.taken_bytes - self._sticky_from + size + BATCH_OVERHEAD > self.limits.ready
+        ):
+            return self.switch()
+        return sticky
+
     def switch(self) -> PartitionQueue:
-        """Choose the partition for the next records without a key: any other that has a leader (KIP-480)."""
+        """Choose the partition for the next records without a key, among those with a leader."""
         current = self.sticky.partition if self.sticky is not None else None
         # Without any: the topic went away while a call waited to append. It may come back.
-        candidates = self.available or range(len(self.leaders)) or (current or 0,)
-        partition = candidates[int(random.random() * len(candidates))]
-        if partition == current and len(candidates) > 1:
-            partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
+        candidates = self._choice() or range(len(self.leaders)) or (current or 0,)
+        partition = _any_but(current, candidates)
+        if self._settings.partitioning_is_adaptive:
+            other = _any_but(partition, candidates)
+            if self._backlog(other) < self._backlog(partition):
+                partition = other
         self.sticky = self[partition]
+        self._sticky_from = self.sticky.taken_bytes
         return self.sticky
+
+    def _choice(self) -> Sequence[int]:
+        stalled = self._stalled() if self._stalled is not None else ()
+        if not stalled:
+            return self.available
+        return [each for each in self.available if self.leaders[each] not in stalled] or self.available
+
+    def _backlog(self, partition: int) -> int:
+        """Return how many batches' worth of *partition* is not acknowledged."""
+        queue = self._queues.get(partition)
+        return 0 if queue is None else queue.backlog_bytes // max(1, self.limits.ready)
 
     def share(self, size: int) -> int:
         """Return how much of *size* bytes for any partition goes to each, in one go: a batch's worth at least."""
@@ -264,3 +303,11 @@ class TopicQueues:
     def _leader(self, partition: int) -> int:
         # A topic made anew may have fewer partitions: what is queued for the others expires.
         return self.leaders[partition] if partition < len(self.leaders) else NO_LEADER
+
+
+def _any_but(partition: int | None, candidates: Sequence[int]) -> int:
+    """Return any of *candidates*, and another one than *partition* if there is one."""
+    chosen = candidates[int(random.random() * len(candidates))]
+    if chosen == partition and len(candidates) > 1:
+        chosen = candidates[(candidates.index(chosen) + 1) % len(candidates)]
+    return chosen

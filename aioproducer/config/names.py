@@ -14,8 +14,7 @@ WITHOUT_EFFECT = frozenset(
     """
     bootstrap.resolve.timeout.ms client.dns.lookup client.rack config.providers enable.metrics.push
     metadata.cluster.check.enable metric.reporters metrics.num.samples metrics.recording.level
-    metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
-    partitioner.rack.aware security.providers
+    metrics.sample.window.ms partitioner.rack.aware security.providers
 
     sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor

@@ -61,6 +61,8 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     value_serializer: AnySerializer | None
     partitioner: Partitioner | PartitionFunction | PartitionerName | None
     partitioner_ignore_keys: bool
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
     interceptors: Sequence[AnyInterceptor]
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -179,6 +181,16 @@ class Options(SecurityOptions):
     )
     partitioner_ignore_keys: bool = option(
         False, Flag(), "Choose as if no record had a key; only without a `partitioner` of your own."
+    )
+    partitioner_adaptive_partitioning_enable: bool = option(
+        True,
+        Flag(),
+        "Whether records without a key go less often to partitions where more waits for an acknowledgement.",
+    )
+    partitioner_availability_timeout_ms: int = option(
+        0,
+        long_ms(),
+        "… and not at all to a broker that could take no request of ours for so long, while others could. 0: off.",
     )
     interceptors: tuple[AnyInterceptor, ...] = option(
         (), InterceptorsKind(), "Called around every record, in this order."

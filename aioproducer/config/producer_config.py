@@ -175,6 +175,8 @@ class ProducerConfig(Options):
         return BatchingSettings(
             batch_bytes=min(self.batch_size, self._batch_max_size),
             batch_max_bytes=self._batch_max_size,
+            partitioning_is_adaptive=self.partitioner_adaptive_partitioning_enable,
+            availability_timeout_s=self.partitioner_availability_timeout_ms / 1000,
             linger_s=self.linger_ms / 1000,
             linger_is_adaptive=isinstance(self.linger_ms, NotGiven),
             buffer_bytes=self.buffer_memory,

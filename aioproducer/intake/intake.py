@@ -262,7 +262,7 @@ class Intake:
                 async with caller.permit(deadline, partition=partition, attempt=attempt) as permit:
                     appended = permit.appended or arrival.attempt()
                     if appended is None:
-                        reserved = self._accumulator.room_for(arrival.prepared().size)
+                        reserved = self._accumulator.settings.room_for(arrival.prepared().size)
                         await permit.reserve(reserved)
                         appended = arrival.append(reserved)
         except (ProducerError, ValueError, CancelledError) as error:

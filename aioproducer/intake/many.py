@@ -110,7 +110,7 @@ class ManyIntake:
                 patience = self._patience(queues)
                 while sending.groups and patience > 0:
                     permit.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
-                    reserved = self._accumulator.room_for(sending.groups[0][1].sizes[0])
+                    reserved = self._accumulator.settings.room_for(sending.groups[0][1].sizes[0])
                     await permit.reserve(reserved)
                     patience -= self._extend(sending, caller, reserved)
             if sending.has_more() and not sending.groups:

@@ -75,6 +75,8 @@ def batching(*, idempotent: bool, batch_max_bytes: int) -> BatchingSettings:
     return BatchingSettings(
         batch_bytes=BATCH_BYTES,
         batch_max_bytes=batch_max_bytes,
+        partitioning_is_adaptive=True,
+        availability_timeout_s=0.0,
         linger_s=LINGER_S,
         linger_is_adaptive=False,
         buffer_bytes=900,
@@ -305,7 +307,7 @@ class World:
         """Append one record as soon as there is memory."""
         async with self._my_turn():
             if not self._append(partition, value, key):
-                reserved = self.accumulator.room_for(record_size_bound(value, key, ()))
+                reserved = self.accumulator.settings.room_for(record_size_bound(value, key, ()))
                 await self._memory(reserved, deadline)
                 assert self._append(partition, value, key, reserved)
         self.accumulator.expire_earlier(
@@ -326,7 +328,7 @@ class World:
                     self._note_appended()
                     rows = rows.slice(done, len(rows))
                     if rows:
-                        reserved = self.accumulator.room_for(rows.sizes[0])
+                        reserved = self.accumulator.settings.room_for(rows.sizes[0])
                         await self._memory(reserved, deadline)
         except (ProducerError, asyncio.CancelledError) as error:
             call.failed(rows.positions, Failure(ProducerError, repr(error)))

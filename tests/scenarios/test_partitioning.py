@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -102,3 +105,32 @@ class TestPartitioners:
             futures = [producer.send_nowait(TOPIC, b"v", key=b"%d" % number) for number in range(10)]
             await producer.flush()
             assert len({(await future).partition for future in futures}) == 1
+
+
+class TestASlowBroker:
+    """Three brokers with a partition each, and records without keys; the third answers after 100 ms, one by one."""
+
+    async def shares(self, **options: Any) -> list[float]:
+        """Return which share of records each partition got."""
+        async with producing(brokers=3, partitions=3, **options) as (producer, cluster):
+            random.seed(1)
+            for node, pause_s in ((1, 0.002), (2, 0.002), (3, 0.1)):
+                cluster.on("produce", node=node, times=None).delay(pause_s)
+            sent = []
+            for _ in range(1_000):
+                sent += [producer.send_nowait(TOPIC, bytes(100)) for _ in range(8)]
+                await asyncio.sleep(8 / 4_000)
+            went = Counter(each.partition for each in await asyncio.gather(*sent))
+        return [went[partition] / len(sent) for partition in range(3)]
+
+    @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}, {"batch_size": 16_384, "linger_ms": 5}])
+    @story
+    async def test_it_gets_no_more_than_the_others(self, options: dict[str, Any]) -> None:
+        fast, also_fast, slow = await self.shares(**options)
+        assert slow <= 0.33
+        assert min(fast, also_fast) > 0.3
+
+    @story
+    async def test_nor_draws_the_records_where_nothing_adapts(self) -> None:
+        *_, slow = await self.shares(partitioner_adaptive_partitioning_enable=False)
+        assert slow <= 0.5, "by chance; before bytes were counted it was 0.97"

@@ -31,6 +31,8 @@ FIRST = ProducerIdentity(7, 0)
 def batching_settings(**changes: Any) -> BatchingSettings:
     defaults: dict[str, Any] = {
         "batch_bytes": 16_384,
+        "partitioning_is_adaptive": True,
+        "availability_timeout_s": 0.0,
         "linger_s": 0.005,
         "linger_is_adaptive": False,
         "buffer_bytes": 1_000_000,

@@ -168,6 +168,18 @@ async def test_a_linger_that_adapts_makes_a_batch_wait_for_a_busy_node_only(busy
     assert drained == ([] if busy else [batch])
 
 
+@in_virtual_time
+async def test_records_keep_away_from_a_node_that_takes_nothing() -> None:
+    rig = FloorRig(partitions=0, availability_timeout_s=2.0, partitioning_is_adaptive=False)
+    topic = rig.learn(TOPIC, NODE, 2)
+    rig.fill(partition=0)
+    rig.accumulator.seal(unresolved(rig)[0], rig.loop.time())
+    await asyncio.sleep(2.0)
+    assert {topic.switch().partition for _ in range(9)} == {0, 1}
+    await asyncio.sleep(0.1)
+    assert {topic.switch().partition for _ in range(9)} == {1}
+
+
 async def test_calls_are_counted_each() -> None:
     rig = FloorRig()
     accumulator, topic = rig.accumulator, rig.accumulator.topics[TOPIC]

@@ -378,3 +378,29 @@ class TestPauses:
         [batch] = self.paused(rig, 5.0, error=NotEnoughReplicas("no"))
         assert not rig.queue.retry_by(1.0)
         assert batch.retry_at == 5.0
+
+
+def test_it_counts_what_was_appended_however_small_the_batches_it_went_in() -> None:
+    rig = Rig()
+    assert rig.queue.taken_bytes == rig.queue.backlog_bytes == 0
+    first = rig.add()
+    first.size += 100
+    assert rig.queue.taken_bytes == 100
+    assert rig.take() is first
+    second = rig.add()
+    second.size += 20
+    assert rig.queue.taken_bytes == 120
+    assert rig.queue.backlog_bytes == first.size + second.size
+    rig.answered(first)
+    assert (rig.queue.taken_bytes, rig.queue.backlog_bytes) == (120, second.size)
+    rig.queue.seal(second)
+    rig.queue.seal(second)
+    assert rig.queue.taken_bytes == 120
+
+
+def test_what_waits_to_be_sent_again_is_behind_too() -> None:
+    rig = Rig()
+    batch = rig.add()
+    assert rig.take() is batch
+    back_off(rig.queue, batch, 5.0)
+    assert rig.queue.backlog_bytes == batch.size

@@ -436,3 +436,25 @@ def test_who_needs_no_identity_does_not_wait_for_one() -> None:
     batch = floor.batch()
     assert floor.drain() == [batch]
     assert not floor.schedule._without_identity
+
+
+def test_nodes_wait_from_the_first_offer_or_the_last_drain_on() -> None:
+    floor = Floor(1, 2, 1)
+    schedule = floor.schedule
+    first, second = floor.batch(0, size=600), floor.batch(2, size=600)
+    assert schedule.waiting_since(NOW) == []
+    assert schedule.waiting_since(NOW + 1) == [1]
+    assert schedule.drain(1, NOW + 5, 1_000) == [first]
+    assert schedule.waiting_since(NOW + 5) == []
+    assert schedule.waiting_since(NOW + 6) == [1]
+    assert schedule.drain(1, NOW + 7, 1_000) == [second]
+    assert schedule.waiting_since(NOW + 99) == []
+
+
+def test_a_node_that_leads_nothing_any_more_waits_for_nothing() -> None:
+    floor = Floor(1)
+    floor.batch()
+    floor.update(NO_LEADER)
+    assert floor.schedule.waiting_since(NOW + 99) == []
+    floor.update(2)
+    assert floor.schedule.waiting_since(NOW + 99) == [2]

@@ -173,3 +173,64 @@ def test_one_that_chance_picks_again_makes_way_for_the_one_behind_it(monkeypatch
     monkeypatch.setattr("random.random", lambda: 0.0)
     queues = topic(1, 1, 1)
     assert [queues.switch().partition for _ in range(4)] == [0, 1, 0, 1]
+
+
+def queue_up(queues: TopicQueues, partition: int, size: int, *, out: bool = False) -> Batch:
+    queue = queues[partition]
+    batch = Batch(queue.topic_partition, queue.next_order(), created_at=0.0, deadline=1.0)
+    batch.size = size
+    (queue.in_flight if out else queue.batches).append(batch)
+    return batch
+
+
+class TestSticky:
+    def test_it_stays_for_a_batchs_worth_of_bytes_in_however_many_batches(self) -> None:
+        queues = topic(1, 1, 1, batch_bytes=1_000)
+        sticky = queues.next_sticky(100)
+        for _ in range(8):
+            assert queues.next_sticky(100) is sticky
+            sticky.sealed_bytes += 100
+        assert queues.next_sticky(139) is sticky
+        assert queues.next_sticky(140) is not sticky
+
+    def test_what_was_appended_there_before_does_not_count(self) -> None:
+        queues = topic(1, batch_bytes=1_000)
+        queues[0].sealed_bytes = 5_000
+        sticky = queues.next_sticky(100)
+        sticky.sealed_bytes += 800
+        assert queues.next_sticky(139) is sticky
+        assert queues._sticky_from == 5_000
+        assert queues.next_sticky(140) is sticky, "there is no other"
+        assert queues._sticky_from == 5_800
+
+    @pytest.mark.parametrize("out", [False, True])
+    def test_of_two_the_one_with_less_to_be_acknowledged_is_taken(self, out: bool) -> None:
+        queues = topic(1, 1, batch_bytes=1_000)
+        queues.sticky = queues[0]
+        queue_up(queues, 1, 1_000, out=out)
+        assert queues.switch() is queues[0]
+        queue_up(queues, 0, 1_999, out=out)
+        assert queues.switch() is queues[1], "less than a batch's worth makes no difference"
+
+    def test_one_that_is_slow_gets_the_fewest(self) -> None:
+        queues = topic(1, 2, 3, batch_bytes=1_000)
+        queue_up(queues, 2, 5_000)
+        assert {queues.switch().partition for _ in range(60)} == {0, 1}
+
+    def test_all_get_the_same_where_none_is_slow(self) -> None:
+        queues = topic(1, 2, 3)
+        chosen = [queues.switch().partition for _ in range(6_000)]
+        assert all(1_800 < chosen.count(partition) < 2_200 for partition in range(3))
+
+    def test_unless_it_does_not_adapt(self) -> None:
+        queues = topic(1, 2, 3, batch_bytes=1_000, partitioning_is_adaptive=False)
+        queue_up(queues, 2, 5_000)
+        assert {queues.switch().partition for _ in range(100)} == {0, 1, 2}
+
+    def test_a_node_that_takes_nothing_is_kept_away_from(self) -> None:
+        stalled: set[int] = {2}
+        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), lambda: stalled)
+        queues.update([1, 2, NO_LEADER, 2])
+        assert {queues.switch().partition for _ in range(20)} == {0}
+        stalled.add(1)
+        assert {queues.switch().partition for _ in range(100)} == {0, 1, 3}, "if there is another"

@@ -49,6 +49,8 @@ class TestConstruction:
             "value_serializer": None,
             "partitioner": None,
             "partitioner_ignore_keys": False,
+            "partitioner_adaptive_partitioning_enable": True,
+            "partitioner_availability_timeout_ms": 0,
             "interceptors": (),
             "retry_backoff_ms": 100,
             "retry_backoff_max_ms": 1_000,

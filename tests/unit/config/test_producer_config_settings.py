@@ -142,6 +142,14 @@ class TestSettings:
             settings = each.batching_settings()
             assert (settings.batch_bytes, settings.batch_max_bytes) == (ready, full)
 
+    def test_partitions_are_chosen_adaptively_unless_it_is_turned_off(self) -> None:
+        settings = configure().batching_settings()
+        assert (settings.partitioning_is_adaptive, settings.availability_timeout_s) == (True, 0)
+        settings = configure(
+            partitioner_adaptive_partitioning_enable=False, partitioner_availability_timeout_ms=1_500
+        ).batching_settings()
+        assert (settings.partitioning_is_adaptive, settings.availability_timeout_s) == (False, 1.5)
+
     def test_waiting_for_metadata_and_memory(self) -> None:
         assert configure(max_block_ms=1_500).max_block_s == 1.5
 
