@@ -6,12 +6,13 @@ import asyncio
 import inspect
 import logging
 from asyncio import Future
+from collections.abc import Callable
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.waiters import Acknowledgement, Failure
+from aioproducer.batching.batch import RecordFuture, Waits
+from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed, ProducerError
@@ -55,7 +56,8 @@ class Lifecycle:
         self._try_append: TryAppend = (
             self._refuse
         )  # replaced by the start: the hot path asks nothing about states
-        self._awaits: type[RecordFuture | Acknowledgement] = Future
+        self._awaits: Waits = Future
+        self._new_future: Callable[[], RecordFuture] = Future
 
     def __repr__(self) -> str:
         return f"<Producer {self.config.client_id} {self.state}>"
@@ -108,7 +110,7 @@ class Lifecycle:
             if self._state is State.STARTING:
                 self._state = State.NEW
             raise
-        self._awaits = engine.intake.awaits
+        self._awaits, self._new_future = engine.intake.awaits, engine.intake.new_future
         self._state = State.READY
         if engine.transactions is None:
             self._try_append = engine.intake.try_append

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import Future
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -105,7 +104,7 @@ class Producer(Transactional):
         """
         if timeout_s is not None:
             return await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
-        outcome = self._try_append(Future, topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
             outcome = await self._wait(outcome)
         return outcome
@@ -127,7 +126,7 @@ class Producer(Transactional):
             MetadataUnavailable: the topic is not known yet; it is being asked for.
             TypeError, ValueError, ProducerError: as `enqueue`.
         """
-        outcome = self._try_append(Future, topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
             raise self._sending().intake.refusal(outcome)
         return outcome

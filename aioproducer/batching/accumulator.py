@@ -7,7 +7,6 @@ has to wait for memory or metadata does so above, in order, and appends afterwar
 from __future__ import annotations
 
 import asyncio
-from asyncio import Future
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
@@ -68,8 +67,7 @@ class Accumulator:
         self.settings, self.identities = settings, identities
         self._stalled = self._stalled_nodes if settings.availability_timeout_s else None
         self._loop = loop
-        self.wake = wake
-        self._touch = touch
+        self.wake, self._touch = wake, touch
 
     @property
     def hurry(self) -> bool:
@@ -115,7 +113,7 @@ class Accumulator:
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()
 
-    def append_to_open(self, topic: TopicQueues, value: bytes, waits: type[W]) -> W | None:
+    def append_to_open(self, topic: TopicQueues, value: bytes, waits: Callable[[], W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
         This is `append` for the most common records by far, without what those do not need; where more has
@@ -154,7 +152,7 @@ class Accumulator:
         headers: Headers,
         timestamp_ms: int,
         size: int,
-        waits: type[W],
+        waits: Callable[[], W],
         *,
         reserved: int = 0,
     ) -> W | None:
@@ -190,7 +188,7 @@ class Accumulator:
         if batch.waits is waits:
             batch.last_waiters.append(waiter)
         else:
-            batch.add_waiter(waiter)
+            batch.add_waiter(waiter, waits)
         if reserved:
             memory.give_back(0)  # what is left of it may be enough for the next in line
         return waiter
@@ -207,7 +205,9 @@ class Accumulator:
         reserved: int = 0,
     ) -> Appended | None:
         """Do as `append`, and return the batch, too: who has waited has deadlines to see to."""
-        future = self.append(topic, queue, value, key, headers, timestamp_ms, size, Future, reserved=reserved)
+        future = self.append(
+            topic, queue, value, key, headers, timestamp_ms, size, RecordFuture, reserved=reserved
+        )
         target = queue or topic.sticky
         if future is None or target is None or target.open is None:
             return None

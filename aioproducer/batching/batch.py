@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
@@ -28,6 +28,9 @@ Order = tuple[int, ...]
 a split batch stand where it stood."""
 
 RecordFuture = asyncio.Future[RecordMetadata]
+
+Waits = Callable[[], RecordFuture | Acknowledgement]
+"""Makes what waits for a single record."""
 
 
 class Batch:
@@ -79,8 +82,8 @@ class Batch:
         self.order: Order = order
         self.columns: RecordColumns = RecordColumns() if columns is None else columns
         self.waiters: list[Waiters] = [] if waiters is None else waiters
-        self.waits: type[RecordFuture | Acknowledgement] | None = None
-        """What the last of them are, if a single record may join it: the append path does so without a call."""
+        self.waits: Waits | None = None
+        """What makes such as the last of them, if a single record may join it: the append path does so without a call."""
         self.last_waiters: list[Any] = []
         """The last of them then."""
         self.size: int = BATCH_OVERHEAD
@@ -275,13 +278,13 @@ class Batch:
 
     # --- its records, and who waits for them ---------------------------------------------------------------------
 
-    def add_waiter(self, waiter: RecordFuture | Acknowledgement) -> None:
-        """Let *waiter* wait for the record just appended; begins a stretch of its kind if need be."""
-        if type(waiter) is not self.waits:
-            self.waits, self.last_waiters = type(waiter), []
+    def add_waiter(self, waiter: RecordFuture | Acknowledgement, waits: Waits) -> None:
+        """Let *waiter*, made by *waits*, wait for the record just appended; begins a stretch of its kind if need be."""
+        if waits is not self.waits:
+            self.waits, self.last_waiters = waits, []
             self.waiters.append(
                 AwaitingWaiters(self.last_waiters)
-                if issubclass(self.waits, Acknowledgement)
+                if isinstance(waiter, Acknowledgement)
                 else FutureWaiters(self.last_waiters)
             )
         self.last_waiters.append(waiter)

@@ -46,7 +46,7 @@ class TryAppend(Protocol):
 
     def __call__(
         self,
-        waits: type[W],
+        waits: Callable[[], W],
         topic: str,
         value: Any,
         key: Any,
@@ -253,3 +253,43 @@ class AppendPermit:
         known = bool(self._queues.leaders)
         kind = BufferTimeout if known else MetadataTimeout
         return kind(f"waited {waited_s:.3f} s for {what}; max_block_ms or the call's timeout_s ran out")
+
+
+class Arrival:
+    """A record whose call is in line; prepared once, whoever appends it."""
+
+    __slots__ = ("_accumulator", "_pending", "_prepare", "_queues", "_ready", "appended")
+
+    def __init__(
+        self,
+        prepare: Callable[[TopicQueues, Pending], Ready],
+        accumulator: Accumulator,
+        queues: TopicQueues,
+        pending: Pending,
+    ) -> None:
+        self._prepare = prepare
+        self._accumulator = accumulator
+        self._queues = queues
+        self._pending = pending
+        self._ready = pending.ready
+        self.appended = False
+
+    def prepared(self) -> Ready:
+        """Return the record, serialized and with its partition chosen."""
+        if self._ready is None:
+            self._ready = self._prepare(self._queues, self._pending)
+        return self._ready
+
+    def attempt(self) -> Appended | None:
+        """Append it if there is memory."""
+        appended = self._accumulator.append_and_locate(self._queues, *self.prepared())
+        self.appended = appended is not None
+        return appended
+
+    def append(self, reserved: int) -> Appended:
+        """Append it with memory that was waited for."""
+        appended = self._accumulator.append_and_locate(self._queues, *self.prepared(), reserved=reserved)
+        if appended is None:
+            raise AssertionError("reserved memory did not suffice")
+        self.appended = True
+        return appended

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError, Future, get_running_loop
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import index
+from threading import get_ident
 from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator, W
-from aioproducer.batching.batch import Appended, Batch, RecordFuture
+from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
@@ -22,6 +25,7 @@ from aioproducer.errors import (
     WrongLoop,
 )
 from aioproducer.intake.appending import (
+    Arrival,
     Caller,
     Pending,
     Ready,
@@ -47,6 +51,8 @@ from aioproducer.types import Headers, HeadersInput, ProducerRecord
 
 _NO_HEADERS: Final = ()
 """What the calls that send have by default; CPython has one empty tuple, and another one would only be slower."""
+_process: Final[list[object]] = [object()]
+"""Stands for this process: a forked child has another one in it."""
 
 
 class Intake:
@@ -68,7 +74,10 @@ class Intake:
         self.expired = expired
         """Says why a batch was not acknowledged within the `timeout_s` of a call."""
         self.loop: AbstractEventLoop = get_running_loop()
-        self.awaits: type[RecordFuture | Acknowledgement] = Future
+        self._running_loop = running_loop_of(self.loop)
+        self.new_future: Callable[[], RecordFuture] = partial(Future, loop=self.loop)
+        """What a call should offer that returns a Future: one that need not look for its loop."""
+        self.awaits: Callable[[], RecordFuture | Acknowledgement] = self.new_future
         """What a call should offer that only awaits its record."""
         if isinstance(self.loop, BaseEventLoop):  # others, in C, wake the task of a Future for less
             self.awaits = acknowledgement_on(self.loop)
@@ -98,7 +107,7 @@ class Intake:
 
     def try_append(
         self,
-        waits: type[W],
+        waits: Callable[[], W],
         topic: str,
         value: Any,
         key: Any,
@@ -120,7 +129,7 @@ class Intake:
         ):  # the most common records by far: nothing to check, nothing to convert
             try:
                 queues = self._topics[topic]
-                here = get_running_loop()
+                here = self._running_loop()
             except (KeyError, TypeError, RuntimeError):
                 pass  # not written to yet, or not even a str; another thread
             else:
@@ -131,7 +140,7 @@ class Intake:
         self.check_loop()
         return self._append_pending(waits, self.check(topic, value, key, partition, headers, timestamp_ms))
 
-    def _append_pending(self, waits: type[W], pending: Pending) -> W | Pending:
+    def _append_pending(self, waits: Callable[[], W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic) or self._known(topic)
         if queues is None or queues.append_lock.calls or not has_partition(queues, pending.partition):
@@ -253,7 +262,7 @@ class Intake:
         if timeout_s is not None:
             limits_s.append(timeout_s)
         queues = self._accumulator.topic(pending.topic)
-        arrival = _Arrival(self, self._accumulator, queues, pending)
+        arrival = Arrival(self.prepare, self._accumulator, queues, pending)
         try:
             # Serializers may look at context variables: those of this call, whoever makes the attempt for it.
             attempt = partial(copy_context().run, arrival.attempt)
@@ -293,7 +302,7 @@ class Intake:
     def check_loop(self) -> None:
         """Raise WrongLoop unless called on the event loop that the producer was started on."""
         try:
-            here = get_running_loop()
+            here = self._running_loop()
         except RuntimeError:
             here = None
         if here is not self.loop:
@@ -355,37 +364,30 @@ class Intake:
         return self._prepare_plain(queues, pending._replace(key=key, value=value, headers=headers))
 
 
-class _Arrival:
-    """A record whose call is in line; prepared once, whoever appends it."""
+def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop | None]:
+    """Return a function that returns *loop* if that runs here; else another one or None, or it raises RuntimeError.
 
-    __slots__ = ("_accumulator", "_intake", "_pending", "_queues", "_ready", "appended")
+    That is `get_running_loop`, which before Python 3.12 makes the system call getpid each time: it is for forked children,
+    which have the thread's state, and are not to use it. Here they are noticed when they are forked.
+    """
+    if sys.version_info >= (3, 12) or not isinstance(loop, BaseEventLoop):
+        return get_running_loop
+    return _without_getpid(loop)
 
-    def __init__(
-        self, intake: Intake, accumulator: Accumulator, queues: TopicQueues, pending: Pending
-    ) -> None:
-        self._intake = intake
-        self._accumulator = accumulator
-        self._queues = queues
-        self._pending = pending
-        self._ready = pending.ready
-        self.appended = False
 
-    def prepared(self) -> Ready:
-        """Return the record, serialized and with its partition chosen."""
-        if self._ready is None:
-            self._ready = self._intake.prepare(self._queues, self._pending)
-        return self._ready
+def _without_getpid(loop: Any) -> Callable[[], AbstractEventLoop | None]:
+    process = _process[0]
 
-    def attempt(self) -> Appended | None:
-        """Append it if there is memory."""
-        appended = self._accumulator.append_and_locate(self._queues, *self.prepared())
-        self.appended = appended is not None
-        return appended
+    def running_loop() -> AbstractEventLoop | None:
+        # What asyncio notes while the loop runs; another one cannot run in the same thread then.
+        return loop if loop._thread_id == get_ident() and _process[0] is process else None  # noqa: SLF001
 
-    def append(self, reserved: int) -> Appended:
-        """Append it with memory that was waited for."""
-        appended = self._accumulator.append_and_locate(self._queues, *self.prepared(), reserved=reserved)
-        if appended is None:
-            raise AssertionError("reserved memory did not suffice")
-        self.appended = True
-        return appended
+    return running_loop
+
+
+def _forked() -> None:
+    _process[0] = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -144,7 +144,7 @@ class FloorRig:
             headers,
             1_000,
             record_size_bound(value, key, headers),
-            asyncio.Future,
+            RecordFuture,
         )
         assert future is not None
         return future

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from aioproducer.batching.batch import Batch, RecordFuture
@@ -20,7 +19,7 @@ def put(rig: FloorRig, partition: int | None = 0, *, reserved: int = 0) -> Recor
     queue = None if partition is None else rig.queue(partition)
     topic = rig.accumulator.topics[TOPIC]
     return rig.accumulator.append(
-        topic, queue, VALUE, None, (), 1_000, RECORD, asyncio.Future, reserved=reserved
+        topic, queue, VALUE, None, (), 1_000, RECORD, RecordFuture, reserved=reserved
     )
 
 

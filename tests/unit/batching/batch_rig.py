@@ -54,7 +54,7 @@ def send(
     batch.columns.append(value, key, (), timestamp_ms)
     batch.size += record_size_bound(value, key, ())
     future: RecordFuture = asyncio.get_running_loop().create_future()
-    batch.add_waiter(future)
+    batch.add_waiter(future, asyncio.Future)
     return future
 
 

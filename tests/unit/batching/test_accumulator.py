@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerClosed
@@ -51,7 +51,7 @@ async def test_keys_and_headers_are_kept_for_those_that_have_them() -> None:
     parts: list[tuple[bytes | None, Headers]] = [(b"k", ()), (None, (("h", b"1"),)), (None, ())]
     for key, headers in parts:
         assert rig.accumulator.append(
-            rig.accumulator.topics[TOPIC], rig.queue(), VALUE, key, headers, 1, RECORD, asyncio.Future
+            rig.accumulator.topics[TOPIC], rig.queue(), VALUE, key, headers, 1, RECORD, RecordFuture
         )
     [batch] = unresolved(rig)
     assert batch.columns.keys == [b"k", None, None]

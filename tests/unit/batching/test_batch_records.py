@@ -38,7 +38,7 @@ class TestRuns:
         kind = acknowledgement_on(asyncio.get_running_loop())
         awaited = [kind(), kind()]
         for each in awaited:
-            batch.add_waiter(each)
+            batch.add_waiter(each, kind)
         [waiters] = batch.waiters
         assert isinstance(waiters, AwaitingWaiters)
         assert waiters.acknowledgements == awaited

@@ -102,7 +102,7 @@ class Rig(FloorRig):
         headers: HeadersInput = (),
         timestamp_ms: Any = None,
     ) -> RecordFuture | Pending:
-        return self.intake.try_append(asyncio.Future, topic, value, key, partition, headers, timestamp_ms)
+        return self.intake.try_append(RecordFuture, topic, value, key, partition, headers, timestamp_ms)
 
     def appended(self, value: Any = b"value", key: Any = None, **more: Any) -> RecordFuture:
         outcome = self.try_append(value, key, **more)

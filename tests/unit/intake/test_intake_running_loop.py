@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from aioproducer.intake.intake import _without_getpid, running_loop_of
+
+Way = Callable[[asyncio.AbstractEventLoop], Callable[[], asyncio.AbstractEventLoop | None]]
+WAYS: list[Way] = [
+    running_loop_of,
+    _without_getpid,
+]
+
+
+def answer(running_loop: Callable[[], asyncio.AbstractEventLoop | None]) -> asyncio.AbstractEventLoop | None:
+    try:
+        return running_loop()
+    except RuntimeError:
+        return None
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestRunningLoop:
+    async def test_it_is_the_one_that_runs_here(self, way: Way) -> None:
+        loop = asyncio.get_running_loop()
+        assert way(loop)() is loop
+
+    async def test_in_another_thread_it_is_not(self, way: Way) -> None:
+        loop = asyncio.get_running_loop()
+        running_loop = way(loop)
+
+        async def elsewhere() -> asyncio.AbstractEventLoop | None:
+            return answer(running_loop)
+
+        assert await asyncio.to_thread(answer, running_loop) is None
+        assert await asyncio.to_thread(asyncio.run, elsewhere()) is not loop
+
+    def test_nor_is_one_that_ran_here_before(self, way: Way) -> None:
+        with asyncio.Runner() as one, asyncio.Runner() as other:
+            running_loop = way(one.get_loop())
+
+            async def ask() -> asyncio.AbstractEventLoop | None:
+                return answer(running_loop)
+
+            assert one.run(ask()) is one.get_loop()
+            assert other.run(ask()) is not one.get_loop()
+            assert answer(running_loop) is None
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+    async def test_nor_is_it_in_a_forked_child(self, way: Way) -> None:
+        loop = asyncio.get_running_loop()
+        running_loop = way(loop)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # there may be other threads
+            child = os.fork()
+        if not child:
+            os._exit(answer(running_loop) is loop)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert running_loop() is loop
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio makes no system call there")
+async def test_before_python_3_12_asyncio_is_not_asked() -> None:
+    assert running_loop_of(asyncio.get_running_loop()) is not asyncio.get_running_loop
