@@ -96,6 +96,18 @@ class TestLost:
         assert rig.happened == ["written"]
 
     @in_virtual_time
+    async def test_one_that_accepts_and_says_nothing_is_asked_for_again(self) -> None:
+        """Frozen, it has a socket, and no connection comes of it for as long as that may take."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end()
+        await rig.is_found_at(2)
+        await asyncio.sleep(PATIENCE_S + 0.1)
+        await rig.is_found_at(1)
+        await rig.answer()
+        await ending
+        assert rig.happened == ["written"]
+
+    @in_virtual_time
     async def test_it_cannot_be_reached_and_nobody_knows_why(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         rig.pool.backing_off_until[2] = rig.loop.time() + 60
