@@ -13,7 +13,7 @@ from aioproducer.errors import (
 from aioproducer.net.address import Address
 from aioproducer.protocol.transactions import EndTxnResponse
 from aioproducer.testing import in_virtual_time
-from aioproducer.transactions.coordinator import Node
+from aioproducer.transactions.coordinator import PATIENCE_S, Node
 from aioproducer.transactions.reactions import Api
 from tests.unit.floor_rig import settle
 from tests.unit.transactions.coordinators_rig import (
