@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-kerberos test-aiokafka-users test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,10 @@ kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded onc
 test-security: $(VENV)/.dev  ## logins on a real Apache Kafka, with RECORDS (100000) in each stream (two or three minutes)
 	$(SAY) "security"
 	@RECORDS=$(or $(RECORDS),100000) $(PYTEST) tests/kafka/test_security_*.py -q
+
+test-transactions: $(VENV)/.dev  ## transactions on a real Apache Kafka of either version, with everything that can go wrong (some forty minutes)
+	$(SAY) "transactions"
+	@TRANSACTIONS=all $(PYTEST) tests/kafka/test_transaction*.py -q
 
 test-kerberos: $(VENV)/.dev  ## GSSAPI on a real Apache Kafka and a KDC (half a minute); says what it lacks: MIT Kerberos, libkrb5, a whole JDK
 	$(SAY) "kerberos"

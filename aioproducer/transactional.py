@@ -205,6 +205,23 @@ class Transactional(Lifecycle):
             raise AssertionError("a transaction without an engine")
         return self._engine.metrics.timed(call)
 
+    async def _go_on(self, prepared: PreparedTransaction, *, anew: bool = False) -> None:
+        """Start, under the producer id and epoch of *prepared*: the first transaction is that one, if it is open.
+
+        With *anew* it is aborted, under the next epoch; only if nobody else has initialised the id since.
+
+        Raises: as `start`; with *anew* ProducerFenced or InvalidProducerEpoch.
+        """
+        from aioproducer.idempotence.identity import ProducerIdentity  # noqa: PLC0415
+        from aioproducer.transactions.transaction_requests import GoingOn  # noqa: PLC0415
+
+        identity = ProducerIdentity(prepared.producer_id, prepared.epoch)
+        await self._start(GoingOn(identity, prepared.transaction_version, anew=anew))
+
+    def _identity(self) -> PreparedTransaction:
+        """Return under which producer id and epoch the next transaction is, or the open one, for `_go_on`."""
+        return self._transactions().prepared()
+
     def _transactions(self) -> Transactions:
         engine: Engine = self._started()
         engine.intake.check_loop()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
-from collections.abc import Generator, Iterator
+import os
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -14,8 +19,11 @@ from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.apache.fetching import fetch_for
 from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.secured import SecuredKafka
+from tests.kafka.apache.stand import Stand, stand_of
 
 HERE = Path(__file__).parent
+WHOLE = os.environ.get("TRANSACTIONS") == "all"
+"""Whether to run what is marked as long, too: `make test-transactions`."""
 topic_numbers = itertools.count()
 
 
@@ -54,6 +62,29 @@ def secured() -> Iterator[SecuredKafka]:
     secured = SecuredKafka()
     with secured.kafka:
         yield secured
+
+
+@pytest.fixture(scope="session")
+def stands() -> Iterator[Callable[[int], Stand]]:
+    """A broker of each transaction version behind a proxy, started for whoever asks first."""
+    with ExitStack() as running:
+        yield cache(lambda version: running.enter_context(stand_of(version)))
+
+
+@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
+def stand(stands: Callable[[int], Stand], request: pytest.FixtureRequest) -> Stand:
+    """A broker behind a proxy that does nothing to requests yet."""
+    stand = stands(request.param)
+    stand.proxy.clear()
+    return stand
+
+
+@pytest.fixture
+async def stand_topic(stand: Stand, request: pytest.FixtureRequest) -> str:
+    """A fresh topic of three partitions on that broker, named after the test."""
+    name = f"{re.sub(r'[^a-zA-Z0-9]+', '-', request.node.name)}-{next(topic_numbers)}"
+    await asyncio.to_thread(stand.kafka.create_topic, name, 3)
+    return name
 
 
 @pytest.fixture(autouse=True)
@@ -95,10 +126,21 @@ def topic(new_topic: NewTopic) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in this directory, so that `-m "not kafka"` leaves it out."""
+    """Mark what lies in this directory, so that `-m "not kafka"` leaves it out; leave out what is for the long run."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.kafka)
+    if not WHOLE:
+        items[:] = [item for item in items if not is_long(item)]
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether *item* is marked so, and not excepted by its parameters."""
+    marker = item.get_closest_marker("long")
+    if marker is None:
+        return False
+    unless = marker.kwargs.get("unless")
+    return unless is None or not (isinstance(item, pytest.Function) and unless(item.callspec.params))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -114,7 +156,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for value in item.funcargs.values():
-            kafka = value.kafka if isinstance(value, SecuredKafka) else value
+            kafka = value.kafka if isinstance(value, SecuredKafka | Stand) else value
             if isinstance(kafka, ApacheKafka):
                 for node_id, tail in kafka.log_tail().items():
                     report.sections.append((f"log of broker {node_id}", tail))

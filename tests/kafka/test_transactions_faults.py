@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -29,8 +29,9 @@ from aioproducer.protocol.transactions import (
     EndTxnRequest,
     TxnOffsetCommitRequest,
 )
-from tests.kafka.apache.broker import ApacheKafka, free_ports
-from tests.kafka.apache.proxy import Proxy, What
+from tests.kafka.apache.proxy import What
+from tests.kafka.apache.stand import Stand
+from tests.kafka.ledger import settled
 from tests.kafka.readback import read_with_librdkafka
 
 ANSWERS = {
@@ -48,44 +49,16 @@ KINDS = tuple(ANSWERS[What.REFUSED])
 ONLY_VERSION_1 = {AddPartitionsToTxnRequest, AddOffsetsToTxnRequest}
 RECORDS = 10
 PARTITIONS = 3
+IN_SHORT = {
+    1: (AddPartitionsToTxnRequest, TxnOffsetCommitRequest, ProduceRequest, EndTxnRequest),
+    2: (EndTxnRequest,),
+}
+"""What `make test` has of the requests, by version; of each what is done and not answered as it should be."""
 
 
-class Stand(NamedTuple):
-    """A broker of one transaction version, behind a proxy."""
-
-    version: int
-    kafka: ApacheKafka
-    proxy: Proxy
-
-    @property
-    def servers(self) -> str:
-        return f"127.0.0.1:{self.proxy.port}"
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["TV1", "TV2"])
-def brokers(request: pytest.FixtureRequest) -> Iterator[Stand]:
-    port, broker_port = free_ports(2)
-    properties = {
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "auto.create.topics.enable": "false",
-    }
-    kafka = ApacheKafka(transaction_version=request.param, ports={1: broker_port}, properties=properties)
-    with Proxy(port, broker_port) as proxy, kafka:
-        kafka.create_topic("in", 1)
-        yield Stand(request.param, kafka, proxy)
-
-
-@pytest.fixture
-def stand(brokers: Stand) -> Stand:
-    brokers.proxy.clear()
-    return brokers
-
-
-@pytest.fixture
-async def topic(stand: Stand, request: pytest.FixtureRequest) -> str:
-    name: str = request.node.name.translate(str.maketrans("[]", "--"))
-    await asyncio.to_thread(stand.kafka.create_topic, name, PARTITIONS)
-    return name
+def in_short(case: Mapping[str, Any]) -> bool:
+    done = {What.RESET_AFTER, What.MUTED_AFTER, What.REFUSED_AFTER}
+    return case["kind"] in IN_SHORT[case["stand"]] and case["what"] in done and not case["abort"]
 
 
 def producer_of(stand: Stand, name: str, **options: Any) -> Producer:
@@ -125,6 +98,7 @@ async def transact(producer: Producer, topic: str, number: int, *, abort: bool =
 
 async def judge(stand: Stand, topic: str, told: list[str]) -> None:
     """Compare what was told with what is there."""
+    await settled(stand.servers, topic)
     seen = await asyncio.to_thread(
         read_with_librdkafka, stand.servers, topic, isolation_level="read_committed"
     )
@@ -139,25 +113,26 @@ async def judge(stand: Stand, topic: str, told: list[str]) -> None:
             assert numbers[number] == 0, f"{number} is {outcome}: {numbers[number]} are there"
 
 
+@pytest.mark.long(unless=in_short)
 @pytest.mark.parametrize("abort", [False, True], ids=["commit", "abort"])
 @pytest.mark.parametrize("what", What, ids=lambda what: what.name.lower())
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.removesuffix("Request"))
 async def test_a_request_that_goes_wrong_once(
-    stand: Stand, topic: str, kind: type[Request[Any]], what: What, abort: bool
+    stand: Stand, stand_topic: str, kind: type[Request[Any]], what: What, abort: bool
 ) -> None:
     if stand.version == 2 and kind in ONLY_VERSION_1:
         pytest.skip("no such request in version 2")
     before_start = kind in {FindCoordinatorRequest, InitProducerIdRequest}
     code = ANSWERS[What.REFUSED][kind]
     fault = stand.proxy.add(kind, what, code, skip=0 if before_start else 10_000)
-    async with producer_of(stand, topic) as producer:
-        told = [await transact(producer, topic, 0)]
+    async with producer_of(stand, stand_topic) as producer:
+        told = [await transact(producer, stand_topic, 0)]
         fault.skip = min(fault.skip, fault.hits)
-        told.append(await transact(producer, topic, 1, abort=abort))
-        told.append(await transact(producer, topic, 2))
+        told.append(await transact(producer, stand_topic, 1, abort=abort))
+        told.append(await transact(producer, stand_topic, 2))
     assert fault.hits
     assert told == ["committed", "aborted" if abort else "committed", "committed"]
-    await judge(stand, topic, told)
+    await judge(stand, stand_topic, told)
 
 
 class Code(NamedTuple):
@@ -166,6 +141,7 @@ class Code(NamedTuple):
     outcome: str
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     "row",
@@ -189,17 +165,39 @@ class Code(NamedTuple):
     ],
     ids=lambda row: f"{row.kind.__name__.removesuffix('Request')}-{row.code}",
 )
-async def test_a_code(stand: Stand, topic: str, row: Code, after: bool) -> None:
+async def test_a_code(stand: Stand, stand_topic: str, row: Code, after: bool) -> None:
     if stand.version == 2 and row.kind in ONLY_VERSION_1:
         pytest.skip("no such request in version 2")
     what = What.REFUSED_AFTER if after else What.REFUSED
-    async with producer_of(stand, topic) as producer:
-        told = [await transact(producer, topic, 0)]
+    async with producer_of(stand, stand_topic) as producer:
+        told = [await transact(producer, stand_topic, 0)]
         fault = stand.proxy.add(row.kind, what, row.code)
-        told.append(await transact(producer, topic, 1))
-        told.append(await transact(producer, topic, 2))
+        told.append(await transact(producer, stand_topic, 1))
+        told.append(await transact(producer, stand_topic, 2))
     assert fault.hits
     # The broker has it, and takes none of the halves.
     expected = "failed" if after and row.code == MessageTooLarge.code else row.outcome
     assert told == ["committed", expected, "committed"]
-    await judge(stand, topic, told)
+    await judge(stand, stand_topic, told)
+
+
+@pytest.mark.parametrize(
+    "what", [What.REFUSED, What.RESET, What.REFUSED_AFTER], ids=lambda what: what.name.lower()
+)
+async def test_nothing_overtakes_the_first_batch_of_a_transaction(
+    stand: Stand, stand_topic: str, what: What
+) -> None:
+    """In version 2 several are on their way at once: a leader takes nothing but sequence 0 first (KIP-890)."""
+    async with producer_of(stand, stand_topic, batch_size=1_000, linger_ms=0) as producer:
+        for number in range(3):
+            async with producer.transaction():
+                fault = stand.proxy.add(ProduceRequest, what, 7)
+                values = [b"%d/%d/" % (number, index) + bytes(900) for index in range(20)]
+                await producer.send_many(stand_topic, values, partition=0)
+            assert fault.hits
+    seen = await asyncio.to_thread(
+        read_with_librdkafka, stand.servers, stand_topic, isolation_level="read_committed"
+    )
+    assert [(each.value or b"").rstrip(b"\0") for each in seen] == [
+        b"%d/%d/" % (number, index) for number in range(3) for index in range(20)
+    ]

@@ -67,6 +67,8 @@ class Fault:
     times: int = 1
     skip: int = 0
     hits: int = 0
+    happened: threading.Event = field(default_factory=threading.Event)
+    """Set once it has happened to one of them; what the broker is to do before, is done."""
 
 
 @dataclass(eq=False)
@@ -178,13 +180,15 @@ class Proxy:
                 fault = self._fault(frame)
                 if fault is None:
                     wire.broker.write(_LENGTH.pack(len(frame)) + frame)
-                elif fault.what is What.RESET:
-                    return wire.reset()
-                elif fault.what is What.REFUSED:
-                    wire.client.write(_refusal(frame, fault.code))
-                elif fault.what is not What.MUTED:
+                elif fault.what in {What.REFUSED_AFTER, What.RESET_AFTER, What.MUTED_AFTER}:
                     wire.answers[_START.unpack_from(frame)[2]] = fault, frame
                     wire.broker.write(_LENGTH.pack(len(frame)) + frame)
+                else:
+                    fault.happened.set()
+                    if fault.what is What.RESET:
+                        return wire.reset()
+                    if fault.what is What.REFUSED:
+                        wire.client.write(_refusal(frame, fault.code))
 
     async def _answers(self, reader: asyncio.StreamReader, wire: _Wire) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -193,9 +197,11 @@ class Proxy:
                 fault, request = wire.answers.pop(_LENGTH.unpack_from(frame)[0], (None, b""))
                 if fault is None:
                     wire.client.write(_LENGTH.pack(len(frame)) + frame)
-                elif fault.what is What.RESET_AFTER:
+                    continue
+                fault.happened.set()
+                if fault.what is What.RESET_AFTER:
                     return wire.reset()
-                elif fault.what is What.REFUSED_AFTER:
+                if fault.what is What.REFUSED_AFTER:
                     wire.client.write(_refusal(request, fault.code))
 
     def _fault(self, frame: bytes) -> Fault | None:

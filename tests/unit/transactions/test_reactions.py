@@ -49,7 +49,11 @@ ROWS = [
     for code, *words in (line.split() for line in TABLE.split("\n") if line)
     for api, word in zip((each for each in Api if each is not Api.DESCRIBE), words, strict=True)
 ]
-IN_TWO = {(48, Api.COMMIT): Reaction.ABORTABLE, (48, Api.ABORT): Reaction.FATAL}
+IN_TWO = {
+    (47, Api.OFFSET_COMMIT): Reaction.ABORTABLE,
+    (48, Api.COMMIT): Reaction.ABORTABLE,
+    (48, Api.ABORT): Reaction.FATAL,
+}
 """What transaction version 2 has another reaction to."""
 
 
