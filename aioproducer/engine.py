@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aioproducer.net.connection_security import ConnectionSecurity
     from aioproducer.transactions.transaction_floor import TransactionFloor
     from aioproducer.transactions.transaction_records import TransactionRecords
+    from aioproducer.transactions.transaction_requests import GoingOn
 
 log: Final = logging.getLogger(__name__)
 
@@ -183,8 +184,8 @@ class Engine:
         brokers = self.updater.snapshot.brokers
         return not self._unreachable.isdisjoint(brokers) and self.pool.least_loaded(brokers) is None
 
-    async def start(self) -> None:
-        """Get the first metadata answer, then run.
+    async def start(self, going_on: GoingOn | None = None) -> None:
+        """Get the first metadata answer, then run; with transactions, as whom *going_on* says.
 
         Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. Failed or cancelled,
         everything is taken down again.
@@ -207,7 +208,8 @@ class Engine:
         self._sending.add_done_callback(partial(self._ended, "sender"))
         if self.transactions is not None:
             try:
-                await self.transactions.initialize()
+                with self.metrics.timed("init_s"):
+                    await self.transactions.initialize(going_on)
             except BaseException:
                 await self.stop()
                 raise

@@ -8,7 +8,7 @@ import logging
 from asyncio import Future
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.waiters import Acknowledgement, Failure
@@ -18,6 +18,9 @@ from aioproducer.errors import ProducerClosed, ProducerError
 from aioproducer.intake.appending import Pending, TryAppend
 from aioproducer.intake.checks import check_timeout
 from aioproducer.interceptors import InterceptorChain
+
+if TYPE_CHECKING:
+    from aioproducer.transactions.transaction_requests import GoingOn
 
 log: Final = logging.getLogger(__name__)
 
@@ -85,6 +88,9 @@ class Lifecycle:
             ProducerClosed: it was closed, or is being closed while it starts.
             TransactionTimeout: no coordinator has answered within `max_block_ms`; or why it refuses the transactional id.
         """
+        await self._start()
+
+    async def _start(self, going_on: GoingOn | None = None) -> None:
         if self._state is not State.NEW:
             raise ProducerClosed(f"a producer is started once; this one is {self.state}")
         self._state = State.STARTING
@@ -96,7 +102,7 @@ class Lifecycle:
                 on_fatal=self._failed_fatally,
                 on_transaction=self._transaction_moved,
             )
-            await engine.start()
+            await engine.start(going_on)
         except BaseException:
             self._engine = None
             if self._state is State.STARTING:
@@ -113,6 +119,9 @@ class Lifecycle:
         None waits for every outcome, which the delivery timeout bounds. After *timeout_s* seconds,
         at once for 0, what is left fails with ProducerClosed. Closing twice is fine. Cancelling it acts
         as `close(0)` and raises CancelledError.
+
+        An open transaction is aborted, within `max_block_ms` where *timeout_s* is None; with 0 it is left to its
+        timeout. One that is prepared stays open, and one that is being committed is waited for.
         """
         if timeout_s is not None:
             timeout_s = check_timeout("timeout_s", timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,6 +19,7 @@ from aioproducer.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
     from aioproducer.engine import Engine
+    from aioproducer.metrics.counters import TransactionCall
     from aioproducer.transactions.prepared_transaction import PreparedTransaction
     from aioproducer.transactions.producer_transactions import Transactions
 
@@ -31,6 +33,9 @@ class Transaction:
         await producer.send("out", b"value")
         await transaction.send_offsets({("in", 0): 42}, group)
     """
+
+    commit_timeout_s: float | None = None
+    """How long leaving the block waits for the commit; None: `max_block_ms`."""
 
     def __init__(self, producer: Transactional) -> None:
         self._producer = producer
@@ -46,7 +51,8 @@ class Transaction:
 
     async def _begin(self) -> None:
         transactions = self._producer._transactions()  # noqa: SLF001 - our own
-        await transactions.begin()
+        with self._producer._timed("begin_s"):  # noqa: SLF001 - our own
+            await transactions.begin()
         self._number = transactions.number
 
     async def send_offsets(
@@ -86,11 +92,11 @@ class Transaction:
 
     async def _commit(self, transactions: Transactions) -> None:
         try:
-            await self._producer.commit_transaction()
+            await self._producer.commit_transaction(self.commit_timeout_s)
         except ProducerError as failure:
             if not failure.abortable:
                 raise
-            await transactions.abort(None)
+            await self._producer._abort(transactions, None)  # noqa: SLF001 - our own
             if isinstance(failure, CommitFailed):
                 raise
             failed = CommitFailed(f"the transaction was aborted: {failure}")
@@ -100,7 +106,7 @@ class Transaction:
         cancelled = not isinstance(error, Exception)
         limit_s = self._producer.config.request_timeout_ms / 1000 if cancelled else None
         try:
-            await _shielded(transactions.abort(limit_s))
+            await _shielded(self._producer._abort(transactions, limit_s))  # noqa: SLF001 - our own
         except ProducerError as failure:
             if failure.fatal and not cancelled:
                 raise
@@ -160,7 +166,8 @@ class Transactional(Lifecycle):
         from aioproducer.transactions.offsets import GroupMetadata, offsets_of  # noqa: PLC0415
 
         transactions = self._transactions()
-        await transactions.send_offsets(offsets_of(offsets), GroupMetadata.of(group), _timeout(timeout_s))
+        with self._timed("send_offsets_s"):
+            await transactions.send_offsets(offsets_of(offsets), GroupMetadata.of(group), _timeout(timeout_s))
 
     async def commit_transaction(self, timeout_s: float | None = None) -> None:
         """Send what was taken, and commit once all of it is acknowledged.
@@ -175,7 +182,9 @@ class Transactional(Lifecycle):
             TransactionStateError: no transaction is open.
             ProducerError: a fatal one.
         """
-        await self._transactions().commit(_timeout(timeout_s))
+        transactions = self._transactions()
+        with self._timed("commit_s"):
+            await transactions.commit(_timeout(timeout_s))
 
     async def abort_transaction(self, timeout_s: float | None = None) -> None:
         """Abort: what was not written fails with TransactionAborted, answers in flight are awaited.
@@ -185,7 +194,33 @@ class Transactional(Lifecycle):
         Raises: TransactionTimeout, TransactionOutcomeUnknown: call this again to wait on. TransactionStateError: no
             transaction is open. A fatal error.
         """
-        await self._transactions().abort(_timeout(timeout_s))
+        await self._abort(self._transactions(), _timeout(timeout_s))
+
+    async def _abort(self, transactions: Transactions, timeout_s: float | None) -> None:
+        with self._timed("abort_s"):
+            await transactions.abort(timeout_s)
+
+    def _timed(self, call: TransactionCall) -> AbstractContextManager[None]:
+        if self._engine is None:
+            raise AssertionError("a transaction without an engine")
+        return self._engine.metrics.timed(call)
+
+    async def _go_on(self, prepared: PreparedTransaction, *, anew: bool = False) -> None:
+        """Start, under the producer id and epoch of *prepared*: the first transaction is that one, if it is open.
+
+        With *anew* it is aborted, under the next epoch; only if nobody else has initialised the id since.
+
+        Raises: as `start`; with *anew* ProducerFenced or InvalidProducerEpoch.
+        """
+        from aioproducer.idempotence.identity import ProducerIdentity  # noqa: PLC0415
+        from aioproducer.transactions.transaction_requests import GoingOn  # noqa: PLC0415
+
+        identity = ProducerIdentity(prepared.producer_id, prepared.epoch)
+        await self._start(GoingOn(identity, prepared.transaction_version, anew=anew))
+
+    def _identity(self) -> PreparedTransaction:
+        """Return under which producer id and epoch the next transaction is, or the open one, for `_go_on`."""
+        return self._transactions().prepared()
 
     def _transactions(self) -> Transactions:
         engine: Engine = self._started()

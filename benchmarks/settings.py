@@ -17,6 +17,10 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 """… but not more than this: every client's memory for unsent records holds it several times over."""
 
 
+TRANSACTION: Final = 10
+"""Records in a transaction."""
+
+
 class Work(StrEnum):
     """The kinds of work."""
 
@@ -30,6 +34,8 @@ class Work(StrEnum):
     """The same by one caller, who waits for each call's records before the next call."""
     LONE = "lone"
     """One task, awaiting one acknowledgement after the other."""
+    TRANSACTIONS = "transactions"
+    """Transactions of ten records with keys, one after the other, each committed before the next begins."""
     MEMORY = "memory"
     """Distinct values handed over as fast as the client takes them, nothing kept."""
     LAG = "lag"

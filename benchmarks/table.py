@@ -180,6 +180,18 @@ def _throughput() -> Iterator[Row]:
         targets=(Target(figure="p50_ms", against=AIOKAFKA, must=1, goal=0.75),),
         quick=True,
     )
+    yield Row(
+        name="transactions",
+        title="transactions of 10 records with keys, one after the other",
+        settings=Settings(work=Work.TRANSACTIONS, keys=True),
+        clients=(OURS, AIOKAFKA, PRODUCE, JVM),
+        targets=(
+            Target(figure="records_s", against=AIOKAFKA, must=1.2, goal=2),
+            Target(figure="records_s", against=PRODUCE, must=1, goal=1.3),
+            Target(figure="records_s", against=JVM, must=1, goal=1.3),
+        ),
+        lasts=2,
+    )
 
 
 def _values() -> Iterator[Row]:

@@ -21,7 +21,6 @@ from aioproducer.batching.schedule import Deadlines, Schedule
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.clock import LoopClock
-from aioproducer.errors import RecordTooLarge
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID
@@ -113,24 +112,6 @@ class Accumulator:
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()
 
-    @property
-    def largest_record(self) -> int:
-        """The size of the largest record that can be sent at all."""
-        return min(self.settings.max_request_bytes, self.settings.buffer_bytes) - BATCH_OVERHEAD
-
-    def check_size(self, topic: str, size: int) -> None:
-        """Raise RecordTooLarge for a record of *size* that could never be sent."""
-        total = self.room_for(size)
-        for limit, option in (
-            (self.settings.max_request_bytes, "max_request_size"),
-            (self.settings.buffer_bytes, "buffer_memory"),
-        ):
-            if total > limit:
-                raise RecordTooLarge(
-                    f"a record for {topic!r} takes {total:,} bytes with its batch, more than {option}={limit:,}; "
-                    f"send less at once or raise {option}"
-                )
-
     def append_to_open(self, topic: TopicQueues, value: bytes, waits: type[W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
@@ -145,7 +126,7 @@ class Accumulator:
         filled = batch.size + size
         memory, columns = self.memory, batch.columns
         if (
-            filled > topic.batch_bytes
+            filled > batch.limit
             or size > memory.free
             or memory.waiters
             or columns.keys is not None
@@ -187,7 +168,7 @@ class Accumulator:
         elif memory.waiters:
             return None
         batch = queue.open if queue is not None else topic.sticky.open if topic.sticky is not None else None
-        if batch is None or batch.size + size > topic.batch_bytes:
+        if batch is None or batch.size + size > batch.limit:
             # Room for the record and a batch: whoever finds none waits for both together.
             if memory.free < size + BATCH_OVERHEAD and not reserved:
                 return None
@@ -244,17 +225,20 @@ class Accumulator:
         memory = self.memory
         memory.free += reserved
         ends = list(accumulate(rows.sizes, initial=0))  # where a batch is full is one bisection
+        share = topic.share(ends[-1]) if queue is None else ends[-1]
+        now = self._loop.time()
         start = 0
         while start < len(rows) and (reserved or not memory.waiters):
             first = rows.sizes[start]
             target = queue or topic.sticky or topic.switch()
             batch = target.open
-            if batch is None or batch.size + first > topic.batch_bytes:
+            if batch is None or batch.size + first > batch.limit:
                 if memory.free < self.room_for(first) and not reserved:
                     break
                 batch = self._batch_with_room(topic, queue, first)
             free = max(memory.free, first) if reserved else memory.free
-            room = min(max(topic.batch_bytes - batch.size, first), free)
+            limit = max(batch.limit, topic.limits.to_grow_to(batch, share, now))
+            room = min(max(limit - batch.size, first), free)
             reserved = 0
             stop = bisect_right(ends, ends[start] + room) - 1
             if stop <= start:
@@ -265,6 +249,9 @@ class Accumulator:
             batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
             batch.add_waiters(call.waiters(part.positions))
             call.partitions.add(batch.topic_partition.partition)
+            if batch.size > batch.limit:
+                self._ready(batch, self.queue(batch), now)
+                batch.grow(batch.size)
             start = stop
         memory.give_back(0)
         return start
@@ -275,33 +262,49 @@ class Accumulator:
         return size + BATCH_OVERHEAD
 
     def _batch_with_room(self, topic: TopicQueues, queue: PartitionQueue | None, size: int) -> Batch:
-        """Seal what is full, and return an open batch of *queue*, or of the next sticky partition."""
+        """Return an open batch of *queue*, or of the next sticky partition; what is at its limit may go."""
         now = self._loop.time()
         full = queue if queue is not None else topic.sticky
         if full is not None and full.open is not None:
-            self.seal(full.open, now)
+            self._grow(topic, full, full.open, size, now)
         if queue is None:  # a batch was closed: the next records stick to another partition (KIP-480)
             queue = topic.switch()
-            if queue.open is not None:
-                if queue.open.size + size <= topic.batch_bytes:
-                    return queue.open
-                self.seal(queue.open, now)
-        return self._open_batch(topic, queue, now)
+            if queue.open is not None and queue.open.size + size > queue.open.limit:
+                self._grow(topic, queue, queue.open, size, now)
+        return self._open_batch(topic, queue, now) if queue.open is None else queue.open
+
+    def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, now: float) -> None:
+        """Let *batch*, at its limit, go; until it does, it takes as much again, or none if it is full (KIP-782)."""
+        limit = topic.limits.to_grow_to(batch, max(topic.limits.ready, size), now)
+        if batch.size + size > limit:
+            self.seal(batch, now)
+        else:
+            self._ready(batch, queue, now)
+            batch.grow(limit)
+
+    def _ready(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
+        """Let the open *batch* of *queue* wait for no more records."""
+        if not batch.due:
+            batch.mark_due()
+            self.schedule.forget(batch)
+            self.schedule.offer(queue, now)
+            self.wake()
 
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
-        if now >= topic.capped_until:
-            topic.uncap()
-        deadline = now + self.settings.delivery_timeout_s
-        batch = Batch(queue.topic_partition, queue.next_order(), created_at=now, deadline=deadline)
+        limits = topic.limits
+        if now >= limits.capped_until:
+            limits.uncap()
+        deadline, limit = now + self.settings.delivery_timeout_s, limits.ready
+        batch = Batch(
+            queue.topic_partition, queue.next_order(), created_at=now, deadline=deadline, limit=limit
+        )
         queue.open = batch
         queue.batches.append(batch)
         self.hold(batch)
         self._touch(topic.name)
         self.clock.forget()
         if self.settings.linger_is_adaptive and not self.schedule.is_busy(queue.leader):
-            batch.mark_due()
-            self.schedule.offer(queue, now)
-            self.wake()
+            self._ready(batch, queue, now)
         elif self.schedule.linger(queue, batch, now + self.settings.linger_s) or self.hurry:
             self.wake()
         return batch
@@ -310,6 +313,7 @@ class Accumulator:
         """Let *batch* wait for no more records."""
         queue = self.queue(batch)
         queue.seal(batch)
+        self.schedule.forget(batch)
         self.schedule.offer(queue, now)
         self.wake()
 

@@ -48,6 +48,7 @@ class Batch:
         "encoded_sequence",
         "last_error",
         "last_waiters",
+        "limit",
         "numbered_before",
         "order",
         "persistence",
@@ -69,6 +70,7 @@ class Batch:
         *,
         created_at: float,
         deadline: float,
+        limit: int = 0,
         columns: RecordColumns | None = None,
         waiters: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
@@ -83,6 +85,8 @@ class Batch:
         """The last of them then."""
         self.size: int = BATCH_OVERHEAD
         """Upper bound of the encoded size before compression; what the batch holds of the byte budget."""
+        self.limit: int = limit
+        """While it is open: a record that would make it larger goes there the long way, which looks what to do."""
         self.state: BatchState = state
         self.due: bool = False
         """Whether it need not wait for more records."""
@@ -124,6 +128,14 @@ class Batch:
     def mark_due(self) -> None:
         """Note that it need not wait for more records."""
         self.due = True
+
+    def grow(self, limit: int) -> None:
+        """Take records up to a *limit* of so many bytes."""
+        self.limit = limit
+
+    def limit_to(self, limit: int) -> None:
+        """Take records up to *limit* at most."""
+        self.limit = min(self.limit, limit)
 
     def seal(self) -> None:
         """Take no more records, and wait for none."""

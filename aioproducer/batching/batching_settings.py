@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from aioproducer.errors import RecordTooLarge
+from aioproducer.records.sizes import BATCH_OVERHEAD
+
 
 class BatchingSettings(NamedTuple):
     """Sizes in bytes, durations in seconds."""
 
     batch_bytes: int
-    """A batch is sealed when the next record would take it over this size, before compression."""
+    """A batch is ready to be sent when the next record would take it over this size, before compression …"""
+    batch_max_bytes: int
+    """… and takes more until it is sent, up to this one (KIP-782). The same as `batch_bytes`: it takes none."""
     linger_s: float
     """An open batch waits at most this long for more records."""
     linger_is_adaptive: bool
@@ -26,3 +31,21 @@ class BatchingSettings(NamedTuple):
     """Batches carry producer id, epoch and sequence; without them one batch per partition is in flight."""
     batch_cap_s: float
     """How long batches of a topic stay small after the broker refused one for its size."""
+
+    @property
+    def largest_record(self) -> int:
+        """The size of the largest record that can be sent at all."""
+        return min(self.max_request_bytes, self.buffer_bytes) - BATCH_OVERHEAD
+
+    def check_size(self, topic: str, size: int) -> None:
+        """Raise RecordTooLarge for a record of *size* that could never be sent."""
+        total = size + BATCH_OVERHEAD
+        for limit, option in (
+            (self.max_request_bytes, "max_request_size"),
+            (self.buffer_bytes, "buffer_memory"),
+        ):
+            if total > limit:
+                raise RecordTooLarge(
+                    f"a record for {topic!r} takes {total:,} bytes with its batch, more than {option}={limit:,}; "
+                    f"send less at once or raise {option}"
+                )

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection
 from itertools import count
 from math import inf
 from typing import Generic, TypeVar
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -83,6 +82,7 @@ class Schedule:
         "_identities",
         "_leaderless",
         "_lingering",
+        "_lingering_for",
         "_number",
         "_ready",
         "_without_identity",
@@ -93,16 +93,19 @@ class Schedule:
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue]] = (
+        self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = (
             OrderedDict()
         )  # one linger for all: first in, first due
+        self._lingering_for: defaultdict[int, dict[Batch, PartitionQueue]] = defaultdict(dict)
+        """The same by the node that led the partition when the linger began."""
         self._busy: set[int] = set()
         self._backing_off: list[tuple[float, int, PartitionQueue]] = []
         self._number = count()  # heap entries never compare queues
 
     def linger(self, queue: PartitionQueue, batch: Batch, until: float) -> bool:
         """Let the open *batch* of *queue* wait for more records; return whether it is now the first in line."""
-        self._lingering[batch] = until, queue
+        self._lingering[batch] = until, queue, queue.leader
+        self._lingering_for[queue.leader][batch] = queue
         return len(self._lingering) == 1
 
     def is_busy(self, node_id: int) -> bool:
@@ -116,16 +119,19 @@ class Schedule:
     def mark_idle(self, node_id: int, now: float) -> None:
         """Note that a node has answered all: an adaptive linger for it is over."""
         self._busy.discard(node_id)
-        for batch, (_, queue) in tuple(self._lingering.items()):
-            if queue.leader == node_id:
-                del self._lingering[batch]
-                if batch.state is BatchState.OPEN:
-                    batch.mark_due()
-                    self.offer(queue, now)
+        for batch, queue in tuple(self._lingering_for[node_id].items()):
+            self._make_due(batch, queue, now)
 
     def forget(self, batch: Batch) -> None:
-        """Let *batch* go, which has ended: one that still lingers before it would keep all its records in memory."""
-        self._lingering.pop(batch, None)
+        """Let *batch* linger no more: it is due, or has ended."""
+        lingering = self._lingering.pop(batch, None)
+        if lingering is not None:
+            del self._lingering_for[lingering[2]][batch]
+
+    def _make_due(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
+        self.forget(batch)
+        batch.mark_due()
+        self.offer(queue, now)
 
     def back_off(self, queue: PartitionQueue, until: float) -> None:
         """Offer *queue* again at *until*."""
@@ -189,22 +195,14 @@ class Schedule:
         """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
         lingering = self._lingering
         while lingering and (hurry or next(iter(lingering.values()))[0] <= now):
-            batch, (_, queue) = lingering.popitem(last=False)
-            if batch.state is BatchState.OPEN:
-                batch.mark_due()
-                self.offer(queue, now)
+            batch, (_, queue, _node_id) = next(iter(lingering.items()))
+            self._make_due(batch, queue, now)
         while self._backing_off and self._backing_off[0][0] <= now:
             self.offer(heapq.heappop(self._backing_off)[2], now)
 
     def next_due(self) -> float | None:
         """Return when `collect` will have something to do again."""
-        lingering, lingers_until = self._lingering, inf
-        while lingering:
-            batch, (until, _) = next(iter(lingering.items()))
-            if batch.state is BatchState.OPEN:
-                lingers_until = until
-                break
-            del lingering[batch]  # went before its time
+        lingers_until = next(iter(self._lingering.values()))[0] if self._lingering else inf
         due = min(lingers_until, self._backing_off[0][0] if self._backing_off else inf)
         return due if due < inf else None
 
@@ -220,7 +218,7 @@ class Schedule:
         """Take at most one batch per partition of *node_id*, up to *max_bytes* together, at least one if any is ready.
 
         A partition that has more to send goes to the end of the line, one that did not fit stays at
-        its head: every partition gets its turn.
+        its head: every partition gets its turn. What still lingers goes along, if it fits.
         """
         batches: list[Batch] = []
         ready = self._ready.get(node_id)
@@ -235,9 +233,32 @@ class Schedule:
                 if batches and total > max_bytes:
                     ready[queue] = None
                     ready.move_to_end(queue, last=False)
-                    break
+                    return batches
                 queue.take(batch)
                 batches.append(batch)
             queue.offered_to = None
             self.offer(queue, now)
+        if batches and self._lingering_for[node_id]:
+            self._take_along(node_id, now, batches, max_bytes - total)
         return batches
+
+    def _take_along(self, node_id: int, now: float, batches: list[Batch], room: int) -> None:
+        """Add to *batches* what still lingers for their node, oldest first, while there is *room*.
+
+        Their lingers end together then, and with one request, instead of one after the other.
+        """
+        taken = {batch.topic_partition for batch in batches}
+        fitting = []
+        for batch, queue in self._lingering_for[node_id].items():
+            if queue.leader == node_id and batch.topic_partition not in taken and queue.batches[0] is batch:
+                room -= batch.size
+                if room < 0:
+                    break
+                fitting.append((batch, queue))
+        for batch, queue in fitting:
+            self.forget(batch)
+            batch.mark_due()
+            if queue.next_batch(now) is batch:
+                queue.take(batch)
+                batches.append(batch)
+            self.offer(queue, now)

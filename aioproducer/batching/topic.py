@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +10,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from aioproducer.batching.batch import Appended
+from aioproducer.batching.batch_limits import BatchLimits
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.idempotence.identity import IdentityKeeper
@@ -154,10 +154,9 @@ class TopicQueues:
         "append_lock",
         "available",
         "awaiting_partition",
-        "batch_bytes",
         "callers",
-        "capped_until",
         "leaders",
+        "limits",
         "name",
         "sticky",
         "topic_id",
@@ -171,9 +170,8 @@ class TopicQueues:
         """The node id of each partition's leader, or NO_LEADER."""
         self.available: Sequence[int] = ()
         """The partitions that have a leader."""
-        self.batch_bytes: int = settings.batch_bytes
-        """The largest batch to make; smaller than the setting once the broker refused one for its size."""
-        self.capped_until: float = math.inf
+        self.limits: BatchLimits = BatchLimits(settings)
+        """How large its batches become; smaller than the settings once the broker refused one for its size."""
         self.append_lock: AppendLock[Appended] = AppendLock()
         """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
         self.awaiting_partition: dict[Ticket[Appended], int] = {}
@@ -242,14 +240,11 @@ class TopicQueues:
             queue.sequences.retire(self._identities)
 
     def cap(self, batch_bytes: int, now: float) -> None:
-        """Make no batch larger than *batch_bytes* for a while: the broker would refuse it again."""
-        self.batch_bytes = min(self.batch_bytes, batch_bytes)
-        self.capped_until = now + self._settings.batch_cap_s
-
-    def uncap(self) -> None:
-        """Try the full size again: the topic's limit may have been raised."""
-        self.batch_bytes = self._settings.batch_bytes
-        self.capped_until = math.inf
+        """Make no batch larger than *batch_bytes* for a while, those that are open neither."""
+        self.limits.cap(batch_bytes, now)
+        for queue in self._queues.values():
+            if queue.open is not None:
+                queue.open.limit_to(self.limits.full)
 
     def switch(self) -> PartitionQueue:
         """Choose the partition for the next records without a key: any other that has a leader (KIP-480)."""
@@ -261,6 +256,10 @@ class TopicQueues:
             partition = candidates[(candidates.index(partition) + 1) % len(candidates)]
         self.sticky = self[partition]
         return self.sticky
+
+    def share(self, size: int) -> int:
+        """Return how much of *size* bytes for any partition goes to each, in one go: a batch's worth at least."""
+        return max(self.limits.ready, size // max(1, len(self.available)))
 
     def _leader(self, partition: int) -> int:
         # A topic made anew may have fewer partitions: what is queued for the others expires.

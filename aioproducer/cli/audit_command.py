@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, sequence_of
-from aioproducer.cli.client import Client
 from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
+from aioproducer.topic_client import Client
 
 
 async def audit_and_report(

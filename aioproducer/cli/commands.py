@@ -175,6 +175,31 @@ def topics(
         raise click.exceptions.Exit(1)
 
 
+@program.command(short_help="Show the last records of a topic.")
+@click.argument("topic", callback=check_topic_name)
+@producer_options
+@click.option(
+    "-n", "--last", type=click.IntRange(1), default=10, show_default=True, help="So many of each partition."
+)
+@json_option
+def tail(
+    topic: str,
+    bootstrap_servers: str | None,
+    config_file: Path | None,
+    settings: dict[str, str],
+    last: int,
+    as_json: bool,  # noqa: FBT001 - click passes names
+) -> None:
+    """Show the last records of each partition of TOPIC: partition, offset, time (UTC), key, value and headers.
+
+    It does not wait for more. With --json each line is an object.
+    """
+    from aioproducer.cli.tail_command import tail_and_show
+
+    config = configuration(bootstrap_servers, config_file, settings)
+    asyncio.run(tail_and_show(config, topic, last=last, as_json=as_json))
+
+
 @program.command(short_help="Print what a shell needs to complete commands and options.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aioproducer.cli.client import Client
 from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import broker_error
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from aioproducer.topic_client import Client
 
 NOBODY: Final = -1
 FOR_PROGRAMS_WIDTH: Final = 1_000

@@ -50,6 +50,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     max_block_ms: int
     buffer_memory: int
     batch_size: int
+    batch_max_size: int
     linger_ms: float
     max_request_size: int
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None
@@ -131,9 +132,16 @@ class Options(SecurityOptions):
         "What may be queued and in flight, over all partitions.",
     )
     batch_size: int = option(
-        16_384,
+        NotGiven(16_384),
         Integer(0, unit="bytes"),
-        "A batch is full at this size, before compression. 0: one record each.",
+        "A batch of this size, before compression, waits for no more records, and takes none. Not given: it takes those"
+        " that come before it can be sent, up to `batch_max_size`. 0: one record each.",
+    )
+    batch_max_size: int = option(
+        NotGiven(262_144),
+        Integer(0, unit="bytes"),
+        "A batch is full at this size, before compression, and never above `max_request_size`. Not given while"
+        " `batch_size` is: the same as that.",
     )
     linger_ms: float = option(
         NotGiven(5),

@@ -62,6 +62,7 @@ class ProducerConfig(Options):
         self._limit_backoffs(given)
         self._check_idempotence()
         self._check_delivery_timeout(given)
+        self._check_batch_sizes()
         warn_of_unused(self)
         security_settings(self)
         if self.partitioner is not None and self.partitioner_ignore_keys:
@@ -172,7 +173,8 @@ class ProducerConfig(Options):
     def batching_settings(self) -> BatchingSettings:
         """Return what the batching floor needs."""
         return BatchingSettings(
-            batch_bytes=self.batch_size,
+            batch_bytes=min(self.batch_size, self._batch_max_size),
+            batch_max_bytes=self._batch_max_size,
             linger_s=self.linger_ms / 1000,
             linger_is_adaptive=isinstance(self.linger_ms, NotGiven),
             buffer_bytes=self.buffer_memory,
@@ -196,6 +198,13 @@ class ProducerConfig(Options):
             compression_level=self._compression_level,
             transactional_id=self.transactional_id,
         )
+
+    @property
+    def _batch_max_size(self) -> int:
+        """The size at which a batch is full. A `batch_size` that was given is, as in the JVM, unless both were."""
+        if not isinstance(self.batch_size, NotGiven) and isinstance(self.batch_max_size, NotGiven):
+            return self.batch_size
+        return min(self.batch_max_size, self.max_request_size)
 
     @property
     def _codec(self) -> Codec:
@@ -251,6 +260,14 @@ class ProducerConfig(Options):
             raise ConfigError(
                 f"max_in_flight_requests_per_connection = {in_flight}: an idempotent producer may have at most "
                 f"{MAX_IN_FLIGHT_IDEMPOTENT}, since brokers remember no more; lower it, or set enable_idempotence = False"
+            )
+
+    def _check_batch_sizes(self) -> None:
+        either_adapts = isinstance(self.batch_size, NotGiven) or isinstance(self.batch_max_size, NotGiven)
+        if not either_adapts and self.batch_max_size < self.batch_size:
+            raise ConfigError(
+                f"batch_max_size = {self.batch_max_size}: expected at least batch_size = {self.batch_size}; raise it, or"
+                " leave one of the two out"
             )
 
     def _check_delivery_timeout(self, given: Collection[str]) -> None:

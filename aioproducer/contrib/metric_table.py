@@ -77,6 +77,15 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
             "calls that wait now, for metadata, memory or their turn", "calls", "waiting-threads"
         ),
         "flush_time_ns_total": Metric("how long calls of flush() have taken, all together", "ns"),
+        "txn_init_time_ns_total": Metric(
+            "how long start() has waited for the transactional id; 0 without one, as the next four", "ns"
+        ),
+        "txn_begin_time_ns_total": Metric("how long begin_transaction() has taken, all together", "ns"),
+        "txn_send_offsets_time_ns_total": Metric(
+            "how long send_offsets_to_transaction() has taken, all together", "ns"
+        ),
+        "txn_commit_time_ns_total": Metric("how long commits have taken, all together", "ns"),
+        "txn_abort_time_ns_total": Metric("how long aborts have taken, all together", "ns"),
         "metadata_age": Metric("time since all metadata was last fetched", "s"),
         "batches_unfinished": Metric("batches without an outcome now, queued or in flight", "batches", None),
         **_OUTCOMES,

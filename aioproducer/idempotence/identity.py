@@ -29,6 +29,11 @@ class IdentityKeeper:
     bumps_partitions: ClassVar[bool] = True
     """Whether a partition may take the next epoch alone; a transaction has one for all."""
 
+    @property
+    def leaders_begin_at_zero(self) -> bool:
+        """Whether a leader that knows nothing of the identity takes sequence 0 only (KIP-890), not any (KIP-360)."""
+        return False
+
     def __init__(self) -> None:
         self.current: ProducerIdentity | None = None
 

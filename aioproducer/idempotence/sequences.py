@@ -120,7 +120,7 @@ class PartitionSequences:
     def may_assign(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
         if not keeper.bumps_partitions:
-            return self._may_assign_as_all(keeper.current, unsettled=unsettled)
+            return self._may_assign_as_all(keeper, unsettled=unsettled)
         if self.needs_epoch_bump:
             if unsettled:
                 return False
@@ -134,11 +134,13 @@ class PartitionSequences:
             self._begin(keeper.current)
         return True
 
-    def _may_assign_as_all(self, current: ProducerIdentity | None, *, unsettled: bool) -> bool:
+    def _may_assign_as_all(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
         """Do as `may_assign` where the epoch is one for all partitions: nothing goes on that needs another one."""
+        current = keeper.current
         if self._identity != current and not unsettled:
             self._begin(current)
             self.needs_epoch_bump, self.gap_at = False, None
+            self.acknowledged_here = keeper.leaders_begin_at_zero  # then nothing can overtake the first batch
         return self._identity == current is not None and not self.needs_epoch_bump
 
     def is_kept(self, keeper: IdentityKeeper) -> bool:

@@ -92,7 +92,7 @@ class Intake:
         plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
         goes_to_open = plain and settings.partitioner.keyless_is_sticky
         self._goes_to_open_up_to = (
-            min(SMALL_PAYLOAD, accumulator.largest_record) - RECORD_OVERHEAD if goes_to_open else -1
+            min(SMALL_PAYLOAD, accumulator.settings.largest_record) - RECORD_OVERHEAD if goes_to_open else -1
         )
         """How long a value may be for `Accumulator.append_to_open`."""
 
@@ -344,7 +344,9 @@ class Intake:
         key = serialized("key", self.key_serializer, topic, raw_key)
         value = serialized("value", self.value_serializer, topic, raw_value)
         size = record_size_bound(value, key, headers)
-        self._accumulator.check_size(topic, size)  # first: a partitioner would hash a key of any size
+        self._accumulator.settings.check_size(
+            topic, size
+        )  # first: a partitioner would hash a key of any size
         queue = self.choose(queues, key) if partition is None else queues[partition]
         return Ready(queue, value, key, headers, timestamp_ms, size)
 

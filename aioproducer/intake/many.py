@@ -148,7 +148,7 @@ class ManyIntake:
 
     def _patience(self, queues: TopicQueues) -> int:
         """Return for how many bytes to wait at a time: small calls are not torn apart, and others not held up for long."""
-        return max(1, min(queues.batch_bytes, self._accumulator.memory.limit // 4))
+        return max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
 
     def _check_time(self, sending: _Sending) -> None:
         if sending.deadline is not None and self._intake.loop.time() >= sending.deadline:

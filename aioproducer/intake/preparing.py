@@ -53,7 +53,7 @@ class Preparing:
         elif self._intake.value_serializer is not None or self._intake.key_serializer is not None:
             rows, taken = self._serialized(rows, call)
         rows = replace(rows, sizes=sizes(rows.values, rows.keys, rows.headers))
-        if max(rows.sizes, default=0) > self._accumulator.largest_record:
+        if max(rows.sizes, default=0) > self._accumulator.settings.largest_record:
             rows = self._without_too_large(rows, call)
         return rows, taken
 
@@ -197,7 +197,7 @@ class Preparing:
         kept: list[int] = []
         for index, size in enumerate(rows.sizes):
             try:
-                self._accumulator.check_size(rows.topic, size)
+                self._accumulator.settings.check_size(rows.topic, size)
             except RecordTooLarge as error:
                 self.fail(rows.take([index]), error, call)
                 continue

@@ -8,8 +8,9 @@ changes nothing, and may do so from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from aioproducer.errors import BufferFull, BufferTimeout, ProducerError
 
@@ -17,6 +18,8 @@ WINDOW_S: Final = 30.0
 """As `metrics.sample.window.ms`; with the two of `metrics.num.samples`, "lately" is the last 30 to 60 s."""
 
 Numbers: TypeAlias = dict[str, float]
+TransactionCall: TypeAlias = Literal["init_s", "begin_s", "send_offsets_s", "commit_s", "abort_s"]
+"""The calls of transactions, by the numbers that say how long they took."""
 
 
 class _Mark(NamedTuple):
@@ -209,11 +212,25 @@ class NodeTally(Tally):
 class CallTally(Tally):
     """The calls that came to nothing before they got to a batch, and those that waited."""
 
-    __slots__ = ("exhausted", "flush_s", "refused_records")
+    __slots__ = (
+        "abort_s",
+        "begin_s",
+        "commit_s",
+        "exhausted",
+        "flush_s",
+        "init_s",
+        "refused_records",
+        "send_offsets_s",
+    )
+    abort_s: float
+    begin_s: float
+    commit_s: float
     exhausted: int
     """Those of the refused that found no memory."""
     flush_s: float
+    init_s: float
     refused_records: int
+    send_offsets_s: float
 
 
 class Metrics:
@@ -258,3 +275,10 @@ class Metrics:
     def flushed(self, took_s: float) -> None:
         """Count a call of `flush` that has ended."""
         self.calls.flush_s += took_s
+
+    @contextmanager
+    def timed(self, call: TransactionCall) -> Generator[None]:
+        """Add what is done within to *call*, unless it fails: as the JVM client does."""
+        began_at = self.clock()
+        yield
+        setattr(self.calls, call, getattr(self.calls, call) + self.clock() - began_at)

@@ -28,6 +28,14 @@ OF_NODES: Final = {
     "outgoing_byte": "bytes_out",
     "incoming_byte": "bytes_in",
 }
+OF_TRANSACTIONS: Final = {
+    "txn_init": "init_s",
+    "txn_begin": "begin_s",
+    "txn_send_offsets": "send_offsets_s",
+    "txn_commit": "commit_s",
+    "txn_abort": "abort_s",
+}
+"""What there is a `…_time_ns_total` of."""
 OF_CONNECTIONS: Final = {"connection_creation": "opened", "connection_close": "closed"}
 OUTCOMES: Final = {
     "records_delivered": "delivered_records",
@@ -126,6 +134,10 @@ def _of_producer(topics: View, nodes: View, calls: View) -> Values:
         "connection_count": nodes.total("opened") - nodes.total("closed"),
         **calls.totals_and_rates({"buffer_exhausted": "exhausted"}),
         "flush_time_ns_total": round(calls.total("flush_s") * 1e9),
+        **{
+            f"{metric}_time_ns_total": round(calls.total(name) * 1e9)
+            for metric, name in OF_TRANSACTIONS.items()
+        },
         **{metric: topics.total(name) for metric, name in OUTCOMES.items()},
     }
     values["record_error_total"] += calls.total("refused_records")

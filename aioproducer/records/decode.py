@@ -61,13 +61,18 @@ class DecodedBatch:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    last_offset: int
+    """Where it ends, whether a record is left there or not."""
     records: list[DecodedRecord]
 
 
-def decode_batches(data: BytesLike, *, limit: int, partial_ok: bool = False) -> Iterator[DecodedBatch]:
+def decode_batches(
+    data: BytesLike, *, limit: int, partial_ok: bool = False, compacted: bool = False
+) -> Iterator[DecodedBatch]:
     """Yield the batches in *data*, one after the other; *limit* is the most bytes that one may hold, decompressed.
 
-    With *partial_ok* a last batch that is cut, as brokers send them, is left out.
+    With *partial_ok* a last batch that is cut, as brokers send them, is left out. With *compacted* records may be missing
+    from a batch, even all of them.
 
     Raises: ProtocolError for everything else that is not a batch as a producer writes it: another magic, a wrong
     CRC, offsets that do not count up by one, a length or a count that does not fit, bytes left over.
@@ -85,11 +90,11 @@ def decode_batches(data: BytesLike, *, limit: int, partial_ok: bool = False) -> 
             if partial_ok:
                 return
             raise ProtocolError("the data ends within a record batch")
-        yield _decode_batch(data[start:stop], limit)
+        yield _decode_batch(data[start:stop], limit, compacted=compacted)
         start = stop
 
 
-def _decode_batch(data: bytes, limit: int) -> DecodedBatch:
+def _decode_batch(data: bytes, limit: int, *, compacted: bool) -> DecodedBatch:
     (
         base_offset, _, leader_epoch, magic, crc, attributes, last_offset_delta,
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count,
@@ -99,7 +104,8 @@ def _decode_batch(data: bytes, limit: int) -> DecodedBatch:
     actual = crc32c(memoryview(data)[CHECKED_FROM:])
     if crc != actual:
         raise ProtocolError(f"a record batch has the CRC {actual:#010x}, not {crc:#010x} as it says")
-    if count <= 0 or last_offset_delta != count - 1:
+    as_written = count > 0 and last_offset_delta == count - 1
+    if not as_written and not (compacted and 0 <= count <= last_offset_delta + 1):
         raise ProtocolError(
             f"a record batch of {count} records cannot have a last offset delta of {last_offset_delta}"
         )
@@ -108,7 +114,7 @@ def _decode_batch(data: bytes, limit: int) -> DecodedBatch:
     except ValueError:
         raise ProtocolError(f"compression type {attributes & CODEC_MASK} is not known") from None
     section = decompress(codec, data[HEADER.size :], limit=limit)
-    records = _decode_records(section, count, base_offset, base_timestamp)
+    records = _decode_records(section, count, base_offset, base_timestamp, last_offset_delta)
     if attributes & LOG_APPEND_TIME:
         records = [record._replace(timestamp_ms=max_timestamp) for record in records]
     return DecodedBatch(
@@ -124,15 +130,19 @@ def _decode_batch(data: bytes, limit: int) -> DecodedBatch:
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        last_offset=base_offset + last_offset_delta,
         records=records,
     )
 
 
-def _decode_records(section: bytes, count: int, base_offset: int, base_timestamp: int) -> list[DecodedRecord]:
+def _decode_records(
+    section: bytes, count: int, base_offset: int, base_timestamp: int, last_delta: int
+) -> list[DecodedRecord]:
+    """Read *count* records, the last of which is *last_delta* behind the first, or before that in a compacted batch."""
     if count * _MIN_RECORD_BYTES > len(section):  # before anything is made of them
         raise ProtocolError(f"{count} records do not fit into {len(section)} bytes")
     records = []
-    pos = 0
+    pos, lowest, gaps = 0, 0, last_delta + 1 - count
     try:
         for index in range(count):
             length, pos = _read_number(section, pos)
@@ -144,12 +154,13 @@ def _decode_records(section: bytes, count: int, base_offset: int, base_timestamp
             value, pos = _read_field(section, pos)
             headers, pos = _read_headers(section, pos)
             timestamp_ms = base_timestamp + timestamp_delta
-            if pos != end or offset_delta != index or timestamp_ms not in _INT64:
+            if pos != end or not lowest <= offset_delta <= index + gaps or timestamp_ms not in _INT64:
                 raise ProtocolError(
                     f"record {index} is not {length} but {length + pos - end} bytes long, or has an impossible "
                     f"offset delta {offset_delta} or timestamp {timestamp_ms}"
                 )
-            records.append(DecodedRecord(base_offset + index, timestamp_ms, key, value, headers))
+            lowest = offset_delta + 1
+            records.append(DecodedRecord(base_offset + offset_delta, timestamp_ms, key, value, headers))
     except IndexError:
         raise ProtocolError(f"the data ends within record {len(records)} of {count}") from None
     if pos != len(section):

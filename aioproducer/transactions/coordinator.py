@@ -43,6 +43,9 @@ MANY_KEYS: Final = 4
 """From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
 TRANSACTION_VERSION: Final = "transaction.version"
 
+NOT_ATTEMPTED: Final = 55
+"""OPERATION_NOT_ATTEMPTED: something in the same request was refused; that says what to do."""
+
 Refusals = Sequence[tuple[int, str]]
 """Error codes in an answer, and what each is about."""
 
@@ -141,6 +144,7 @@ class Coordinators:
                 else:
                     refused = _first_refusal(api, refusals(outcome), version)
                     if refused is None:
+                        self.last_error = None
                         return outcome
                     reaction, error = refused
                     if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
@@ -247,10 +251,15 @@ class Coordinators:
             node = self._nodes.get(key) or await self.find(key, version=version)
             connection = self._pool.get(node.node_id)
             if connection is not None:
-                return connection
+                pause_s = connection.throttled_until - self._loop.time()
+                if pause_s <= 0:
+                    return connection
+                await asyncio.sleep(pause_s)  # it reads nothing before that (KIP-219)
+                continue
             error = await self.dial(node)
-            if error is not None:  # it may be gone, and somebody else in its place
+            if self._pool.get(node.node_id) is None:  # gone or frozen, and perhaps somebody else in its place
                 self._nodes.pop(key, None)
+            if error is not None:
                 await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
                 attempt += 1
 
@@ -334,15 +343,13 @@ def _first_refusal(
 ) -> tuple[Reaction, BrokerError] | None:
     """Return the gravest error in an answer, and what to do about it; None if there is none."""
     gravest: tuple[Reaction, BrokerError] | None = None
-    for code, about in refusals:
-        if code:
-            kind = broker_error(code)
-            error = kind(
-                f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__
-            )
-            reaction = react(api, error, version=version)
-            if gravest is None or _GRAVITY[reaction] > _GRAVITY[gravest[0]]:
-                gravest = reaction, error
+    refused = [each for each in refusals if each[0]]
+    for code, about in [each for each in refused if each[0] != NOT_ATTEMPTED] or refused:
+        kind = broker_error(code)
+        error = kind(f"{about}: {kind.__doc__ or kind.__name__}" if about else kind.__doc__ or kind.__name__)
+        reaction = react(api, error, version=version)
+        if gravest is None or _GRAVITY[reaction] > _GRAVITY[gravest[0]]:
+            gravest = reaction, error
     return gravest
 
 

@@ -17,10 +17,11 @@ from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE
 from aioproducer.transactions.transaction_ending import Ending, again, late, raise_outcome, unknown
-from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.transactions.transaction_records import TransactionRecords
-from aioproducer.transactions.transaction_requests import TransactionRequests, TransactionSettings
+from aioproducer.transactions.transaction_requests import GoingOn, TransactionRequests, TransactionSettings
 from aioproducer.transactions.transaction_state import TransactionState as State
 from aioproducer.types import TopicPartition
 
@@ -75,12 +76,19 @@ class Transactions:
 
     # --- what the user calls -------------------------------------------------------------------------------------
 
-    async def initialize(self) -> None:
+    async def initialize(self, going_on: GoingOn | None = None) -> None:
         """Get a producer id, which fences whoever had this transactional id before, and aborts what that has left.
+
+        *going_on* is for who goes on where another process has left off.
 
         Raises: TransactionTimeout after `max_block_ms`; what the coordinator refuses it for.
         """
         self.manager.initialize()
+        if going_on is not None:
+            if not going_on.anew:
+                self.manager.initialized(going_on.identity, going_on.version)
+                return
+            self.manager.assign(*going_on.identity)
         await self._in_time(self._initialize(), self.settings.max_block_s, "initialize")
 
     async def begin(self) -> None:

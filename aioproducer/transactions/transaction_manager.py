@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from aioproducer.errors import ProducerError, TransactionStateError
+from aioproducer.errors import ProducerError, TransactionStateError, UnknownProducerId
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
-from aioproducer.transactions.reactions import is_fatal
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE, is_fatal
 from aioproducer.transactions.transaction_state import (
     OPEN,
     SENDING,
@@ -20,9 +20,6 @@ from aioproducer.transactions.transaction_state import (
     TransactionState as State,
 )
 from aioproducer.types import TopicPartition
-
-ADDED_BY_PRODUCE: Final = 2
-"""From this transaction version on a partition is in the transaction by the first batch that is written to it."""
 
 
 class TransactionManager(IdentityKeeper):
@@ -76,6 +73,11 @@ class TransactionManager(IdentityKeeper):
         if self.current is None or self.state not in SENDING:
             return False
         return self.version >= ADDED_BY_PRODUCE or where in self._added
+
+    @property
+    def leaders_begin_at_zero(self) -> bool:
+        """Whether a leader that knows nothing of the identity takes sequence 0 only (KIP-890), not any (KIP-360)."""
+        return self.version >= ADDED_BY_PRODUCE
 
     def want(self, where: TopicPartition) -> None:
         """Note that a batch waits for *where* to be in the transaction."""
@@ -151,6 +153,10 @@ class TransactionManager(IdentityKeeper):
 
     def failed(self, error: ProducerError) -> None:
         """A record, or offsets, of the transaction have failed with *error*."""
+        if isinstance(
+            error, UnknownProducerId
+        ):  # sequences begin at 0 again, which takes another epoch (KIP-360)
+            self.needs_bump = True
         if is_fatal(type(error)) or error.fatal:
             self.failed_fatally(error)
         elif (self.state, Event.FAIL) in TRANSITIONS:  # else there is none, or it is settled

@@ -19,7 +19,8 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.metadata.updater import MetadataUpdater
-from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE
+from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.transactions.transaction_state import TransactionState as State
 
 PRODUCE_ADDS_NOTHING: Final = 11
@@ -61,6 +62,8 @@ class TransactionRecords:
             self._fail(NOT_IN_FLIGHT, aborted())
         elif state is State.ABORTABLE:
             self._fail(UNSENT, failure_of(self._manager.refusal("send")))
+        elif state is State.FATAL:
+            self._fail(NOT_IN_FLIGHT, failure_of(self._manager.refusal("send")))
         turns, self._awaiting_turn = self._awaiting_turn, set()
         for each in turns:
             if not each.done():
@@ -69,7 +72,7 @@ class TransactionRecords:
     def write(self, batches: Sequence[Batch]) -> int | None:
         """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
         manager = self._manager
-        if not manager.is_open:
+        if not (manager.is_open or manager.state is State.FATAL):  # then it is refused
             raise AssertionError(f"{batches} would be written outside a transaction")
         for batch in batches:
             manager.written(batch.topic_partition)
@@ -77,6 +80,9 @@ class TransactionRecords:
 
     def failing(self, failure: Failure) -> Failure:
         """Take note that records fail of *failure*; return it as those who wait for them are told of it."""
+        closed_for = self._accumulator.closed_for
+        if closed_for is not None and closed_for.kind is not TransactionAborted:
+            return failure  # the producer has ended, and not its transaction alone
         self.failed(failure.error())
         if self._manager.state is State.FATAL:
             return failure._replace(fatal=True)

@@ -17,8 +17,8 @@ from aioproducer.protocol.transactions import (
 )
 from aioproducer.transactions.coordinator import Coordinators, Key, KeyType
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, topics_of
-from aioproducer.transactions.reactions import Api
-from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE, Api
+from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.types import TopicPartition
 
 BEFORE_EPOCH_BUMPS: Final = 4
@@ -36,6 +36,16 @@ class TransactionSettings(NamedTuple):
     timeout_ms: int
     two_phase_commit: bool
     max_block_s: float
+
+
+class GoingOn(NamedTuple):
+    """Under which producer id and epoch to go on, that another process was given for the transactional id."""
+
+    identity: ProducerIdentity
+    version: int
+    """The `transaction.version` of the transaction that goes on, or of the first."""
+    anew: bool = False
+    """Whether to take the next epoch, which ends what is open, and is refused if somebody else has the id by now."""
 
 
 class TransactionRequests:

@@ -27,6 +27,7 @@ WORKS = {
     Work.BULK: works.bulk,
     Work.ONE_BY_ONE: works.one_by_one,
     Work.LONE: works.lone,
+    Work.TRANSACTIONS: works.transactions,
     Work.LAG: lag.lag,
 }
 

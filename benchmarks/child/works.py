@@ -16,7 +16,7 @@ from benchmarks.clients.base import Client
 from benchmarks.figures import Run
 from benchmarks.payload import Window
 from benchmarks.percentiles import latency_figures
-from benchmarks.settings import TASKS, Settings
+from benchmarks.settings import TASKS, TRANSACTION, Settings
 
 TIMED_TASKS: Final = 16
 """So many of the tasks take the time of their calls: it costs as much as a twentieth of a fast call."""
@@ -138,6 +138,28 @@ async def one_by_one(client: Client, window: Window, settings: Settings) -> Run:
         if turns.over(len(window)):
             break
     return Run(sent=(calls + 1) * len(window), figures=watch.figures(calls * len(window)))
+
+
+async def transactions(client: Client, window: Window, settings: Settings) -> Run:
+    """Transactions of ten records, one after the other."""
+    keys = window.keys or ()
+    small = [
+        Window(window.values[start : start + TRANSACTION], keys[start : start + TRANSACTION] or None)
+        for start in range(0, len(window), TRANSACTION)
+    ]
+    for each in small[:20]:
+        await client.transact(each)
+    latencies: list[float] = []
+    turns, watch = Turns(settings), Watch()
+    for each in cycle(small):
+        began = perf_counter()
+        await client.transact(each)
+        latencies.append(perf_counter() - began)
+        if turns.over(TRANSACTION):
+            break
+    figures = watch.figures(len(latencies) * TRANSACTION)
+    sent = (20 + len(latencies)) * TRANSACTION
+    return Run(sent=sent, figures={**figures, **latency_figures(latencies)})
 
 
 def compressor_us(window: Window, settings: Settings, clock: Callable[[], float]) -> float:

@@ -53,6 +53,12 @@ class Aiokafka(Client):
         for future in futures:
             await future
 
+    async def transact(self, window: Window) -> None:
+        """Begin a transaction, hand the records over, commit."""
+        async with self._producer.transaction():
+            for value, key, _ in rows(window):
+                _ = await self._producer.send(self.topic, value, key)
+
     async def bulk(self, window: Window) -> None:
         """Hand records over one by one, then wait for each."""
         await self.fire(window)

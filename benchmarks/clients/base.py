@@ -52,6 +52,10 @@ class Client(ABC):
         """Hand records over with one call, if the client has one; they are acknowledged after `settle`."""
         raise NotImplementedError
 
+    async def transact(self, window: Window) -> None:
+        """Begin a transaction, hand the records over, commit."""
+        raise NotImplementedError
+
     async def settle(self) -> None:  # noqa: B027 - for many there is nothing to do
         """Wait for what `bulk` has left open."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import uuid4
 
-from benchmarks.settings import Settings
+from benchmarks.settings import Settings, Work
 
 FULL_POLL_S: Final = 0.01
 """How long to wait when librdkafka's queue is full."""
@@ -16,6 +17,8 @@ def configuration(servers: str, settings: Settings) -> dict[str, Any]:
     options: dict[str, Any] = {"bootstrap.servers": servers, "compression.type": settings.compression}
     if settings.tls:
         options |= {"security.protocol": "SSL", "ssl.ca.location": settings.ca_file}
+    if settings.work is Work.TRANSACTIONS:
+        options["transactional.id"] = f"benchmark-{uuid4()}"
     if settings.keys:
         options["partitioner"] = "murmur2_random"
     if not settings.own_defaults:

@@ -13,7 +13,7 @@ from benchmarks.settings import Work
 class ConfluentProduce(Client):
     """Synchronous: it blocks the event loop, on which nothing else is."""
 
-    works: ClassVar = frozenset({Work.FIRE, Work.BULK, Work.ONE_BY_ONE})
+    works: ClassVar = frozenset({Work.FIRE, Work.BULK, Work.ONE_BY_ONE, Work.TRANSACTIONS})
     distribution: ClassVar = "confluent-kafka"
 
     async def start(self) -> None:
@@ -21,6 +21,8 @@ class ConfluentProduce(Client):
         from confluent_kafka import Producer
 
         self._producer = Producer(configuration(self.servers, self.settings))
+        if self.settings.work is Work.TRANSACTIONS:
+            self._producer.init_transactions()
 
     async def close(self) -> None:
         """End it."""
@@ -47,6 +49,14 @@ class ConfluentProduce(Client):
                 except BufferError:
                     self._insist(value, key, headers=headers)
         self._producer.poll(0)
+
+    async def transact(self, window: Window) -> None:
+        """Begin a transaction, hand the records over, commit."""
+        producer = self._producer
+        producer.begin_transaction()
+        for value, key, _ in rows(window):
+            producer.produce(self.topic, value, key)
+        producer.commit_transaction()
 
     async def settle(self) -> None:
         """Wait for everything."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.figures import Run
 from benchmarks.payload import window_of
-from benchmarks.settings import Settings
+from benchmarks.settings import TRANSACTION, Settings, Work
 from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.java import find_java
 
@@ -25,6 +25,8 @@ RATE: Final = re.compile(r"([\d.]+) records/sec")
 
 def measure(servers: str, topic: str, settings: Settings) -> Run:
     """Run the tool, and return what it says of itself after its warm-up. Raises: RuntimeError if it fails."""
+    if settings.work is Work.TRANSACTIONS:
+        return transactions(servers, topic, settings)
     records, warm_up = numbers(settings)
     sized = ["--record-size", str(settings.value_bytes)]
     with TemporaryDirectory() as directory:
@@ -47,6 +49,24 @@ def measure(servers: str, topic: str, settings: Settings) -> Run:
     if done.returncode != 0:
         raise RuntimeError(f"{TOOL} failed:\n{done.stdout}")
     return Run(sent=records, figures={"records_s": steady_rate(done.stdout.splitlines())})
+
+
+def transactions(servers: str, topic: str, settings: Settings) -> Run:
+    """Run a program of ours, since the tool has transactions by time only. It takes a Java that compiles."""
+    program = Path(__file__).with_name("Transactions.java")
+    given = [servers, topic, str(TRANSACTION), str(settings.seconds), str(settings.value_bytes)]
+    done = subprocess.run(
+        [find_java(), "-cp", class_path(), program, *given, *properties(settings)],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    found = re.search(r"^(\d+) records, (\d+) in ([\d.]+) s$", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or found is None:
+        raise RuntimeError(f"{program.name} failed:\n{done.stdout}")
+    sent, counted, seconds = found.groups()
+    return Run(sent=int(sent), figures={"records_s": int(counted) / float(seconds)})
 
 
 def numbers(settings: Settings) -> tuple[int, int]:

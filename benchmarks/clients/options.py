@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
-from benchmarks.settings import Settings
+from benchmarks.settings import Settings, Work
 
 
 def options(settings: Settings, *, batch_size: str = "batch_size") -> dict[str, Any]:
     """Return keyword arguments; *batch_size* is what the client calls the size of its batches."""
     given: dict[str, Any] = {"security_protocol": "SSL"} if settings.tls else {}
+    if settings.work is Work.TRANSACTIONS:
+        given["transactional_id"] = f"benchmark-{uuid4()}"
     if settings.compression != "none":
         given["compression_type"] = settings.compression
     if not settings.own_defaults:

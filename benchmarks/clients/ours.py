@@ -53,6 +53,11 @@ class Aioproducer(Client):
         """Hand records over with one call."""
         await self._producer.send_many(self.topic, window.values, keys=window.keys, headers=window.headers)
 
+    async def transact(self, window: Window) -> None:
+        """Begin a transaction, hand the records over, commit."""
+        async with self._producer.transaction():
+            await self._producer.send_many(self.topic, window.values, keys=window.keys)
+
 
 class AioproducerNowait(Aioproducer):
     """Fires through `send_nowait`."""

@@ -108,7 +108,7 @@ class Session:
             servers = self._tls.servers if settings.tls else self._topics.servers
             settings = replace(settings, ca_file=self._tls.ca_file)
             told = Run.loads(answer_of(CHILD, [client, servers, topic, settings.dumps()]))
-            self._topics.check(topic, PARTITIONS, told.sent)
+            self._topics.check(topic, PARTITIONS, told.sent, committed=settings.work is Work.TRANSACTIONS)
         return told
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import Final
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 PATIENCE_S: Final = 30.0
@@ -43,9 +43,13 @@ class Topics:
         finally:
             self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
-    def check(self, topic: str, partitions: int, sent: int) -> None:
-        """Raise MissingRecordsError unless *topic* holds as many records as were *sent*."""
-        check_count(sent, stored(self.servers, [(topic, partition) for partition in range(partitions)]))
+    def check(self, topic: str, partitions: int, sent: int, *, committed: bool = False) -> None:
+        """Raise MissingRecordsError unless *topic* holds as many records as were *sent*.
+
+        *committed*: as many as a consumer of committed records sees; its offsets are those of markers, too.
+        """
+        of_topic = [(topic, partition) for partition in range(partitions)]
+        check_count(sent, seen(self.servers, of_topic) if committed else stored(self.servers, of_topic))
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -65,6 +69,26 @@ def stored(servers: str, partitions: Iterable[tuple[str, int]]) -> int:
     asked = {TopicPartition(*each): latest for each in partitions}
     ends = admin.list_offsets(asked, request_timeout=PATIENCE_S)
     return sum(end.result(PATIENCE_S).offset for end in ends.values())
+
+
+def seen(servers: str, partitions: Sequence[tuple[str, int]]) -> int:
+    """Return how many records of the *partitions* a consumer of committed records sees."""
+    options = {
+        "bootstrap.servers": servers,
+        "group.id": "benchmark",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
+    count, unread, deadline = 0, len(partitions), time.monotonic() + PATIENCE_S
+    with closing(Consumer(options)) as consumer:
+        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in partitions])
+        while unread and time.monotonic() < deadline:
+            for message in consumer.consume(10_000, timeout=0.2):
+                at_end = message.error() is not None
+                count, unread = count + (not at_end), unread - at_end
+    return count
 
 
 def check_count(sent: int, stored: int) -> None:

@@ -179,3 +179,25 @@ async def test_a_code(stand: Stand, stand_topic: str, row: Code, after: bool) ->
     expected = "failed" if after and row.code == MessageTooLarge.code else row.outcome
     assert told == ["committed", expected, "committed"]
     await judge(stand, stand_topic, told)
+
+
+@pytest.mark.parametrize(
+    "what", [What.REFUSED, What.RESET, What.REFUSED_AFTER], ids=lambda what: what.name.lower()
+)
+async def test_nothing_overtakes_the_first_batch_of_a_transaction(
+    stand: Stand, stand_topic: str, what: What
+) -> None:
+    """In version 2 several are on their way at once: a leader takes nothing but sequence 0 first (KIP-890)."""
+    async with producer_of(stand, stand_topic, batch_size=1_000, linger_ms=0) as producer:
+        for number in range(3):
+            async with producer.transaction():
+                fault = stand.proxy.add(ProduceRequest, what, 7)
+                values = [b"%d/%d/" % (number, index) + bytes(900) for index in range(20)]
+                await producer.send_many(stand_topic, values, partition=0)
+            assert fault.hits
+    seen = await asyncio.to_thread(
+        read_with_librdkafka, stand.servers, stand_topic, isolation_level="read_committed"
+    )
+    assert [(each.value or b"").rstrip(b"\0") for each in seen] == [
+        b"%d/%d/" % (number, index) for number in range(3) for index in range(20)
+    ]

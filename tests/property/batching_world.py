@@ -46,6 +46,7 @@ MAX_RECORDS = (100, 100, 2)
 PARTITIONS = len(MAX_RECORDS)
 NODES = (1, 2, 3)
 DELIVERY_TIMEOUT_S = 60.0
+BATCH_BYTES = 140
 LINGER_S = 0.5
 MAX_IN_FLIGHT = 3
 FATAL_ONLY_BY_MISTAKE = SEQUENCE_REFUSALS
@@ -69,10 +70,11 @@ def sending(*, idempotent: bool, retries: int) -> SenderSettings:
     )
 
 
-def batching(*, idempotent: bool) -> BatchingSettings:
+def batching(*, idempotent: bool, batch_max_bytes: int) -> BatchingSettings:
     """Return settings under which a few records fill a batch, and a few batches the memory."""
     return BatchingSettings(
-        batch_bytes=140,
+        batch_bytes=BATCH_BYTES,
+        batch_max_bytes=batch_max_bytes,
         linger_s=LINGER_S,
         linger_is_adaptive=False,
         buffer_bytes=900,
@@ -96,7 +98,7 @@ def values_of(batch: Batch) -> list[bytes]:
 class World:
     """Everything there is. Its methods are called inside its loop."""
 
-    def __init__(self, *, idempotent: bool, retries: int) -> None:
+    def __init__(self, *, idempotent: bool, retries: int, batch_max_bytes: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.idempotent = idempotent
         self.heals = idempotent and retries == FOR_EVER
@@ -106,7 +108,7 @@ class World:
         """The requests to each node that have no answer."""
         self.identities = IdentityKeeper()
         self.accumulator = Accumulator(
-            batching(idempotent=idempotent),
+            batching(idempotent=idempotent, batch_max_bytes=batch_max_bytes),
             self.identities,
             loop=self.loop,
             wake=self.ring,

@@ -20,6 +20,7 @@ from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from tests.property import batching_checks as checks
 from tests.property.batching_world import (
+    BATCH_BYTES,
     DELIVERY_TIMEOUT_S,
     FOR_EVER,
     NODES,
@@ -54,6 +55,7 @@ faults = st.lists(
 
 class BatchingMachine(RuleBasedStateMachine):
     idempotent: ClassVar[bool] = True
+    batch_max_bytes: ClassVar[int] = BATCH_BYTES
     retries: ClassVar[int] = FOR_EVER
 
     def __init__(self) -> None:
@@ -62,7 +64,11 @@ class BatchingMachine(RuleBasedStateMachine):
         self.tasks: list[asyncio.Task[None]] = []
         self.flushes: dict[asyncio.Task[None], set[bytes]] = {}
         self.closed = False
-        self.world: World = self.inside(lambda: World(idempotent=self.idempotent, retries=self.retries))
+        self.world: World = self.inside(
+            lambda: World(
+                idempotent=self.idempotent, retries=self.retries, batch_max_bytes=self.batch_max_bytes
+            )
+        )
 
     def inside(self, action: Callable[[], T], *, then_s: float = INSTANT_S) -> T:
         """Call *action* on the loop, and let *then_s* pass."""
@@ -321,9 +327,14 @@ class ImpatientBatchingMachine(BatchingMachine):
     retries = 1
 
 
+class GrowingBatchingMachine(BatchingMachine):
+    batch_max_bytes = 2 * BATCH_BYTES
+
+
 TestIdempotent = BatchingMachine.TestCase
 TestPlain = PlainBatchingMachine.TestCase
 TestFewRetries = ImpatientBatchingMachine.TestCase
-TestIdempotent.settings = TestPlain.settings = TestFewRetries.settings = settings(
+TestGrowing = GrowingBatchingMachine.TestCase
+TestIdempotent.settings = TestPlain.settings = TestFewRetries.settings = TestGrowing.settings = settings(
     max_examples=share(0.5), stateful_step_count=60
 )

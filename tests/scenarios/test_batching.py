@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,61 @@ class TestLinger:
             assert batches(cluster) == [[b"0"], [b"1"], [b"2"]]
 
 
+class TestGrowing:
+    @pytest.mark.parametrize(
+        ("options", "largest"), [({}, 100), ({"batch_size": 16_384}, 14), ({"max_request_size": 40_000}, 35)]
+    )
+    @story
+    async def test_what_cannot_be_sent_yet_grows_unless_a_batch_size_was_given(
+        self, options: dict[str, Any], largest: int
+    ) -> None:
+        async with producing(max_in_flight_requests_per_connection=1, **options) as (producer, cluster):
+            cluster.on("produce", topic=TOPIC).delay(1.0)
+            futures = [producer.send_nowait(TOPIC, b"first")]
+            await settle()
+            futures += [producer.send_nowait(TOPIC, b"%1100d" % number) for number in range(100)]
+            await asyncio.gather(*futures)
+            assert max(map(len, batches(cluster))) == largest
+            assert values(cluster)[1:] == [b"%1100d" % number for number in range(100)]
+
+    @story
+    async def test_it_goes_as_soon_as_it_is_ready_if_it_can(self) -> None:
+        async with producing(linger_ms=500) as (producer, cluster):
+            began_at = now()
+            for number in range(45):
+                _ = producer.send_nowait(TOPIC, b"%1100d" % number)
+                await settle()
+            assert now() == began_at
+            assert list(map(len, batches(cluster))) == [15, 15, 15]
+
+    @story
+    async def test_what_is_too_large_for_the_topic_is_split_and_grows_no_further(self) -> None:
+        sent = [b"%1100d" % number for number in range(1_000)]
+        async with producing() as (producer, cluster):
+            cluster.create_topic("small", 1, message_max_bytes=50_000)
+            refused = cluster.on("produce", topic="small", times=None)
+            assert (await producer.send_many("small", sent)).delivered == 1_000
+            assert values(cluster, topic="small") == sent
+            before = refused.hits
+            assert (await producer.send_many("small", sent[:200])).delivered == 200
+            assert refused.hits - before <= 7
+            assert max(len(batch.records) for batch in cluster.batches("small", 0)) <= 45
+
+
 class TestRequests:
+    @story
+    async def test_what_lingers_goes_along_with_a_request_to_its_broker(self) -> None:
+        async with producing(brokers=2, partitions=4, linger_ms=500) as (producer, cluster):
+            requests = cluster.on("produce", topic=TOPIC, times=None)
+            began_at = now()
+            futures = []
+            for partition in range(4):
+                futures.append(producer.send_nowait(TOPIC, b"v", partition=partition))
+                await asyncio.sleep(LINGER_S / 10)
+            await asyncio.gather(*futures)
+            assert requests.hits == 2
+            assert now() - began_at == pytest.approx(LINGER_S * 1.1)
+
     @story
     async def test_batches_of_one_broker_share_requests_up_to_max_request_size(self) -> None:
         async with producing(partitions=6, max_request_size=1_000, linger_ms=500) as (producer, cluster):

@@ -15,7 +15,7 @@ import aiokafka
 import aiokafka.errors
 import pytest
 
-from aioproducer import errors
+from aioproducer import GroupMetadata, TopicPartition, errors
 from aioproducer.compat import aiokafka as compat
 from aioproducer.compat.aiokafka import errors as compat_errors
 from aioproducer.testing import Cluster
@@ -42,10 +42,55 @@ def test_every_row_is_shown() -> None:
     assert sorted(rows[2:]) == sorted(SHOWN)
 
 
+def committed(cluster: Cluster) -> list[Any]:
+    return [
+        record
+        for partition in range(3)
+        for record in cluster.records(TOPIC, partition, isolation_level="read_committed")
+    ]
+
+
 class TestCalls:
-    @row("transactions")
-    async def test_there_are_no_transactions(self) -> None:
-        assert await of_both(lambda producer, _: producer.begin_transaction()) == ["IllegalOperation"] * 2
+    @row("a call that the transaction does not allow: commit without begin, a second begin")
+    async def test_a_call_that_the_transaction_does_not_allow(self) -> None:
+        async def begin_twice(producer: Any, _: Cluster) -> None:
+            await producer.begin_transaction()
+            await producer.begin_transaction()
+
+        for ask in (lambda producer, _: producer.commit_transaction(), begin_twice):
+            assert await of_both(ask, transactional_id="me") == ["AssertionError", "IllegalOperation"]
+
+    @row("a commit, with a record that failed and that nobody awaited")
+    async def test_a_record_that_failed_and_that_nobody_awaited(self) -> None:
+        async def ask(producer: Any, cluster: Cluster) -> list[Any]:
+            cluster.on("produce").answer(errors.TopicAuthorizationFailed)
+
+            async def block(value: bytes) -> str:
+                async with producer.transaction():
+                    for partition in (0, 1):
+                        await producer.send(TOPIC, value, partition=partition)
+                return "committed"
+
+            outcomes = [await outcome(block(b"1")), await outcome(block(b"2"))]
+            cluster.marker_delay_s = 0.0
+            await producer.begin_transaction()  # the markers of the one before are written then
+            await producer.abort_transaction()
+            return [*outcomes, len(committed(cluster))]
+
+        theirs, ours = await of_both(ask, transactional_id="me")
+        assert (theirs[0], theirs[2] < 4) == ("committed", True)
+        assert ours == ["TopicAuthorizationFailedError", "committed", 2]
+
+    @row("`group_id` of `send_offsets_to_transaction()`")
+    async def test_who_has_read_the_offsets(self) -> None:
+        async def ask(producer: Any, cluster: Cluster) -> None:
+            cluster.join_group("readers", "me", 1)
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction(
+                {TopicPartition(TOPIC, 0): 1}, GroupMetadata("readers", 1, "me")
+            )
+
+        assert await of_both(ask, transactional_id="me") == ["ValueError", None]
 
     @row("an argument that makes no sense: a partition that is not there, neither key nor value")
     @pytest.mark.parametrize("record", [{"value": b"v", "partition": -1}, {"value": None}], ids=str)

@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer import BufferFull, MetadataTimeout, Producer, SendManyError
 from aioproducer.errors import InvalidRecord, MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
+from aioproducer.testing import Cluster
 from tests.scenarios.story import TOPIC, producing, settle, story
 
 
@@ -166,3 +167,24 @@ async def test_how_long_flushing_took_adds_up() -> None:
             await producer.flush(timeout_s=0.5)
         await producer.flush()
         assert producer.metrics()["producer"]["flush_time_ns_total"] == pytest.approx(2e9, rel=0.1)
+
+
+@story
+async def test_how_long_transactions_took_adds_up() -> None:
+    async with Cluster(topics={TOPIC: 1}, transport="memory") as cluster:
+        cluster.on("init_producer_id").delay(3.0)
+        async with Producer(cluster.bootstrap_servers, transactional_id="me") as producer:
+            async with producer.transaction() as transaction:
+                await producer.send(TOPIC, b"1")
+                cluster.on("txn_offset_commit").delay(0.5)
+                await transaction.send_offsets({(TOPIC, 0): 1}, "readers")
+                cluster.on("end_txn").delay(2.0)
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012 - a block of its own
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"2")
+                    cluster.on("end_txn").delay(1.0)
+                    raise ZeroDivisionError
+            told = producer.metrics()["producer"]
+    names = ("init", "begin", "send_offsets", "commit", "abort")
+    seconds = [told[f"txn_{name}_time_ns_total"] / 1e9 for name in names]
+    assert seconds == pytest.approx([3.0, 0.0, 0.5, 2.0, 1.0], abs=0.1)

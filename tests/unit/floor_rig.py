@@ -40,7 +40,8 @@ def batching_settings(**changes: Any) -> BatchingSettings:
         "idempotent": True,
         "batch_cap_s": 300.0,
     }
-    return BatchingSettings(**(defaults | changes))
+    given = defaults | changes
+    return BatchingSettings(**({"batch_max_bytes": given["batch_bytes"]} | given))
 
 
 def sender_settings(**changes: Any) -> SenderSettings:

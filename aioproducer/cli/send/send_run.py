@@ -14,7 +14,6 @@ from contextlib import aclosing, nullcontext
 from typing import Final, NamedTuple
 
 from aioproducer.audit import stamp
-from aioproducer.cli.client import Client
 from aioproducer.cli.send.all_or_nothing import AllOrNothing, Ended
 from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
 from aioproducer.cli.send.decoding import Columns
@@ -24,6 +23,7 @@ from aioproducer.cli.shell import await_topic
 from aioproducer.errors import ProducerError, SendManyError, TransactionAborted, TransactionStateError
 from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
+from aioproducer.topic_client import Client
 
 CALLS: Final = 4
 """How many calls of `send_many` are under way at most: together with their size, what is held in memory."""

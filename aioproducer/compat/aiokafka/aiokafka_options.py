@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from aioproducer.compat.aiokafka.errors import NotSupportedYet
 from aioproducer.config import ProducerConfig
 
 DEFAULT_PORT: Final = 9092
@@ -19,14 +18,6 @@ BUFFER_MEMORY: Final = 33_554_432
 """Kafka's default. aiokafka has no such limit, so it is raised where it would refuse records."""
 
 
-def check_supported(transactional_id: str | None) -> None:
-    """Raise NotSupportedYet for what aiokafka does and we do not."""
-    if transactional_id is not None:
-        raise NotSupportedYet(
-            f"transactional_id = {transactional_id!r}: transactions are not supported yet by this version"
-        )
-
-
 def our_config(
     *,
     bootstrap_servers: str | Sequence[str],
@@ -37,6 +28,8 @@ def our_config(
     max_request_size: int,
     linger_ms: float,
     connections_max_idle_ms: int | None,
+    transactional_id: str | None = None,
+    transaction_timeout_ms: int = 60_000,
     **passed_through: Any,
 ) -> ProducerConfig:
     """Return the configuration that does what aiokafka's options say; *passed_through* mean the same here.
@@ -45,6 +38,12 @@ def our_config(
 
     Raises: ConfigError (a ValueError).
     """
+    if transactional_id is not None:
+        enable_idempotence = True
+        passed_through |= {
+            "transactional_id": transactional_id,
+            "transaction_timeout_ms": transaction_timeout_ms,
+        }
     if acks is None or type(acks) is object:  # aiokafka's own default, which programs hand on
         acks = "all" if enable_idempotence else 1
     delivery_timeout_ms = NEVER_MS if enable_idempotence else request_timeout_ms + math.ceil(linger_ms)

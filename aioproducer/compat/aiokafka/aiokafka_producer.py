@@ -6,16 +6,16 @@ import asyncio
 import random
 import warnings
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, NoReturn, Self, cast
+from typing import Any, Final, Literal, Self, cast
 
 from aioproducer import types
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.aiokafka_client import AIOKafkaClient, Sender
-from aioproducer.compat.aiokafka.aiokafka_options import check_supported, our_config
+from aioproducer.compat.aiokafka.aiokafka_options import our_config
 from aioproducer.compat.aiokafka.aiokafka_security import our_security
+from aioproducer.compat.aiokafka.aiokafka_transactions import AIOKafkaTransactions
 from aioproducer.compat.aiokafka.batch_builder import BatchBuilder, serialized, whole_ms
 from aioproducer.compat.aiokafka.structs import RecordMetadata, TopicPartition, record_metadata
 from aioproducer.compat.aiokafka.translation import also_theirs, relayed, translating
@@ -32,7 +32,7 @@ NOTHING: Final = cast("RecordMetadata", None)
 """What is known of a record without acknowledgement. aiokafka's users do not look, so the type says nothing of it."""
 
 
-class AIOKafkaProducer:
+class AIOKafkaProducer(AIOKafkaTransactions):
     """Sends records to Apache Kafka; every argument and method is aiokafka's.
 
         producer = AIOKafkaProducer(bootstrap_servers="localhost:9092")
@@ -64,8 +64,8 @@ class AIOKafkaProducer:
         ssl_context: what TLS is made by, such as `helpers.create_ssl_context()`; mandatory with it.
         connections_max_idle_ms: close a connection that was not used for so long; None: never.
         enable_idempotence: no duplicates by resending; then `request_timeout_ms` does not bound the delivery.
-        transactional_id: not yet.
-        transaction_timeout_ms: meaningless without a transactional_id.
+        transactional_id: the name of its transactions, which one producer has at a time; it is idempotent then.
+        transaction_timeout_ms: the coordinator aborts a transaction that is open for longer.
         sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.
         sasl_plain_password: for PLAIN and SCRAM.
         sasl_plain_username: likewise.
@@ -75,7 +75,6 @@ class AIOKafkaProducer:
 
     Raises:
         ValueError: an option is out of range, contradicts another, or is missing.
-        NotSupportedYet: transactions are asked for.
     """
 
     _closed: bool | None = None  # until the options are known to be good
@@ -115,7 +114,6 @@ class AIOKafkaProducer:
         for name, value in {"loop": loop, "api_version": api_version}.items():
             if value is not None:
                 warnings.warn(f"{name} has no effect; leave it out", DeprecationWarning, stacklevel=2)
-        check_supported(transactional_id)
         security: dict[str, Any] = {
             "security_protocol": security_protocol,
             "ssl_context": ssl_context,
@@ -140,6 +138,8 @@ class AIOKafkaProducer:
             retry_backoff_ms=retry_backoff_ms,
             connections_max_idle_ms=connections_max_idle_ms,
             enable_idempotence=enable_idempotence,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
             **our_security(**security),
         )
         self._producer = Producer.from_config(config)
@@ -304,30 +304,6 @@ class AIOKafkaProducer:
         await self._convoy.passed(topic)  # it has its place before what is sent after this
         return future
 
-    async def begin_transaction(self) -> None:
-        """Raise IllegalOperation: there is no transactional id."""
-        _not_transactional()
-
-    async def commit_transaction(self) -> None:
-        """Raise IllegalOperation."""
-        _not_transactional()
-
-    async def abort_transaction(self) -> None:
-        """Raise IllegalOperation."""
-        _not_transactional()
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[None]:
-        """Raise IllegalOperation when entered."""
-        await self.begin_transaction()
-        yield
-
-    async def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, object], group_id: str
-    ) -> None:
-        """Raise IllegalOperation."""
-        _not_transactional()
-
     def _record(
         self,
         value: Any,
@@ -377,12 +353,6 @@ class AIOKafkaProducer:
             if isinstance(sent, types.RecordMetadata):  # they all are: a failure would be a SendManyError
                 return self._outcome(sent)
         return NOTHING
-
-
-def _not_transactional() -> NoReturn:
-    raise also_theirs(errors.IllegalOperation)(
-        "transactions need a transactional_id, which is not supported yet"
-    )
 
 
 _SEND: Final = AIOKafkaProducer.send

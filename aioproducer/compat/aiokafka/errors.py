@@ -12,12 +12,8 @@ from typing import ClassVar, Final
 from aioproducer.errors import broker_error
 
 
-class NotSupportedYet(NotImplementedError):
-    """An option asks for what aioproducer does not do yet. Not a name of aiokafka's, and no KafkaError of any kind."""
-
-
 class IllegalOperation(Exception):
-    """The configuration does not allow this: transactions, without a transactional id."""
+    """The state does not allow this: to send outside a transaction, say, or transactions without a transactional id."""
 
 
 class KafkaError(RuntimeError):
@@ -71,7 +67,7 @@ class ProducerClosed(KafkaError):
 
 
 class ProducerFenced(KafkaError):
-    """A newer producer has the same transactional id. Not raised: there are no transactions yet."""
+    """A newer producer has the same transactional id. This one has to be stopped."""
 
 
 class BrokerResponseError(KafkaError):

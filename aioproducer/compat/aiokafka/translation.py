@@ -21,6 +21,8 @@ _KINDS: tuple[tuple[type[ours.ProducerError], type[theirs.KafkaError]], ...] = (
     (ours.RecordTooLarge, theirs.MessageSizeTooLargeError),
     (ours.MetadataTimeout, theirs.UnknownTopicOrPartitionError),  # theirs says so whatever the reason
     (ours.BufferTimeout, theirs.KafkaTimeoutError),
+    (ours.TransactionTimeout, theirs.KafkaTimeoutError),
+    (ours.TransactionOutcomeUnknown, theirs.KafkaTimeoutError),
     (ours.ProducerClosed, theirs.ProducerClosed),
     (ours.ConnectionFailed, theirs.KafkaConnectionError),
     (ours.AuthenticationFailed, theirs.AuthenticationFailedError),
@@ -44,15 +46,25 @@ def translated(error: BaseException) -> BaseException:
     return error
 
 
-def _translation(error: ours.ProducerError, *, possibly_persisted: bool) -> theirs.KafkaError:
+def _translation(
+    error: ours.ProducerError, *, possibly_persisted: bool
+) -> theirs.KafkaError | theirs.IllegalOperation:
+    if isinstance(error, ours.TransactionStateError):
+        illegal = also_theirs(theirs.IllegalOperation)(str(error))
+        illegal.__cause__ = error
+        return illegal
     translation = also_theirs(_kind(error))(str(error))
     translation.possibly_persisted = possibly_persisted
     translation.__cause__ = error
     return translation
 
 
-def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:
+def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:  # noqa: PLR0911 - a table
     match error:
+        case ours.ProducerFenced() | ours.InvalidProducerEpoch(fatal=True):
+            return theirs.ProducerFenced
+        case ours.CommitFailed(__cause__=ours.ProducerError() as first):
+            return _kind(first)  # theirs raises why it cannot be committed
         case ours.BrokerError():
             return theirs.for_code(error.code)
         case ours.DeliveryTimeout(__cause__=ours.ConnectionFailed(written=False)):

@@ -7,7 +7,7 @@ import pytest
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
-from aioproducer.errors import ProducerClosed, RecordTooLarge
+from aioproducer.errors import ProducerClosed
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -212,32 +212,15 @@ async def test_who_has_deadlines_to_see_to_is_told_that_there_was_no_memory() ->
 
 
 @in_virtual_time
-async def test_a_record_that_can_never_be_sent_is_too_large() -> None:
-    rig = FloorRig(max_request_bytes=1_000, buffer_bytes=2_000)
-    assert rig.accumulator.largest_record == 1_000 - BATCH
-    rig.accumulator.check_size(TOPIC, 1_000 - BATCH)
-    with pytest.raises(RecordTooLarge, match=r"'orders' takes 1,001 bytes .* max_request_size=1,000"):
-        rig.accumulator.check_size(TOPIC, 1_001 - BATCH)
-
-
-@in_virtual_time
-async def test_a_record_that_can_never_be_buffered_is_too_large() -> None:
-    rig = FloorRig(max_request_bytes=2_000, buffer_bytes=1_000)
-    assert rig.accumulator.largest_record == 1_000 - BATCH
-    with pytest.raises(RecordTooLarge, match="buffer_memory=1,000"):
-        rig.accumulator.check_size(TOPIC, 1_001 - BATCH)
-
-
-@in_virtual_time
 async def test_the_cap_of_a_topic_is_lifted_with_the_first_batch_after_its_time() -> None:
     rig = FloorRig(batch_bytes=1_000, batch_cap_s=10.0)
     topic = rig.accumulator.topics[TOPIC]
     topic.cap(10, 0.0)
     put(rig)
-    assert topic.batch_bytes == 10
+    assert topic.limits.ready == 10
     await asyncio.sleep(10.0)
     put(rig)
-    assert topic.batch_bytes == 1_000
+    assert topic.limits.ready == 1_000
 
 
 @in_virtual_time

@@ -53,7 +53,7 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
         assert part.persistence.in_doubt
     assert list(rig.accumulator.unresolved) == [left, right]
     assert rig.accumulator.memory.used == left.size + right.size == batch.size + 61
-    assert rig.accumulator.topics[TOPIC].batch_bytes == left.size
+    assert rig.accumulator.topics[TOPIC].limits.ready == left.size
     for part, base in ((left, 10), (right, 12)):
         assert rig.drain() == [part]
         rig.completion.complete(part, base)

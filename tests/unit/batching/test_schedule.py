@@ -173,8 +173,47 @@ def test_an_open_batch_is_ready_when_it_has_lingered() -> None:
     floor.schedule.collect(NOW + 4, hurry=False)
     assert floor.schedule.nodes() == []
     floor.schedule.collect(NOW + 5, hurry=False)
-    assert floor.drain() == [first]
     assert floor.schedule.next_due() == NOW + 6
+    assert floor.drain(max_bytes=first.size) == [first]
+    assert floor.schedule.next_due() == NOW + 6
+
+
+def test_a_request_that_goes_anyway_takes_along_what_lingers_for_its_node_and_fits() -> None:
+    floor = Floor(1, 1, 2, 1, 1)
+    ready, *lingering = (floor.batch(0, size=100), *(floor.open(each, size=100) for each in (1, 2, 3, 4)))
+    for later, batch in enumerate(lingering):
+        floor.linger(batch, NOW + 5 + later)
+    assert floor.drain(1, max_bytes=300) == [ready, lingering[0], lingering[2]]
+    assert floor.schedule.next_due() == NOW + 6, "that of the other node"
+    assert not floor.schedule.is_ready(1)
+    floor.schedule.collect(NOW + 8, hurry=False)
+    assert (floor.drain(1), floor.drain(2)) == ([lingering[3]], [lingering[1]])
+
+
+def test_nothing_goes_along_with_nothing() -> None:
+    floor = Floor(1)
+    floor.linger(floor.open(0), NOW + 5)
+    assert floor.drain() == []
+    assert floor.schedule.next_due() == NOW + 5
+
+
+def test_a_request_has_no_second_batch_of_a_partition_that_lingers() -> None:
+    floor = Floor(1, 1)
+    first, open_ = floor.batch(0), floor.open(0)
+    floor.linger(open_, NOW + 5)
+    assert floor.drain() == [first]
+    assert floor.schedule.next_due() == NOW + 5
+    other = floor.batch(1)
+    assert floor.drain() == [other], "its leader has acknowledged nothing yet"
+
+
+def test_nor_does_one_go_along_that_is_led_elsewhere_by_now() -> None:
+    floor = Floor(1, 1)
+    floor.linger(floor.open(0), NOW + 5)
+    floor.update(2, 1)
+    ready = floor.batch(1)
+    assert floor.drain() == [ready]
+    assert floor.schedule.next_due() == NOW + 5
 
 
 def test_in_a_hurry_nothing_lingers() -> None:
@@ -192,9 +231,8 @@ def test_a_batch_that_went_before_its_time_is_not_waited_for() -> None:
     full, open_ = floor.open(0), floor.open(1)
     floor.linger(full, NOW + 5)
     floor.linger(open_, NOW + 6)
-    floor.queue(full).seal(full)
+    floor.schedule.forget(full)
     assert floor.schedule.next_due() == NOW + 6
-    floor.linger(full, NOW + 7)
     floor.schedule.collect(NOW + 10, hurry=False)
     assert floor.drain() == [open_]
 
@@ -381,7 +419,7 @@ class TestAdaptiveLinger:
         floor = Floor(1)
         batch = floor.open(0)
         floor.linger(batch, NOW + 5)
-        floor.queue(batch).seal(batch)
+        floor.schedule.forget(batch)
         floor.schedule.mark_idle(1, NOW)
         assert not floor.schedule.is_ready(1)
         assert floor.schedule.next_due() is None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from functools import partial
 from typing import Any
 
@@ -84,15 +83,21 @@ def test_a_sticky_partition_that_loses_its_leader_is_left() -> None:
     assert queues.sticky is queues[1]
 
 
-def test_a_topic_is_capped_for_a_while_and_only_ever_smaller() -> None:
-    queues = topic(1, batch_bytes=1000, batch_cap_s=10.0)
-    assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
-    queues.cap(400, 5.0)
-    assert (queues.batch_bytes, queues.capped_until) == (400, 15.0)
-    queues.cap(700, 6.0)
-    assert (queues.batch_bytes, queues.capped_until) == (400, 16.0)
-    queues.uncap()
-    assert (queues.batch_bytes, queues.capped_until) == (1000, math.inf)
+def test_a_cap_holds_for_batches_that_are_open() -> None:
+    queues = topic(1, 1, batch_bytes=1000, batch_max_bytes=5000)
+    for partition, limit in enumerate((1000, 5000)):
+        batch = Batch(queues[partition].topic_partition, (1,), created_at=0.0, deadline=1.0, limit=limit)
+        queues[partition].open = batch
+    queues.cap(3000, 0.0)
+    opened = (queues[0].open, queues[1].open)
+    assert [batch.limit for batch in opened if batch is not None] == [1000, 3000]
+    assert (queues.limits.ready, queues.limits.full) == (1000, 3000)
+
+
+@pytest.mark.parametrize(("size", "share"), [(900, 1000), (6000, 3000), (2001, 1000)])
+def test_what_may_go_anywhere_is_shared_out_in_a_batchs_worth_at_least(size: int, share: int) -> None:
+    assert topic(1, NO_LEADER, 1, batch_bytes=1000).share(size) == share
+    assert topic(batch_bytes=1000).share(6000) == 6000
 
 
 @pytest.mark.parametrize("numbered", [True, False])

@@ -9,6 +9,7 @@ from benchmarks.table import FIGURES, ROWS, Row
 MEASURED = {
     Work.CLOSED: {"records_s", "cpu_us", "p50_ms", "p99_ms"},
     Work.LONE: {"records_s", "cpu_us", "p50_ms", "p99_ms"},
+    Work.TRANSACTIONS: {"records_s", "cpu_us", "p50_ms", "p99_ms"},
     Work.FIRE: {"records_s", "cpu_us"},
     Work.BULK: {"records_s", "cpu_us"},
     Work.ONE_BY_ONE: {"records_s", "cpu_us"},
@@ -46,13 +47,15 @@ def test_a_goal_is_never_easier_than_what_must_be(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_only_calls_that_are_awaited_one_by_one_do_not_linger(row: Row) -> None:
-    awaited = row.work in {Work.CLOSED, Work.LONE, Work.COLD}
+    awaited = row.work in {Work.CLOSED, Work.LONE, Work.COLD, Work.TRANSACTIONS}
     assert row.settings.linger_ms == (0 if awaited else 5)
 
 
 def test_names_are_those_that_rows_are_found_by() -> None:
     assert all(row.name == name for name, row in ROWS.items())
-    assert not set(ROWS) & (set(Work) - {"closed", "fire", "bulk", "lone", "memory", "lag", "cold"})
+    assert not set(ROWS) & (
+        set(Work) - {"closed", "fire", "bulk", "lone", "memory", "lag", "cold", "transactions"}
+    )
     assert set(TITLES) == set(CLIENTS)
 
 

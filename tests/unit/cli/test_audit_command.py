@@ -5,9 +5,8 @@ import re
 
 import pytest
 
-from aioproducer import Producer, UnknownTopicOrPartition
+from aioproducer import Producer, UnknownTopicOrPartition, topic_client
 from aioproducer.audit import stamp
-from aioproducer.cli import client
 from aioproducer.cli.audit_command import audit_and_report
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import Cluster
@@ -95,7 +94,7 @@ async def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -
 
 
 async def test_a_topic_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "UNKNOWN_TOPIC_S", 0)
+    monkeypatch.setattr(topic_client, "UNKNOWN_TOPIC_S", 0)
     async with Cluster() as cluster:
         with pytest.raises(UnknownTopicOrPartition, match="there is no topic orders: is the name right"):
             await audited(cluster)

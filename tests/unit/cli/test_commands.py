@@ -33,6 +33,7 @@ def test_help_names_every_command() -> None:
         "demo",
         "perf",
         "send",
+        "tail",
         "topics",
         "transactions",
     ]

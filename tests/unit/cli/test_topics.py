@@ -112,7 +112,7 @@ async def shown(
     async def describe(*_: object) -> MetadataResponse:
         return answer(isr=isr)
 
-    monkeypatch.setattr("aioproducer.cli.client.Client.describe", describe)
+    monkeypatch.setattr("aioproducer.topic_client.Client.describe", describe)
     async with Cluster() as cluster:
         assert not await show_topics(of(cluster), names, as_json=False)
     return capsys.readouterr().out

@@ -38,6 +38,7 @@ class TestConstruction:
             "max_block_ms": 60_000,
             "buffer_memory": 33_554_432,
             "batch_size": 16_384,
+            "batch_max_size": 262_144,
             "linger_ms": 5,
             "max_request_size": 1_048_576,
             "compression_type": "none",
@@ -76,6 +77,12 @@ class TestConstruction:
         assert refusal(linger_ms="5") == "linger_ms = '5': expected a number from 0 to 2^63 - 1"
         assert refusal(batch_size=-1) == "batch_size = -1: expected an integer from 0 to 2^31 - 1"
         assert refusal(bootstrap_servers=["a"]).startswith("bootstrap_servers = ['a']: 'a' has no port")
+
+    def test_a_batch_cannot_be_full_before_it_is_ready(self) -> None:
+        assert refusal(batch_size=2, batch_max_size=1).startswith(
+            "batch_max_size = 1: expected at least batch_size = 2"
+        )
+        assert ProducerConfig(bootstrap_servers="a:1", batch_size=2, batch_max_size=2).batch_max_size == 2
 
     def test_an_unknown_keyword_is_answered_with_the_nearest(self) -> None:
         assert refusal(linger=5) == "unknown option 'linger'; did you mean 'linger_ms'?"

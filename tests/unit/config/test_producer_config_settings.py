@@ -119,6 +119,29 @@ class TestSettings:
             assert each.batching_settings().linger_is_adaptive
             assert each.batching_settings().linger_s == 0.005
 
+    @pytest.mark.parametrize(
+        ("given", "ready", "full"),
+        [
+            ({}, 16_384, 262_144),
+            ({"batch_max_size": 20_000}, 16_384, 20_000),
+            ({"batch_max_size": 1_000}, 1_000, 1_000),
+            ({"max_request_size": 30_000}, 16_384, 30_000),
+            ({"max_request_size": 8_000}, 8_000, 8_000),
+            ({"batch_size": 16_384}, 16_384, 16_384),
+            ({"batch_size": 300_000, "max_request_size": 8_000}, 300_000, 300_000),
+            ({"batch_size": 0}, 0, 0),
+            ({"batch_size": 1_000, "batch_max_size": 5_000}, 1_000, 5_000),
+            ({"batch_size": 1_000, "batch_max_size": 5_000, "max_request_size": 4_000}, 1_000, 4_000),
+        ],
+    )
+    def test_a_batch_size_that_is_given_is_the_limit_unless_both_are(
+        self, given: dict[str, int], ready: int, full: int
+    ) -> None:
+        config = configure(**given)
+        for each in (config, copy.copy(config), pickle.loads(pickle.dumps(config))):
+            settings = each.batching_settings()
+            assert (settings.batch_bytes, settings.batch_max_bytes) == (ready, full)
+
     def test_waiting_for_metadata_and_memory(self) -> None:
         assert configure(max_block_ms=1_500).max_block_s == 1.5
 

@@ -157,3 +157,14 @@ class TestMetrics:
         metrics.flushed(0.5)
         metrics.flushed(0.25)
         assert metrics.calls.flush_s == 0.75
+
+    def test_calls_of_transactions_add_up_unless_they_fail(self) -> None:
+        clock = Clock()
+        metrics = Metrics(clock)
+        for took_s in (0.5, 0.25):
+            with metrics.timed("commit_s"):
+                clock.now += took_s
+        with pytest.raises(ZeroDivisionError), metrics.timed("abort_s"):  # noqa: PT012 - a block of its own
+            clock.now += 1
+            raise ZeroDivisionError
+        assert (metrics.calls.commit_s, metrics.calls.abort_s, metrics.calls.begin_s) == (0.75, 0, 0)

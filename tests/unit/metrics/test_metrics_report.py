@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer.errors import BufferFull
 from aioproducer.metrics.counters import Metrics
-from aioproducer.metrics.metrics_report import report
+from aioproducer.metrics.metrics_report import OF_TRANSACTIONS, report
 
 
 class Counted:
@@ -136,3 +136,13 @@ def test_nanoseconds_are_whole() -> None:
     counted.metrics.flushed(0.1 + 0.2)
     value = counted.report()["producer"]["flush_time_ns_total"]
     assert (type(value), value) == (int, 300_000_000)
+
+
+def test_each_call_of_a_transaction_has_its_time() -> None:
+    counted = Counted()
+    for number, each in enumerate(OF_TRANSACTIONS.values(), 1):
+        setattr(counted.metrics.calls, each, number / 10)
+    producer = counted.report()["producer"]
+    assert [producer[f"{name}_time_ns_total"] for name in OF_TRANSACTIONS] == [
+        100_000_000, 200_000_000, 300_000_000, 400_000_000, 500_000_000,
+    ]  # fmt: skip

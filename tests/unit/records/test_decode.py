@@ -59,6 +59,7 @@ def test_every_field_of_a_batch_is_read() -> None:
             producer_id=7,
             producer_epoch=2,
             base_sequence=5,
+            last_offset=41,
             records=[
                 DecodedRecord(40, 1_000, None, b"value", ()),
                 DecodedRecord(41, 900, b"key", None, TRACE),
@@ -202,3 +203,31 @@ def test_numbers_of_more_bytes_than_needed_are_read() -> None:
     """Nobody writes them, but they mean the same; other clients read them too."""
     (batch,) = decode(batch_around(bytes.fromhex("94 00  00 80 00  80 80 00 01 02 76 00")))
     assert batch.records == [DecodedRecord(0, 1_000, None, b"v", ())]
+
+
+def compacted(*, kept: tuple[int, ...], of: int) -> bytearray:
+    """Return a batch of which compaction has left the records at these positions."""
+    section = b"".join(bytes([14, 0, 0, 2 * index, 1, 2, ord("v"), 0]) for index in kept)
+    header = layout.HEADER.pack(
+        40, 49 + len(section), -1, 2, 0, 0, of - 1, 1_000, 1_000, -1, -1, -1, len(kept)
+    )
+    return with_crc(bytearray(header + section))
+
+
+@pytest.mark.parametrize("kept", [(), (0,), (1,), (0, 3), (1, 2, 3), (0, 1, 2, 3)])
+def test_what_compaction_has_left_is_where_it_was(kept: tuple[int, ...]) -> None:
+    (batch,) = decode_batches(compacted(kept=kept, of=4), limit=LIMIT, compacted=True)
+    assert [record.offset for record in batch.records] == [40 + index for index in kept]
+    assert batch.last_offset == 43
+
+
+@pytest.mark.parametrize("kept", [(), (1,), (0, 3)])
+def test_a_batch_with_gaps_is_refused_where_none_are_expected(kept: tuple[int, ...]) -> None:
+    with pytest.raises(ProtocolError, match="cannot have a last offset delta of 3"):
+        decode(compacted(kept=kept, of=4))
+
+
+@pytest.mark.parametrize("kept", [(4,), (2, 1), (1, 1), (0, 1, 2, 3, 3)])
+def test_records_that_compaction_cannot_have_left_are_refused(kept: tuple[int, ...]) -> None:
+    with pytest.raises(ProtocolError):
+        list(decode_batches(compacted(kept=kept, of=4), limit=LIMIT, compacted=True))

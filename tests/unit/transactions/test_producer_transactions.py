@@ -19,6 +19,7 @@ from aioproducer.errors import (
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.testing import in_virtual_time
 from aioproducer.transactions.reactions import Api
+from aioproducer.transactions.transaction_requests import GoingOn
 from aioproducer.transactions.transaction_state import TransactionState as State
 from tests.unit.floor_rig import TOPIC, settle
 from tests.unit.transactions.transactions_rig import TransactionsRig, refused, rig
@@ -422,3 +423,26 @@ class TestPartitions:
                 await made.answered(made.transactions.commit(None))
                 await made.transactions.begin()
             assert made.coordinators.seen[1:] == [Api.ADD_PARTITIONS, Api.COMMIT] * 2
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@in_virtual_time
+async def test_a_producer_goes_on_as_another_process_without_asking(version: int) -> None:
+    """InitProducerId would abort what that has left open."""
+    made = TransactionsRig(version=2)
+    await made.transactions.initialize(GoingOn(ProducerIdentity(70, 7), version))
+    assert made.coordinators.seen == []
+    assert made.manager.current == (70, 7)
+    await made.transactions.begin()
+    assert made.transactions.prepared()[1:4] == (70, 7, version)
+
+
+@in_virtual_time
+async def test_a_producer_takes_over_from_another_process_unless_somebody_else_has() -> None:
+    made = TransactionsRig(version=2)
+    task = asyncio.create_task(made.transactions.initialize(GoingOn(ProducerIdentity(70, 7), 2, anew=True)))
+    asked = await made.asks()
+    assert (asked.request.producer_id, asked.request.producer_epoch, asked.at_least) == (70, 7, 3)
+    made.coordinators.answer()
+    await task
+    assert made.manager.current == (70, 8)

@@ -79,10 +79,11 @@ class TestPrepare:
             await settle()
             preparing.cancel()
             await settle()
-            assert made.manager.state is State.PREPARING
+            states = [made.manager.state]
             made.completion.complete(batch, 0)
             await settle()
-            assert made.manager.state.name == "PREPARED"
+            states.append(made.manager.state)
+            assert states == [State.PREPARING, State.PREPARED]
             await made.transactions.prepare(None)
 
     @pytest.mark.parametrize("commit", [True, False])

@@ -14,6 +14,7 @@ from aioproducer.errors import (
     ProducerFenced,
     TopicAuthorizationFailed,
     TransactionStateError,
+    UnknownProducerId,
 )
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.transaction_manager import TransactionManager
@@ -253,6 +254,13 @@ class TestBump:
         assert it.state is (State.INITIALIZING if bump else State.READY)
         assert (it.current, it.version) == (answered or FIRST, after)
         assert it.needs_bump is (uncertain and answered is None)
+
+    def test_a_producer_that_was_forgotten_needs_one(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.failed(UnknownProducerId("forgotten"))
+        assert it.needs_bump
+        it.abort()
+        assert it.ended(None, 1)
 
     def test_the_new_epoch_settles_it(self) -> None:
         it = manager(State.COMMITTING)

@@ -79,7 +79,8 @@ class FakeTopics:
         finally:
             self.deleted.append(name)
 
-    def check(self, topic: str, partitions: int, sent: int) -> None:
+    def check(self, topic: str, partitions: int, sent: int, *, committed: bool = False) -> None:
+        assert committed is ("transactions" in topic)
         check_count(sent, 3)
 
 

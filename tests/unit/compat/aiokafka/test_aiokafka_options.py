@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer import ConfigError
-from aioproducer.compat.aiokafka.aiokafka_options import check_supported, our_config, with_ports
-from aioproducer.compat.aiokafka.errors import NotSupportedYet
+from aioproducer.compat.aiokafka.aiokafka_options import NEVER_MS, our_config, with_ports
 
 DEFAULTS: dict[str, Any] = {
     "bootstrap_servers": "localhost",
@@ -84,7 +83,14 @@ def test_a_broker_without_a_port_is_at_the_usual_one(servers: str | list[str], e
     assert with_ports(servers) == expected
 
 
-def test_transactions_are_told_to_be_missing() -> None:
-    with pytest.raises(NotSupportedYet, match="transactional_id = 'me': transactions are not supported yet"):
-        check_supported("me")
-    check_supported(None)
+def test_a_transactional_producer_is_idempotent() -> None:
+    config = our_config(**DEFAULTS | {"transactional_id": "me", "transaction_timeout_ms": 5_000})
+    assert (config.transactional_id, config.transaction_timeout_ms, config.acks) == ("me", 5_000, "all")
+    assert config.idempotent
+    assert config.delivery_timeout_ms == NEVER_MS
+    with pytest.raises(ValueError, match="acks"):
+        our_config(**DEFAULTS | {"transactional_id": "me", "acks": 1})
+
+
+def test_the_timeout_means_nothing_without_an_id() -> None:
+    assert our_config(**DEFAULTS | {"transaction_timeout_ms": 0}).transactional_id is None

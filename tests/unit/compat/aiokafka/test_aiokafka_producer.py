@@ -15,13 +15,12 @@ import pytest
 from aiokafka.producer.message_accumulator import BatchBuilder as TheirBatchBuilder
 
 from aioproducer import BrokerError, MessageTooLarge, NotEnoughReplicas, TopicAuthorizationFailed
-from aioproducer.compat.aiokafka import AIOKafkaProducer, IllegalOperation
+from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.compat.aiokafka.batch_builder import BatchBuilder
 from aioproducer.compat.aiokafka.errors import (
     KafkaConnectionError,
     KafkaTimeoutError,
     NodeNotReadyError,
-    NotSupportedYet,
     ProducerClosed,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
@@ -56,7 +55,7 @@ def shape(call: Callable[..., Any]) -> list[tuple[str, Any, bool]]:
 
 
 def public(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")}
+    return {name for name in dir(kind) if not name.startswith("_")}
 
 
 class TestSignatures:
@@ -94,10 +93,6 @@ class TestConstruction:
             producer = AIOKafkaProducer(**{option: "auto"})  # type: ignore[arg-type]
         assert caught[0].filename == __file__
         asyncio.run(producer.stop())
-
-    def test_what_is_not_supported_yet_is_told(self) -> None:
-        with pytest.raises(NotSupportedYet, match="transactional_id"):
-            AIOKafkaProducer(transactional_id="me")
 
     def test_what_means_nothing_in_plain_text_does_no_harm(self) -> None:
         producer = AIOKafkaProducer(ssl_context=object(), sasl_plain_username="me", transaction_timeout_ms=1)
@@ -350,20 +345,6 @@ class TestWhatOthersLookAt:
             gc.collect()
             assert reference() is None
             await inner.close()
-
-
-class TestTransactions:
-    async def test_there_are_none(self) -> None:
-        async with started() as (producer, _):
-            for call in (
-                producer.begin_transaction,
-                producer.commit_transaction,
-                producer.abort_transaction,
-                producer.transaction().__aenter__,
-                lambda: producer.send_offsets_to_transaction({}, "group"),
-            ):
-                with pytest.raises(IllegalOperation, match="not supported yet"):
-                    await call()
 
 
 async def test_a_failure_that_nobody_looks_at_is_no_news_to_asyncio() -> None:

@@ -16,7 +16,7 @@ from aioproducer.compat.aiokafka import errors
 OURS = {
     name: value
     for name, value in vars(errors).items()
-    if isinstance(value, type) and issubclass(value, Exception) and name != "NotSupportedYet"
+    if isinstance(value, type) and issubclass(value, Exception)
 }
 NUMBERED = [kind for kind in OURS.values() if hasattr(kind, "errno")]
 AS_KAFKA_SAYS = {2, 9, 51, 72}
@@ -79,11 +79,6 @@ def test_they_can_be_pickled(kind: type[errors.BrokerResponseError]) -> None:
         error.possibly_persisted = True
         copy = pickle.loads(pickle.dumps(error))
         assert (type(copy), copy.args, copy.possibly_persisted) == (kind, ("why",), True)
-
-
-def test_what_is_not_supported_yet_is_not_swallowed_as_a_kafka_error() -> None:
-    assert not issubclass(errors.NotSupportedYet, errors.KafkaError)
-    assert issubclass(errors.NotSupportedYet, NotImplementedError)
 
 
 def test_aiokafka_is_not_imported() -> None:

@@ -6,9 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aioproducer import Producer, ProducerConfig
-from aioproducer.cli import client as client_module
-from aioproducer.cli.client import EARLIEST, PATIENCE_S, Client
+from aioproducer import Producer, ProducerConfig, topic_client as client_module
 from aioproducer.errors import (
     BrokerError,
     ConnectionFailed,
@@ -28,6 +26,7 @@ from aioproducer.protocol.list_offsets import ListOffsetsResponse
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseBroker
 from aioproducer.protocol.schema import Message
 from aioproducer.testing import Cluster, in_virtual_time
+from aioproducer.topic_client import EARLIEST, PATIENCE_S, Client
 
 RECORDS = [b"%d" % number for number in range(60)]
 EVERYTHING = {partition: RECORDS[partition::3] for partition in range(3)}

@@ -1,10 +1,10 @@
-"""A client for commands: create a topic, describe some, and read one back."""
+"""A client that creates topics, describes them, and reads them back: for commands, and for logs of our own."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -25,11 +25,11 @@ from aioproducer.errors import (
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
-from aioproducer.protocol.create_topics import CreatableTopic, CreateTopicsRequest
+from aioproducer.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from aioproducer.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from aioproducer.records.decode import DecodedRecord, decode_batches
+from aioproducer.records.decode import DecodedBatch, DecodedRecord, decode_batches
 from aioproducer.wire.primitives import BytesLike
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ BROKERS_DEFAULT: Final = -1
 
 
 class Client:
-    """One connection per broker, and the few requests that commands need: no consumer group, no task of its own.
+    """One connection per broker, and a few requests: no consumer group, no task of its own.
 
         async with Client(config) as client:
             async for partition, records in client.read("orders"): ...
@@ -80,9 +80,9 @@ class Client:
             connection.close()
             await connection.wait_closed()
 
-    async def create_topic(self, name: str, partitions: int) -> None:
+    async def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create a topic with as many replicas as the brokers like, and wait until every partition has a leader."""
-        await self._patiently(partial(self._create_topic, name, partitions))
+        await self._patiently(partial(self._create_topic, name, partitions, config or {}))
         await self._patiently(partial(self._leaders_of, name))
 
     async def describe(self, topics: Iterable[str] | None) -> MetadataResponse:
@@ -91,27 +91,51 @@ class Client:
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         return await (await self._any_broker()).request(request)
 
-    async def read(self, topic: str) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
-        """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset."""
+    async def read(
+        self, topic: str, *, last: int | None = None
+    ) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
+        """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset.
+
+        *last*: only the end of each partition, so many offsets.
+        """
         for partition in sorted(await self._patiently(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
-            offset = await self._patiently(partial(self._offset, topic, partition, EARLIEST))
-            end = await self._patiently(partial(self._offset, topic, partition, LATEST))
-            while offset < end:
-                data = await self._patiently(partial(self._fetch, topic, partition, offset))
-                batches = list(decode_batches(data, limit=BATCH_BYTES_LIMIT, partial_ok=True))
-                next_offset = batches[-1].base_offset + len(batches[-1].records) if batches else offset
-                if next_offset <= offset:
-                    raise ProtocolError(f"{topic}-{partition}: no whole batch at offset {offset}")
+            start = await self.first_offset(topic, partition)
+            end = await self.end_offset(topic, partition)
+            if last is not None:
+                start = max(start, end - last)
+            async for batches in self.batches(topic, partition, start, end):
                 yield (
                     partition,
                     [
                         record
                         for batch in batches
                         for record in batch.records
-                        if offset <= record.offset < end  # batches come whole
+                        if start <= record.offset < end  # batches come whole
                     ],
                 )
-                offset = next_offset
+
+    async def first_offset(self, topic: str, partition: int) -> int:
+        """Return where a partition begins."""
+        return await self._patiently(partial(self._offset, topic, partition, EARLIEST), UNKNOWN_TOPIC_S)
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        """Return where the next record of a partition will be, whatever is of transactions that are open."""
+        return await self._patiently(partial(self._offset, topic, partition, LATEST), UNKNOWN_TOPIC_S)
+
+    async def batches(
+        self, topic: str, partition: int, start: int, end: int
+    ) -> AsyncIterator[list[DecodedBatch]]:
+        """Yield the batches of a partition from the one with offset *start* to the one before *end*.
+
+        Those of open and aborted transactions, control batches, and what compaction has left are all among them.
+        """
+        while start < end:
+            data = await self._patiently(partial(self._fetch, topic, partition, start))
+            batches = list(decode_batches(data, limit=BATCH_BYTES_LIMIT, partial_ok=True, compacted=True))
+            if not batches or batches[-1].last_offset < start:
+                raise ProtocolError(f"{topic}-{partition}: no whole batch at offset {start}")
+            yield batches
+            start = batches[-1].last_offset + 1
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]], unknown_topic_s: float = PATIENCE_S) -> T:
         loop = asyncio.get_running_loop()
@@ -150,12 +174,17 @@ class Client:
             raise failures[0]
         raise ConnectionFailed("; ".join(map(str, failures))) from failures[-1]
 
-    async def _create_topic(self, name: str, partitions: int) -> None:
+    async def _create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         told = await self.describe([])
         addresses = {broker.node_id: Address(broker.host, broker.port) for broker in told.brokers}
         if told.controller_id not in addresses:
             raise NotController("the cluster has no controller now")
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=BROKERS_DEFAULT)
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=BROKERS_DEFAULT,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
+        )
         controller = await self._connection(addresses[told.controller_id])
         answer = await controller.request(
             CreateTopicsRequest(topics=[topic], timeout_ms=int(PATIENCE_S * 1000))

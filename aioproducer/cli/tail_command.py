@@ -1,0 +1,69 @@
+"""`aioproducer tail`: the last records of a topic, to look at."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from aioproducer.config import ProducerConfig
+from aioproducer.records.decode import DecodedRecord
+from aioproducer.topic_client import Client
+
+NONE: Final = "(none)"
+
+
+async def tail_and_show(config: ProducerConfig, topic: str, *, last: int, as_json: bool) -> None:
+    """Show the *last* records of each partition of *topic*, a line each.
+
+    Raises: ProducerError if the topic cannot be read.
+    """
+    async with Client(config) as client:
+        async for partition, records in client.read(topic, last=last):
+            for record in records:
+                if as_json:
+                    click.echo(json.dumps(to_dict(partition, record), ensure_ascii=False))
+                else:
+                    click.echo(_line(partition, record))
+
+
+def to_dict(partition: int, record: DecodedRecord) -> dict[str, Any]:
+    """Return everything of a record, for programs; bytes that are no UTF-8 as an object with their base64."""
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _for_programs(record.key),
+        "value": _for_programs(record.value),
+        "headers": [[name, _for_programs(value)] for name, value in record.headers],
+    }
+
+
+def _for_programs(data: bytes | None) -> str | dict[str, str] | None:
+    if data is None:
+        return None
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _line(partition: int, record: DecodedRecord) -> str:
+    when = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    headers = "".join(f" {name}={_for_people(value)}" for name, value in record.headers)
+    where = f"{partition} {record.offset} {when.removesuffix('+00:00')}"
+    return f"{where} {_for_people(record.key)}: {_for_people(record.value)}{' |' if headers else ''}{headers}"
+
+
+def _for_people(data: bytes | None) -> str:
+    """Return text as it is, in one line and without what would steer a terminal; other bytes as Python shows them."""
+    if data is None:
+        return NONE
+    try:
+        text = bytes(data).decode()
+    except UnicodeDecodeError:
+        return repr(bytes(data))
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

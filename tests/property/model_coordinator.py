@@ -1,0 +1,199 @@
+"""A transaction coordinator and the logs behind it, as Apache Kafka 4.3 behaves: the model of `test_transaction_machine`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from aioproducer.idempotence.identity import ProducerIdentity
+
+STARTING, COMPLETING, BUSY = 14, 51, 51
+EPOCH_TOO_OLD, WRONG_STATE, OUT_OF_ORDER, FENCED = 47, 48, 45, 90
+
+
+class Phase(Enum):
+    EMPTY = auto()
+    ONGOING = auto()
+    PREPARED = auto()
+    """It is decided, and the markers are being written."""
+    COMPLETE = auto()
+
+
+@dataclass
+class Written:
+    """A record in a log."""
+
+    value: bytes
+    number: int
+    """The client's number of the transaction that it was sent in."""
+    transaction: int
+    """The coordinator's."""
+
+
+@dataclass
+class Log:
+    epoch: int = -1
+    next_sequence: int = 0
+    records: list[Written] = field(default_factory=list)
+
+
+@dataclass
+class ModelCoordinator:
+    """One transactional id. Numbers of the client's transactions are there to be compared only."""
+
+    identity: ProducerIdentity = field(default_factory=lambda: ProducerIdentity(7, -1))
+    phase: Phase = Phase.EMPTY
+    commits: bool = False
+    """Which way the last end went."""
+    partitions: set[int] = field(default_factory=set)
+    members: set[int] = field(default_factory=set)
+    """The client's numbers of the transactions whose requests have joined the open one."""
+    transaction: int = 0
+    committed: set[int] = field(default_factory=set)
+    logs: dict[int, Log] = field(default_factory=dict)
+    bumped_from: ProducerIdentity | None = None
+    is_fencing: bool = False
+    """Whether the client may be told that it is at its end."""
+
+    # --- what happens to it --------------------------------------------------------------------------------------
+
+    def markers_land(self) -> None:
+        if self.phase is Phase.PREPARED:
+            self.phase = Phase.COMPLETE
+            if self.commits:
+                self.committed.add(self.transaction)
+
+    def time_runs_out(self, version: int) -> None:
+        """Abort what is open; with another epoch, so that the client is kept out."""
+        if self.phase is Phase.ONGOING:
+            self._end(commit=False)
+            self._bump()
+            self.markers_land()
+            self.is_fencing = self.is_fencing or version < 2
+
+    def another_one_takes_over(self) -> None:
+        if self.phase is Phase.ONGOING:
+            self._end(commit=False)
+            self._bump()
+        self.markers_land()
+        self._bump()
+        self.phase, self.bumped_from, self.is_fencing = Phase.EMPTY, None, True
+
+    def visible(self) -> list[Written]:
+        return [
+            each for log in self.logs.values() for each in log.records if each.transaction in self.committed
+        ]
+
+    # --- what it is asked ----------------------------------------------------------------------------------------
+
+    def init_producer_id(self, own: ProducerIdentity) -> tuple[int, ProducerIdentity]:
+        if self.phase is Phase.PREPARED:
+            return BUSY, own
+        if own.producer_id < 0:
+            if self.phase is Phase.ONGOING:
+                self.another_one_takes_over()
+            self._bump()
+            self.phase = Phase.EMPTY
+            return 0, self.identity
+        if self.bumped_from == own:
+            return 0, self.identity  # again: the answer was lost
+        if own != self.identity:
+            return FENCED, own
+        if self.phase is Phase.ONGOING:  # something late has begun it: with version 1 that is the end
+            self.another_one_takes_over()
+            return FENCED, own
+        self.bumped_from = own
+        self._bump()
+        self.phase = Phase.EMPTY
+        return 0, self.identity
+
+    def add_partitions(self, own: ProducerIdentity, partitions: list[int], number: int) -> int:
+        if own != self.identity:
+            return FENCED
+        if self.phase is Phase.PREPARED:
+            return BUSY
+        self._join(number)
+        self.partitions.update(partitions)
+        return 0
+
+    def end(
+        self, own: ProducerIdentity, *, commit: bool, version: int, number: int
+    ) -> tuple[int, ProducerIdentity]:
+        code = (
+            self._end_in_two(own, commit, number) if version >= 2 else self._end_in_one(own, commit, number)
+        )
+        return code, self.identity
+
+    def produce(
+        self,
+        own: ProducerIdentity,
+        partition: int,
+        sequence: int,
+        values: list[bytes],
+        number: int,
+        version: int,
+    ) -> int:
+        if own != self.identity:
+            return EPOCH_TOO_OLD
+        if self.phase is Phase.PREPARED:
+            return BUSY
+        if version < 2 and (self.phase is not Phase.ONGOING or partition not in self.partitions):
+            return WRONG_STATE
+        self._join(number)
+        self.partitions.add(partition)
+        log = self.logs.setdefault(partition, Log())
+        if log.epoch != own.epoch:
+            log.epoch, log.next_sequence = own.epoch, 0
+        if sequence > log.next_sequence:
+            return OUT_OF_ORDER
+        if sequence == log.next_sequence:
+            log.next_sequence += len(values)
+            log.records += [Written(value, number, self.transaction) for value in values]
+        return 0
+
+    def _end_in_one(self, own: ProducerIdentity, commit: bool, number: int) -> int:
+        if own != self.identity:
+            return FENCED
+        if self.phase is Phase.ONGOING:
+            self._end_by(number, commit=commit)
+            return 0
+        if self.phase is Phase.EMPTY or commit is not self.commits:
+            return WRONG_STATE
+        return BUSY if self.phase is Phase.PREPARED else 0
+
+    def _end_in_two(self, own: ProducerIdentity, commit: bool, number: int) -> int:
+        is_last = own == self.identity._replace(epoch=self.identity.epoch - 1)
+        if own == self.identity and self.phase is Phase.ONGOING:
+            self._end_by(number, commit=commit)
+            self._bump()
+            return 0
+        if own == self.identity and self.phase is not Phase.PREPARED:
+            if commit:
+                return WRONG_STATE
+            self._end(commit=False)
+            self._bump()
+            self.phase = Phase.COMPLETE
+            return 0
+        if not is_last or self.phase in {Phase.EMPTY, Phase.ONGOING}:
+            return FENCED
+        if commit is not self.commits:
+            return WRONG_STATE
+        return BUSY if self.phase is Phase.PREPARED else 0
+
+    def _end_by(self, number: int, *, commit: bool) -> None:
+        assert self.members <= {number}, f"transaction {self.members} is ended by the EndTxn of {number}"
+        self._end(commit=commit)
+
+    def _end(self, *, commit: bool) -> None:
+        self.phase, self.commits = Phase.PREPARED, commit
+        self.partitions.clear()
+        self.members.clear()
+
+    def _join(self, number: int) -> None:
+        if self.phase is not Phase.ONGOING:
+            self.phase = Phase.ONGOING
+            self.transaction += 1
+        self.members.add(number)
+
+    def _bump(self) -> None:
+        self.identity = self.identity._replace(epoch=self.identity.epoch + 1)

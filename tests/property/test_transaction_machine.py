@@ -1,0 +1,441 @@
+"""Transactions against a model of their coordinator, with answers lost, repeated and late, timeouts and fencing.
+
+Nothing is falsely committed or half visible, a late request never touches the next transaction, and there is always a
+way out. Real are the manager, the requests, the reactions, and when which of them is made; in virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.waiters import Failure
+from aioproducer.errors import (
+    CommitFailed,
+    DeliveryTimeout,
+    ProducerError,
+    TransactionOutcomeUnknown,
+    TransactionTimeout,
+    broker_error,
+)
+from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer.protocol.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+    EndTxnResponse,
+)
+from aioproducer.testing.virtual_time import VirtualTimeLoop
+from aioproducer.transactions.coordinator import _final, _first_refusal
+from aioproducer.transactions.reactions import Api, Reaction
+from aioproducer.transactions.transaction_state import TransactionState as State
+from tests.property.model_coordinator import BUSY, ModelCoordinator, Phase
+from tests.property.profiles import share
+from tests.unit.floor_rig import TOPIC, settle
+from tests.unit.transactions.transactions_rig import FakeCoordinators, TransactionsRig
+
+PARTITIONS = 2
+LIMIT_S = 60.0
+
+
+@dataclass
+class Packet:
+    """A request to the coordinator, on its way; one that nobody waits for any more is late."""
+
+    api: Api
+    request: Any
+    version: int
+    number: int
+    answered: asyncio.Future[Any]
+
+
+@dataclass
+class Produced:
+    """A batch, as it was written."""
+
+    batch: Batch
+    identity: ProducerIdentity
+    sequence: int
+    values: list[bytes]
+    number: int
+    version: int
+
+
+class ModelCoordinators(FakeCoordinators):
+    """Asks again as the real ones do, but at once; what becomes of each attempt is the machine's affair."""
+
+    def __init__(self, machine: TransactionMachine, version: int) -> None:
+        super().__init__(version)
+        self.machine = machine
+
+    async def request(self, api: Api, key: Any, request: Any, refusals: Any, **more: Any) -> Any:
+        version, uncertain = more["version"], more.get("on_uncertain", lambda: None)
+        async with self._turn:
+            while True:
+                answered = asyncio.get_running_loop().create_future()
+                self.machine.packets.append(
+                    Packet(api, request, version, self.machine.rig.transactions.number, answered)
+                )
+                more.get("on_written", lambda: None)()
+                try:
+                    answer = await answered
+                except asyncio.CancelledError:
+                    uncertain()
+                    raise
+                if answer is None:
+                    uncertain()
+                    continue
+                refused = _first_refusal(api, refusals(answer), version)
+                if refused is None:
+                    return answer
+                reaction, error = refused
+                if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
+                    raise _final(error, api, key, "the model", reaction)  # type: ignore[arg-type]
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    @initialize(version=st.sampled_from([1, 2]))
+    def a_producer_starts(self, version: int) -> None:
+        self.runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
+        self.model = ModelCoordinator()
+        self.packets: list[Packet] = []
+        self.late: list[Packet | Produced] = []
+        self.in_flight: list[Produced] = []
+        self.taken: dict[int, set[bytes]] = {}
+        self.outcomes: dict[int, str] = {}
+        """What the user was told of a transaction, for good."""
+        self.call: asyncio.Task[None] | None = None
+        """What the user waits for."""
+        self.kind = ""
+        self.run(self._start(version))
+
+    async def _start(self, version: int) -> None:
+        self.rig = TransactionsRig(version=version, partitions=PARTITIONS, max_block_s=LIMIT_S)
+        self.rig.coordinators = ModelCoordinators(self, version)
+        self.rig.transactions._coordinators = self.rig.coordinators.real
+        self.rig.transactions._requests._coordinators = self.rig.coordinators.real
+        starting = self.rig.loop.create_task(self.rig.transactions.initialize())
+        await settle()
+        self.packets.pop().answered.set_result(self._init(ProducerIdentity(-1, -1)))
+        await starting
+
+    def run(self, work: Coroutine[Any, Any, None] | None = None) -> None:
+        """Do *work*, and what follows from what was done."""
+        self.runner.run(self._do(work))
+
+    async def _do(self, work: Coroutine[Any, Any, None] | None) -> None:
+        if work is not None:
+            await work
+        await settle()
+        if self.call is not None and self.call.done():
+            self._note(self.call)
+            self.call = None
+
+    def _note(self, call: asyncio.Task[None]) -> None:
+        number = self.rig.transactions.number
+        if call.cancelled():
+            return
+        error = call.exception()
+        assert error is None or isinstance(error, ProducerError), repr(error)
+        if self.kind == "commit" and error is None:
+            self._told(number, "committed")
+        elif (self.kind == "commit" and isinstance(error, CommitFailed | TransactionTimeout)) or (
+            self.kind == "abort" and error is None
+        ):
+            self._told(number, "not committed")
+        if error is not None and not isinstance(error, TransactionOutcomeUnknown) and error.fatal:
+            assert self.model.is_fencing, f"the producer is dead for nothing: {error!r}"
+
+    def _told(self, number: int, outcome: str) -> None:
+        assert self.outcomes.setdefault(number, outcome) == outcome, f"transaction {number} is now {outcome}"
+
+    @property
+    def state(self) -> State:
+        return self.rig.manager.state
+
+    # --- the user ------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.call is None and self.state is not State.FATAL)
+    @rule()
+    def begins(self) -> None:
+        self._calls("begin", self.rig.transactions.begin())
+
+    @precondition(lambda self: self.call is None and self.state is not State.FATAL)
+    @rule()
+    def commits(self) -> None:
+        self._calls("commit", self.rig.transactions.commit(None))
+
+    @precondition(lambda self: self.call is None and self.state is not State.FATAL)
+    @rule()
+    def aborts(self) -> None:
+        self._calls("abort", self.rig.transactions.abort(None))
+
+    def _calls(self, kind: str, work: Coroutine[Any, Any, None]) -> None:
+        async def call() -> None:
+            self.call, self.kind = self.rig.loop.create_task(work), kind
+
+        self.run(call())
+
+    @precondition(lambda self: self.call is not None)
+    @rule()
+    def is_cancelled(self) -> None:
+        assert self.call is not None
+        self.call.cancel()
+        self.run()
+
+    @precondition(lambda self: self.call is not None)
+    @rule()
+    def has_waited_for_long_enough(self) -> None:
+        self.run(asyncio.sleep(LIMIT_S + 1))
+
+    @precondition(lambda self: self.state is State.IN_TRANSACTION)
+    @rule(partition=st.integers(0, PARTITIONS - 1))
+    def sends(self, partition: int) -> None:
+        taken = self.taken.setdefault(self.rig.transactions.number, set())
+        value = b"%d.%d" % (self.rig.transactions.number, len(taken))
+        taken.add(value)
+
+        async def send() -> None:
+            _ = self.rig.append(value, partition=partition)
+            self._write()
+
+        self.run(send())
+
+    # --- the sender ----------------------------------------------------------------------------------------------
+
+    @rule()
+    def the_sender_writes(self) -> None:
+        async def write() -> None:
+            self._write()
+
+        self.run(write())
+
+    def _write(self) -> None:
+        self.rig.turn()
+        for batch in self.rig.drain():
+            self.rig.records.write([batch])
+            batch.written()
+            assert batch.sequence is not None
+            self.in_flight.append(
+                Produced(
+                    batch,
+                    batch.sequence.identity,
+                    batch.sequence.base_sequence,
+                    [each for each in batch.columns.values if each is not None],
+                    self.rig.transactions.number,
+                    self.rig.manager.version,
+                )
+            )
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data(), how=st.sampled_from(["stored", "stored", "answer lost", "lost", "given up"]))
+    def a_batch(self, data: st.DataObject, how: str) -> None:
+        produced = data.draw(st.sampled_from(self.in_flight))
+        self.run(self._answer_batch(produced, how))
+
+    async def _answer_batch(self, produced: Produced, how: str) -> None:
+        batch, completion = produced.batch, self.rig.completion
+        code = 0 if how in {"lost", "given up"} else self._produce(produced)
+        if code == BUSY:
+            return
+        self.in_flight.remove(produced)
+        if how == "stored" and not code:
+            completion.complete(batch, 0)
+        elif how == "stored":
+            completion.fail(batch, Failure(broker_error(code), "refused"))
+        elif how == "given up":
+            self.late.append(produced)
+            completion.fail(batch, Failure(DeliveryTimeout, "late", possibly_persisted=True))
+        else:
+            if how == "lost":
+                self.late.append(produced)
+            completion.reenqueue(batch, self.rig.loop.time())
+        self.rig.records.wake()  # as the sender is with each answer
+
+    def _produce(self, produced: Produced) -> int:
+        return self.model.produce(
+            produced.identity,
+            produced.batch.topic_partition.partition,
+            produced.sequence,
+            produced.values,
+            produced.number,
+            produced.version,
+        )
+
+    # --- the way to the coordinator ------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.packets)
+    @rule(
+        how=st.sampled_from(["answered", "answered", "answered", "answer lost", "lost", -1, 7, 4711]),
+        done=st.booleans(),
+    )
+    def a_request(self, how: str | int, done: bool) -> None:
+        packet = self.packets.pop(0)
+
+        async def answer() -> None:
+            self._take(packet, how, done=done)
+
+        self.run(answer())
+
+    def _take(self, packet: Packet, how: str | int, *, done: bool) -> None:
+        if packet.answered.done():  # nobody waits for it
+            self.late.append(packet)
+        elif how == "answered":
+            packet.answered.set_result(self._ask(packet))
+        elif how == "answer lost":
+            self._ask(packet)
+            packet.answered.set_result(None)
+        elif how == "lost" or packet.api not in {Api.COMMIT, Api.ABORT}:
+            self.late.append(packet)
+            packet.answered.set_result(None)
+        else:  # an answer that says nothing, done or not
+            if done:
+                self._ask(packet)
+            packet.answered.set_result(EndTxnResponse(error_code=int(how)))
+
+    @precondition(lambda self: self.late)
+    @rule(data=st.data(), again=st.booleans())
+    def something_late_arrives(self, data: st.DataObject, again: bool) -> None:
+        late = data.draw(st.sampled_from(self.late))
+        if not again:
+            self.late.remove(late)
+        if isinstance(late, Packet):
+            self._ask(late)
+        else:
+            self._produce(late)
+
+    def _ask(self, packet: Packet) -> Any:
+        request, model = packet.request, self.model
+        match packet.api:
+            case Api.INIT_PRODUCER_ID:
+                return self._init(ProducerIdentity(request.producer_id, request.producer_epoch))
+            case Api.ADD_PARTITIONS:
+                own = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+                [topic] = request.v3_and_below_topics
+                code = model.add_partitions(own, list(topic.partitions), packet.number)
+                results = [
+                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                    for index in topic.partitions
+                ]
+                return AddPartitionsToTxnResponse(
+                    results_by_topic_v3_and_below=[
+                        AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=results)
+                    ]
+                )
+        own = ProducerIdentity(request.producer_id, request.producer_epoch)
+        code, identity = model.end(
+            own, commit=request.committed, version=packet.version, number=packet.number
+        )
+        if code or packet.version < 2:
+            return EndTxnResponse(error_code=code)
+        return EndTxnResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+    def _init(self, own: ProducerIdentity) -> InitProducerIdResponse:
+        code, identity = self.model.init_producer_id(own)
+        return InitProducerIdResponse(
+            error_code=code, producer_id=identity.producer_id, producer_epoch=identity.epoch
+        )
+
+    # --- the cluster ---------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.phase is Phase.PREPARED)
+    @rule()
+    def the_markers_are_written(self) -> None:
+        self.model.markers_land()
+
+    @precondition(lambda self: self.model.phase is Phase.ONGOING)
+    @rule(rarely=st.integers(0, 4))
+    def the_transaction_times_out(self, rarely: int) -> None:
+        if not rarely:
+            self.model.time_runs_out(self.rig.manager.version)
+
+    @rule(rarely=st.integers(0, 19))
+    def another_producer_takes_the_id(self, rarely: int) -> None:
+        if not rarely:
+            self.model.another_one_takes_over()
+
+    @rule(version=st.sampled_from([1, 2]))
+    def the_feature_is_switched(self, version: int) -> None:
+        self.rig.coordinators.transaction_version = version
+
+    # --- what must hold ------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        try:
+            self.run(self._all_is_well_again())
+            self.check()
+        finally:
+            self.runner.close()
+
+    async def _all_is_well_again(self) -> None:
+        """Answer everything; then the next transaction can begin, or the producer was fenced."""
+        for _ in range(200):
+            await self._serve()
+            if self.call is not None and self.call.done():
+                self._note(self.call)
+                self.call = None
+            if self.call is not None:
+                continue
+            if self.state is State.FATAL:
+                assert self.model.is_fencing, f"dead for nothing: {self.rig.manager.cause!r}"
+                break
+            if self.state is State.READY and self.rig.transactions._ending is None:
+                break
+            work = {State.IN_TRANSACTION: "commit", State.COMMITTING: "commit", State.READY: "begin"}
+            self.kind = work.get(self.state, "abort")
+            if self.state is State.INITIALIZING:
+                self.kind = "begin"
+            self.call = self.rig.loop.create_task(
+                {
+                    "commit": lambda: self.rig.transactions.commit(None),
+                    "abort": lambda: self.rig.transactions.abort(None),
+                    "begin": self.rig.transactions.begin,
+                }[self.kind]()
+            )
+        else:
+            raise AssertionError(f"no way out of {self.state.name}")
+        for late in self.late:
+            _ = self._ask(late) if isinstance(late, Packet) else self._produce(late)
+        self.model.markers_land()
+        await self.rig.transactions.stop()
+        for batch in tuple(self.rig.accumulator.unresolved):
+            with suppress(AssertionError):
+                self.rig.completion.fail_or_expire(batch, Failure(DeliveryTimeout, "over"))
+
+    async def _serve(self) -> None:
+        self.model.markers_land()
+        self._write()
+        await settle()
+        for produced in tuple(self.in_flight):
+            if produced.batch.state in {BatchState.IN_FLIGHT, BatchState.ABANDONED}:
+                await self._answer_batch(produced, "stored")
+        while self.packets:
+            self._take(self.packets.pop(0), "answered", done=True)
+            await settle()
+        await settle()
+
+    def check(self) -> None:
+        visible = self.model.visible()
+        values = [each.value for each in visible]
+        assert len(values) == len(set(values)), f"twice: {values}"
+        for number, taken in self.taken.items():
+            seen = {each.value for each in visible if each.number == number}
+            assert seen in (set(), taken), f"half of transaction {number} is visible: {seen} of {taken}"
+            outcome = self.outcomes.get(number)
+            assert outcome != "committed" or seen == taken, f"transaction {number} is not committed"
+            assert outcome != "not committed" or not seen, f"transaction {number} is committed"
+
+
+TestTransactionMachine = TransactionMachine.TestCase
+TestTransactionMachine.settings = settings(max_examples=share(1), stateful_step_count=50)

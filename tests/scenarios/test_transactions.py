@@ -1,0 +1,96 @@
+"""Transactions on the in-process broker, in virtual time: what goes over the wire, and when."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import Producer, TransactionStateError
+from aioproducer.testing import Cluster
+from tests.scenarios.story import cluster, now, story
+
+ID = "orders-1"
+in_each_version = pytest.mark.parametrize("version", [1, 2], ids=["TV1", "TV2"])
+REQUESTS = ("find_coordinator", "init_producer_id", "add_partitions_to_txn", "produce", "end_txn")
+
+
+def requests(opened: Cluster) -> dict[str, int]:
+    return {name: opened.request_count(name) for name in REQUESTS}
+
+
+def added(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {name: after[name] - before[name] for name in REQUESTS if after[name] != before[name]}
+
+
+@in_each_version
+@story
+async def test_a_transaction_costs_an_end_and_below_version_2_an_addition(version: int) -> None:
+    async with (
+        cluster(partitions=2, transaction_version=version) as opened,
+        Producer(opened.bootstrap_servers, transactional_id=ID) as producer,
+    ):
+        before = requests(opened)
+        for _ in range(3):
+            async with producer.transaction():
+                await producer.send_many("orders", [b"a", b"b"], partitions=[0, 1])
+        expected = {"produce": 3, "end_txn": 3}
+        if version == 1:
+            expected["add_partitions_to_txn"] = 3
+        assert added(before, requests(opened)) == expected
+
+
+@in_each_version
+@story
+async def test_an_empty_transaction_is_not_told_to_anybody(version: int) -> None:
+    async with (
+        cluster(transaction_version=version) as opened,
+        Producer(opened.bootstrap_servers, transactional_id=ID) as producer,
+    ):
+        before = requests(opened)
+        async with producer.transaction():
+            pass
+        await producer.begin_transaction()
+        await producer.abort_transaction()
+        assert added(before, requests(opened)) == {}
+
+
+@story
+async def test_in_version_2_nothing_waits_for_the_first_answer() -> None:
+    """A leader takes nothing but sequence 0 first there, so several batches may be on their way at once."""
+    async with (
+        cluster(transaction_version=2) as opened,
+        Producer(
+            opened.bootstrap_servers, transactional_id=ID, batch_size=100, max_request_size=200
+        ) as producer,
+    ):
+        async with producer.transaction():
+            await producer.send("orders", b"to get acquainted")
+        opened.on("produce").delay(1.0)
+        async with producer.transaction():
+            began_at = now()
+            sending = [asyncio.create_task(producer.send("orders", b"x" * 90)) for _ in range(4)]
+            await asyncio.sleep(0.5)
+            assert producer.metrics()["producer"]["requests_in_flight"] == 4
+            await asyncio.gather(*sending)
+        assert now() - began_at < 2
+        seen = opened.records("orders", 0, isolation_level="read_committed")
+        assert len(seen) == 5
+
+
+@story
+async def test_outside_a_transaction_nothing_is_taken() -> None:
+    async with (
+        cluster() as opened,
+        Producer(opened.bootstrap_servers, transactional_id=ID) as producer,
+    ):
+        for call in (producer.send, producer.enqueue):
+            with pytest.raises(TransactionStateError, match="no transaction is open"):
+                await call("orders", b"v")
+        with pytest.raises(TransactionStateError, match="no transaction is open"):
+            _ = producer.send_nowait("orders", b"v")
+        with pytest.raises(TransactionStateError, match="no transaction is open"):
+            await producer.send_many("orders", [b"v"])
+        with pytest.raises(TransactionStateError, match="no transaction is open"):
+            await producer.send("orders", b"v", timeout_s=5)
+        assert opened.records("orders", 0) == []

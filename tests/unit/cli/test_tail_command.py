@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aioproducer import Producer, UnknownTopicOrPartition, topic_client
+from aioproducer.cli.tail_command import tail_and_show
+from aioproducer.config import ProducerConfig
+from aioproducer.testing import Cluster
+
+TIME_MS = 1_700_000_000_123
+
+
+async def tail(cluster: Cluster, *, last: int = 10, as_json: bool = False) -> None:
+    config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers)
+    await tail_and_show(config, "orders", last=last, as_json=as_json)
+
+
+async def test_the_last_of_each_partition_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 3}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for partition in (0, 2):
+                values = [b"%d" % number for number in range(5)]
+                await producer.send_many(
+                    "orders", values, partition=partition, keys=[b"k"] * 5, timestamps_ms=[TIME_MS] * 5
+                )
+        await tail(cluster, last=2)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{partition} {offset} 2023-11-14 22:13:20.123 k: {offset}"
+        for partition in (0, 2)
+        for offset in (3, 4)
+    ]
+
+
+async def test_what_would_break_a_line_or_steer_a_terminal_is_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("orders", "grün\n\x1b[2J".encode(), timestamp_ms=TIME_MS)
+            await producer.send(
+                "orders", None, b"\xff\0", headers=[("a", b"1"), ("b", None)], timestamp_ms=TIME_MS
+            )
+        await tail(cluster)
+    assert capsys.readouterr().out.splitlines() == [
+        "0 0 2023-11-14 22:13:20.123 (none): grün\\n\\x1b[2J",
+        "0 1 2023-11-14 22:13:20.123 b'\\xff\\x00': (none) | a=1 b=(none)",
+    ]
+
+
+async def test_for_programs_each_line_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send(
+                "orders", "grün".encode(), b"\xff", headers=[("a", None)], timestamp_ms=TIME_MS
+            )
+        await tail(cluster, as_json=True)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {
+        "partition": 0,
+        "offset": 0,
+        "timestamp_ms": TIME_MS,
+        "key": {"base64": "/w=="},
+        "value": "grün",
+        "headers": [["a", None]],
+    }
+
+
+async def test_a_topic_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_client, "UNKNOWN_TOPIC_S", 0.1)
+    async with Cluster(auto_create_topics=False) as cluster:
+        with pytest.raises(UnknownTopicOrPartition):
+            await tail(cluster)

@@ -1,0 +1,352 @@
+"""The records of a transaction: settled, dropped, failing; and what the sender is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.waiters import Failure
+from aioproducer.errors import (
+    BufferFull,
+    BufferTimeout,
+    DeliveryTimeout,
+    MetadataTimeout,
+    MetadataUnavailable,
+    ProducerClosed,
+    ProducerError,
+    ProducerFenced,
+    RecordTooLarge,
+    TopicAuthorizationFailed,
+    TransactionAborted,
+    TransactionStateError,
+)
+from aioproducer.testing import in_virtual_time
+from aioproducer.transactions.transaction_records import TransactionRecords, aborted, failure_of
+from aioproducer.transactions.transaction_state import TransactionState as State
+from tests.unit.floor_rig import TOPIC, settle
+from tests.unit.transactions.transactions_rig import TransactionsRig, rig
+
+
+def failed_of(future: asyncio.Future[Any]) -> ProducerError:
+    error = future.exception()
+    assert isinstance(error, ProducerError)
+    return error
+
+
+class TestLook:
+    @in_virtual_time
+    async def test_while_it_takes_records_nothing_fails(self) -> None:
+        async with rig() as made:
+            future = made.append()
+            made.records.look()
+            assert not future.done()
+            made.manager.state = State.READY
+
+    @in_virtual_time
+    async def test_once_something_failed_what_was_not_sent_fails_of_that(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.completion.reenqueue(batch, made.loop.time() + 10)
+            out, in_flight = made.sent_out(partition=1)
+            lingering = made.append()
+            made.manager.failed(TopicAuthorizationFailed("not ours"))
+            made.records.look()
+            error = failed_of(lingering)
+            assert isinstance(error, TopicAuthorizationFailed)
+            assert str(error).startswith(
+                "cannot send: the transaction of 'tx' has failed (not ours); abort it"
+            )
+            assert (error.abortable, error.fatal, error.possibly_persisted) == (True, False, False)
+            assert isinstance(error.__cause__, TopicAuthorizationFailed)
+            assert (batch.state, out.state) == (BatchState.BACKOFF, BatchState.IN_FLIGHT)
+            assert not in_flight.done()
+
+    @in_virtual_time
+    async def test_once_it_is_aborted_all_but_what_is_in_flight_fails(self) -> None:
+        async with rig() as made:
+            batch, retried = made.sent_out()
+            made.completion.reenqueue(batch, made.loop.time() + 10)
+            _, in_flight = made.sent_out(partition=1)
+            lingering = made.append()
+            made.manager.abort()
+            made.records.look()
+            for future, possibly in ((retried, True), (lingering, False)):
+                error = failed_of(future)
+                assert isinstance(error, TransactionAborted)
+                assert (error.abortable, error.possibly_persisted) == (True, possibly)
+            assert not in_flight.done()
+
+    @in_virtual_time
+    async def test_once_the_producer_is_at_its_end_all_but_what_is_in_flight_fails(self) -> None:
+        """The sender may look before everything is failed for that: then it must not write any more."""
+        async with rig() as made:
+            batch, retried = made.sent_out()
+            made.completion.reenqueue(batch, made.loop.time())
+            lingering = made.append()
+            made.records.failed(ProducerFenced("gone"))
+            made.records.look()
+            made.accumulator.schedule.collect(made.loop.time(), hurry=True)
+            assert made.drain() == []
+            for future in (retried, lingering):
+                error = failed_of(future)
+                assert isinstance(error, ProducerFenced)
+                assert (error.fatal, error.abortable) == (True, False)
+
+    @in_virtual_time
+    async def test_without_a_completion_it_is_not_put_together(self) -> None:
+        made = TransactionsRig()
+        records = TransactionRecords(
+            made.manager, accumulator=made.accumulator, updater=made.updater.real, on_fatal=made.fatal.append
+        )
+        made.manager.state = State.ABORTING
+        with pytest.raises(AssertionError, match="nobody has said"):
+            records.look()
+
+
+class TestWrite:
+    @pytest.mark.parametrize(("version", "at_most"), [(0, 11), (1, 11), (2, None)])
+    @in_virtual_time
+    async def test_the_version_of_produce_goes_with_that_of_the_transaction(
+        self, version: int, at_most: int | None
+    ) -> None:
+        async with rig(version=version) as made:
+            batch = made.written()
+            assert made.records.write([batch]) == at_most
+            assert made.manager.attempted
+            assert made.manager.partitions == {batch.topic_partition}
+            made.completion.complete(batch, 0)
+
+    @pytest.mark.parametrize(
+        "state", [State.UNINITIALIZED, State.INITIALIZING, State.READY], ids=lambda each: each.name
+    )
+    @in_virtual_time
+    async def test_outside_of_a_transaction_nothing_is_written(self, state: State) -> None:
+        async with rig() as made:
+            batch = made.written()
+            made.manager.state = state
+            with pytest.raises(AssertionError, match="outside a transaction"):
+                made.records.write([batch])
+            made.completion.complete(batch, 0)
+
+    @in_virtual_time
+    async def test_what_is_on_its_way_out_when_the_producer_is_at_its_end_does_no_harm(self) -> None:
+        """A request before it in the same turn of the sender may have shown that."""
+        async with rig() as made:
+            batch = made.written()
+            made.records.failed(ProducerFenced("gone"))
+            made.records.write([batch])
+            made.completion.complete(batch, 0)
+
+
+class TestFailing:
+    @in_virtual_time
+    async def test_a_record_fails_its_transaction(self) -> None:
+        async with rig() as made:
+            told = made.records.failing(Failure(DeliveryTimeout, "late", possibly_persisted=True))
+            assert told == Failure(DeliveryTimeout, "late", possibly_persisted=True, abortable=True)
+            cause = made.manager.cause
+            assert isinstance(cause, DeliveryTimeout)
+            assert cause.possibly_persisted
+            assert made.fatal == []
+
+    @in_virtual_time
+    async def test_or_its_producer(self) -> None:
+        async with rig() as made:
+            told = made.records.failing(Failure(ProducerFenced, "gone"))
+            assert told == Failure(ProducerFenced, "gone", fatal=True)
+            assert [str(each) for each in made.fatal] == [
+                "cannot go on: the transaction of 'tx' has failed (gone); close this producer and start another"
+            ]
+            made.records.failing(Failure(ProducerFenced, "gone"))
+            assert len(made.fatal) == 1
+
+    @in_virtual_time
+    async def test_outside_of_a_transaction_it_fails_alone(self) -> None:
+        async with rig() as made:
+            await made.transactions.commit(None)
+            failure = Failure(DeliveryTimeout, "late")
+            assert made.records.failing(failure) is failure
+
+    @in_virtual_time
+    async def test_a_closed_producer_does_not_go_on_after_an_abort(self) -> None:
+        async with rig() as made:
+            future = made.append()
+            closed = Failure(ProducerClosed, "closed")
+            made.accumulator.close(closed)
+            made.completion.fail_everything(closed)
+            error = failed_of(future)
+            assert (error.abortable, error.fatal) == (False, False)
+
+    @in_virtual_time
+    async def test_the_sender_is_woken_once_it_has_failed(self) -> None:
+        async with rig() as made:
+            before = made.wakes
+            made.records.failed(DeliveryTimeout("late"))
+            assert made.wakes == before + 1
+            made.records.failed(DeliveryTimeout("late"))
+            assert made.wakes == before + 1
+
+    @pytest.mark.parametrize(
+        "error",
+        [RecordTooLarge("x"), MetadataTimeout("x"), BufferTimeout("x")],
+        ids=lambda each: type(each).__name__,
+    )
+    @in_virtual_time
+    async def test_a_record_that_was_refused_fails_it_too(self, error: ProducerError) -> None:
+        async with rig() as made:
+            made.records.refused(error)
+            assert made.manager.cause is error
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            BufferFull("x"),
+            MetadataUnavailable("x"),
+            TransactionStateError("x"),
+            TypeError("x"),
+            asyncio.CancelledError(),
+        ],
+        ids=lambda each: type(each).__name__,
+    )
+    @in_virtual_time
+    async def test_unless_the_caller_knows_and_may_try_again(self, error: BaseException) -> None:
+        async with rig() as made:
+            made.records.refused(error)
+            assert made.transactions.takes_records
+
+    def test_an_error_for_many_records(self) -> None:
+        error = TopicAuthorizationFailed("told", possibly_persisted=True)
+        error.abortable, error.__cause__ = True, ValueError("why")
+        failure = failure_of(error)
+        assert failure == Failure(TopicAuthorizationFailed, "told", cause=error.__cause__, abortable=True)
+        assert aborted() == Failure(
+            TransactionAborted, "the transaction was aborted before the record was sent", abortable=True
+        )
+
+
+class TestSettled:
+    @in_virtual_time
+    async def test_at_first_it_is(self) -> None:
+        async with rig() as made:
+            assert made.records.are_settled
+            await made.records.settled()
+
+    @in_virtual_time
+    async def test_with_the_last_answer(self) -> None:
+        async with rig() as made:
+            batches = [made.sent_out(partition=partition)[0] for partition in (0, 1)]
+            waiting = asyncio.create_task(made.records.settled())
+            for batch in batches:
+                await settle()
+                assert not waiting.done()
+                assert not made.records.are_settled
+                made.completion.complete(batch, 0)
+            await waiting
+
+    @in_virtual_time
+    async def test_an_answer_that_nobody_waits_for_any_more_counts(self) -> None:
+        """The batch has expired in flight: without its answer nobody knows whether its sequence is in the log."""
+        async with rig() as made:
+            batch, future = made.sent_out()
+            waiting = asyncio.create_task(made.records.settled())
+            made.completion.expire_in_flight(batch, Failure(DeliveryTimeout, "late", possibly_persisted=True))
+            await settle()
+            assert future.done()
+            assert not waiting.done()
+            made.completion.complete(batch, 0)
+            made.records.wake()  # as the sender is with each answer
+            await waiting
+
+    @in_virtual_time
+    async def test_a_call_on_its_way_counts(self) -> None:
+        async with rig() as made:
+            topic = made.accumulator.topics[TOPIC]
+            made.accumulator.enter(topic, 1)
+            waiting = asyncio.create_task(made.records.settled())
+            await settle()
+            future = made.append()
+            made.accumulator.leave(topic, 0)
+            await settle()
+            assert not waiting.done()
+            [batch] = made.drain()
+            made.records.write([batch])
+            batch.written()
+            made.completion.complete(batch, 0)
+            await waiting
+            assert future.done()
+
+    @in_virtual_time
+    async def test_who_is_cancelled_leaves_nothing(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.completion.expire_in_flight(batch, Failure(DeliveryTimeout, "late", possibly_persisted=True))
+            waiting = asyncio.create_task(made.records.settled())
+            await settle()
+            waiting.cancel()
+            await settle()
+            made.records.look()
+            assert made.accumulator.flushing == 0
+            made.completion.complete(batch, 0)
+
+
+class TestDropped:
+    @in_virtual_time
+    async def test_calls_on_their_way_fail(self) -> None:
+        async with rig() as made:
+            topic = made.accumulator.topics[TOPIC]
+            asking = asyncio.create_task(made.updater.topic("other", made.loop.time() + 60))
+            await settle()
+            made.accumulator.enter(topic, 1)
+            made.manager.abort()
+            dropping = asyncio.create_task(made.records.dropped())
+            await settle()
+            assert isinstance(asking.exception(), TransactionAborted)
+            closed_for = made.accumulator.closed_for
+            assert closed_for is not None
+            assert closed_for.kind is TransactionAborted
+            assert not dropping.done()
+            made.accumulator.leave(topic, 1)
+            await dropping
+            assert made.accumulator.closed_for is None
+
+    @in_virtual_time
+    async def test_of_a_producer_that_is_closed_meanwhile_none_are_taken_again(self) -> None:
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            made.manager.abort()
+            dropping = asyncio.create_task(made.records.dropped())
+            await settle()
+            closed = Failure(ProducerClosed, "closed")
+            made.accumulator.close(closed)
+            made.completion.complete(batch, 0)
+            await dropping
+            assert made.accumulator.closed_for is closed
+
+
+class TestNeedBump:
+    @in_virtual_time
+    async def test_a_sequence_that_is_not_in_the_log_needs_one(self) -> None:
+        async with rig(version=1) as made:
+            batch = made.written()
+            assert not made.records.need_bump()
+            made.fail(batch, TopicAuthorizationFailed)
+            assert made.records.need_bump()
+
+    @in_virtual_time
+    async def test_that_of_another_transaction_does_not(self) -> None:
+        async with rig(version=1) as made:
+            batch = made.written()
+            made.fail(batch, TopicAuthorizationFailed)
+            made.manager.partitions.clear()
+            assert not made.records.need_bump()
+
+    @in_virtual_time
+    async def test_nor_does_a_topic_that_is_forgotten(self) -> None:
+        async with rig(version=1) as made:
+            batch = made.written()
+            made.completion.complete(batch, 0)
+            del made.accumulator.topics[TOPIC]
+            assert not made.records.need_bump()
