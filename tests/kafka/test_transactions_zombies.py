@@ -48,7 +48,7 @@ async def reached(process: Process, step: str) -> None:
 
 
 def of_the_newer_version(case: Mapping[str, Any]) -> bool:
-    return case["stand"] == 2 and case.get("commit", True)
+    return (case["stand"], case.get("commit", True)) == (2, True)
 
 
 def killed_in_short(case: Mapping[str, Any]) -> bool:
