@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -20,10 +22,13 @@ def version_of(producer: Producer) -> int:
     return producer._engine.transactions.manager.version
 
 
+def in_short(case: Mapping[str, Any]) -> bool:
+    return (case["stand"], case["reconnect"]) == (1, True)
+
+
+@pytest.mark.long(unless=in_short)
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "reconnect", [True, pytest.param(False, marks=pytest.mark.long)], ids=["reconnected", "connected"]
-)
+@pytest.mark.parametrize("reconnect", [True, False], ids=["reconnected", "connected"])
 async def test_it_is_switched_under_load(stand: Stand, stand_topic: str, reconnect: bool) -> None:
     """A producer hears of it when it connects anew; until then it goes on as before, which brokers understand."""
     ledger = Ledger(stand.servers, stand_topic)

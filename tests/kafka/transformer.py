@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from aioproducer import CommitFailed, Producer
-from tests.kafka.ledger import PARTITIONS
 
 SESSION_TIMEOUT_MS = 2_000
 AT_ONCE = 20
+PARTITIONS = 3
 
 
 class Transformer:
