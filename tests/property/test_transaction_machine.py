@@ -277,8 +277,8 @@ class TransactionMachine(RuleBasedStateMachine):
     # --- the way to the coordinator ------------------------------------------------------------------------------
 
     def a_request(self, data: st.DataObject) -> None:
-        ways: list[str | int] = ["answered", "answered", "answer lost", "lost", -1, 7, 4711]
-        how = data.draw(st.sampled_from(ways))
+        answers: list[str | int] = ["answered", "answered", "answer lost", "lost", -1, 7, 4711]
+        how = data.draw(st.sampled_from(answers))
         done = how == "answered" or data.draw(st.booleans())
         packet = self.packets.pop(0)
 

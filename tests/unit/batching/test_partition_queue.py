@@ -11,6 +11,7 @@ from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.metadata.snapshot import NO_LEADER
+from aioproducer.types import TopicPartition
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lost
 
 
@@ -378,3 +379,21 @@ class TestPauses:
         [batch] = self.paused(rig, 5.0, error=NotEnoughReplicas("no"))
         assert not rig.queue.retry_by(1.0)
         assert batch.retry_at == 5.0
+
+
+def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
+    class Keeper(IdentityKeeper):
+        bumps_partitions = False
+        admitted = False
+
+        def admits(self, where: TopicPartition) -> bool:
+            return self.admitted
+
+    rig = Rig(acknowledged_here=False)
+    keeper = Keeper()
+    keeper.assign(*FIRST)
+    rig.queue = PartitionQueue("orders", 3, batching_settings(), keeper)
+    batch = rig.add()
+    assert rig.queue.next_batch(0.0) is None
+    keeper.admitted = True
+    assert rig.queue.next_batch(0.0) is batch
