@@ -36,7 +36,9 @@ def everything(cluster: ThreadedCluster, topic: str, partitions: int) -> list[De
 
 def test_every_example_is_tested() -> None:
     names = {path.name for path in EXAMPLES.glob("*.py")}
-    assert names == {"quickstart.py", "service.py", "bulk.py", "errors.py", "secured.py", "test_your_code.py"}
+    here = {"quickstart.py", "service.py", "bulk.py", "errors.py", "secured.py", "test_your_code.py"}
+    by_kafka = {f"exactly_once_{consumer}.py" for consumer in ("aiokafka", "confluent", "kafka_python")}
+    assert names == here | by_kafka  # by tests/kafka/test_exactly_once.py
     assert {path.parent.name for path in EXAMPLES.glob("*_app/app.py")} == set(APPS)  # by tests/services
 
 

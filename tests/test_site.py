@@ -29,6 +29,7 @@ PAGES = [
     "how-to/never-lose-a-record.md",
     "how-to/bound-latency.md",
     "how-to/tune-throughput.md",
+    "how-to/transactions.md",
 ]
 PROGRAM = re.compile(r"```python\n(.*?)```(?:(?:(?!```).)*?```text\n(.*?)```)?", re.DOTALL)
 """A program, and what it prints: the next block, if that is of text."""

@@ -158,10 +158,9 @@ class Accumulator:
     ) -> W | None:
         """Append one record to *queue*, or to the sticky partition; return what waits for it, a new *waits*.
 
-        *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if
-        there is no memory for it now, or if others wait for some. Who has waited hands in what it
-        got as *reserved*: enough for the record and a batch (`BatchingSettings.room_for`), even if the halves of a split
-        batch have overdrawn the budget since.
+        *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if there is no memory for
+        it now, or if others wait for some. Who has waited hands in what it got as *reserved*: enough for the record
+        and a batch (`settings.room_for`), even if the halves of a split batch have overdrawn the budget since.
         """
         memory = self.memory
         if reserved:

@@ -49,7 +49,7 @@ class SerializerKind(Kind):
 class PartitionerKind(Kind):
     """What chooses a record's partition."""
 
-    expected = (
+    expected: str = (
         "a Partitioner, a callable (key, all_partitions, available_partitions) -> partition, None,"
         f" or one of librdkafka's: {', '.join(PARTITIONERS)}"
     )

@@ -14,16 +14,17 @@ class TransactionAborted(ProducerError):
 
 
 class CommitFailed(ProducerError):
-    """The offsets of a transaction were refused: the consumer that they are of has lost its place in the group.
+    """Nothing of the transaction is committed: a record of it has failed, awaited or not, or its offsets were refused.
 
-    Abort; other consumers have its partitions, and process the records again. The code is the `__cause__`.
+    The first failure is the `__cause__`. Abort, then do the work again; if the group has gone on without the consumer
+    that read the offsets, other consumers have its partitions by now.
     """
 
     abortable = True
 
 
 class TransactionTimeout(ProducerError, TimeoutError):
-    """The transaction was open for longer than `transaction_timeout_ms`, and the broker has aborted it."""
+    """The time for a call ran out, and the coordinator was not asked to end the transaction yet: abort it."""
 
     abortable = True
 

@@ -22,7 +22,7 @@ class HashPartitioner:
         """*spread* says of which keys the hash is not asked: they are sticky."""
         self._hash = of
         self._spread = spread
-        self.keyless_is_sticky = spread(None)
+        self.keyless_is_sticky: bool = spread(None)
 
     def partition(
         self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]

@@ -34,8 +34,7 @@ from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.transactions import EndTxnRequest
 from aioproducer.transactions.coordinator import Coordinators, Key, KeyType, Node, Refusals
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
-from aioproducer.transactions.reactions import Api
-from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE, Api
 from aioproducer.transactions.transaction_requests import BEFORE_EPOCH_BUMPS, TWO_PHASE_COMMIT
 from aioproducer.types import TopicPartition
 

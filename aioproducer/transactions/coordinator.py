@@ -257,8 +257,9 @@ class Coordinators:
                 await asyncio.sleep(pause_s)  # it reads nothing before that (KIP-219)
                 continue
             error = await self.dial(node)
-            if error is not None:  # it may be gone, and somebody else in its place
+            if self._pool.get(node.node_id) is None:  # gone or frozen, and perhaps somebody else in its place
                 self._nodes.pop(key, None)
+            if error is not None:
                 await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
                 attempt += 1
 

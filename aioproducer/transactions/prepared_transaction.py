@@ -31,7 +31,7 @@ class PreparedTransaction(NamedTuple):
     transaction_version: int
     """The cluster's `transaction.version` that it began with, and that it is to be ended in."""
     began_at_ms: int
-    """When its first record was sent, by the clock of the producer; milliseconds since the epoch."""
+    """When it began, which is before its first record, by the clock of the producer; milliseconds since the epoch."""
     timeout_ms: int
     """After so long the coordinator aborts it; -1: never (KIP-939)."""
 

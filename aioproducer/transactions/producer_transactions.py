@@ -17,8 +17,9 @@ from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE
 from aioproducer.transactions.transaction_ending import Ending, again, late, raise_outcome, unknown
-from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.transactions.transaction_records import TransactionRecords
 from aioproducer.transactions.transaction_requests import GoingOn, TransactionRequests, TransactionSettings
 from aioproducer.transactions.transaction_state import TransactionState as State

@@ -53,6 +53,9 @@ class Reaction(Enum):
     """This producer is at its end."""
 
 
+ADDED_BY_PRODUCE: Final = 2
+"""From this transaction version on a partition is in the transaction by the first batch that is written to it."""
+
 ENDS: Final = frozenset({Api.COMMIT, Api.ABORT})
 
 FATAL: Final[tuple[type[BrokerError], ...]] = (
@@ -74,17 +77,7 @@ def react(api: Api, error: BrokerError, *, version: int) -> Reaction:
     match error:
         case NotCoordinator() | CoordinatorNotAvailable():
             return Reaction.FIND_AGAIN
-        case InvalidTxnState() if api is Api.COMMIT and version >= 2:
-            # The JVM client takes it as fatal. But only a transaction that is not open is refused so: its time has
-            # run out. It was aborted, and to abort it once more gives the next epoch (KAFKA-20785).
-            return Reaction.ABORTABLE
-        case InvalidTxnState() if api is Api.ABORT and version < 2:
-            # Likewise. There the coordinator has nothing to abort, since what was to begin the transaction was refused,
-            # or its answer lost; another epoch settles it in any case.
-            return Reaction.ABORTABLE
-        case InvalidProducerEpoch() if api is Api.OFFSET_COMMIT and version >= 2:
-            # The JVM client takes it as fatal. But a timeout is told so, as it is to Produce: the abort tells it from a
-            # successor.
+        case InvalidTxnState() | InvalidProducerEpoch() if _settled_by_an_abort(api, error, version):
             return Reaction.ABORTABLE
         case _ if isinstance(error, (*FATAL, *FATAL_AT_COORDINATOR)):
             return Reaction.FATAL
@@ -95,6 +88,22 @@ def react(api: Api, error: BrokerError, *, version: int) -> Reaction:
         case _ if error.retriable:
             return Reaction.RETRY
     return _to_unknown(api)
+
+
+def _settled_by_an_abort(api: Api, error: BrokerError, version: int) -> bool:
+    """Whether an abort, or another epoch behind it, is all it takes, where the JVM client is at its end."""
+    match error:
+        case InvalidTxnState() if version >= ADDED_BY_PRODUCE:
+            # Only a commit of what is not open is refused so: its time has run out. It was aborted, and to abort it once
+            # more gives the next epoch (KAFKA-20785).
+            return api is Api.COMMIT
+        case InvalidTxnState():
+            # The coordinator has nothing to abort, since what was to begin the transaction was refused, or its answer
+            # lost; another epoch settles it in any case.
+            return api is Api.ABORT
+        case _:
+            # A timeout is told so, as it is to Produce: the abort tells it from a successor.
+            return api is Api.OFFSET_COMMIT and version >= ADDED_BY_PRODUCE
 
 
 def _to_unknown(api: Api) -> Reaction:

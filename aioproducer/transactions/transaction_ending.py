@@ -18,8 +18,8 @@ class Ending:
     task: asyncio.Task[ProducerError | None]
 
     def __init__(self, *, commits: bool) -> None:
-        self.commits = commits
-        self.is_out = False
+        self.commits: bool = commits
+        self.is_out: bool = False
         """Whether the coordinator was asked, so that it may have been done."""
         self.given_up: ProducerError | None = None
         """Why it was given up before that."""

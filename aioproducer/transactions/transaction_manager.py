@@ -11,7 +11,7 @@ from typing import Final
 
 from aioproducer.errors import ProducerError, TransactionStateError, UnknownProducerId
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
-from aioproducer.transactions.reactions import is_fatal
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE, is_fatal
 from aioproducer.transactions.transaction_state import (
     OPEN,
     SENDING,
@@ -20,9 +20,6 @@ from aioproducer.transactions.transaction_state import (
     TransactionState as State,
 )
 from aioproducer.types import TopicPartition
-
-ADDED_BY_PRODUCE: Final = 2
-"""From this transaction version on a partition is in the transaction by the first batch that is written to it."""
 
 
 class TransactionManager(IdentityKeeper):

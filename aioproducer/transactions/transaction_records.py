@@ -19,7 +19,8 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.metadata.updater import MetadataUpdater
-from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE
+from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.transactions.transaction_state import TransactionState as State
 
 PRODUCE_ADDS_NOTHING: Final = 11

@@ -17,8 +17,8 @@ from aioproducer.protocol.transactions import (
 )
 from aioproducer.transactions.coordinator import Coordinators, Key, KeyType
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, topics_of
-from aioproducer.transactions.reactions import Api
-from aioproducer.transactions.transaction_manager import ADDED_BY_PRODUCE, TransactionManager
+from aioproducer.transactions.reactions import ADDED_BY_PRODUCE, Api
+from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.types import TopicPartition
 
 BEFORE_EPOCH_BUMPS: Final = 4

@@ -20,7 +20,7 @@ from aioproducer import (
 from tests.kafka.readback import read_with_librdkafka
 
 PARTITIONS: Final = 3
-PATIENCE_S: Final = 90
+PATIENCE_S: Final = 150
 """Whoever waits longer for a call waits in vain."""
 STEPS: Final = ("begun", "taken", "acknowledged", "offsets", "ending", "ended")
 """What a transaction goes through."""

@@ -172,6 +172,7 @@ async def closed_while_it_commits(producer: Producer, ledger: Ledger) -> None:
 Way: TypeAlias = Callable[[Producer, Ledger], Awaitable[None]]
 
 
+@pytest.mark.long(unless=lambda case: case["stand"] == 2 or case["way"] is body_is_cancelled)
 @pytest.mark.parametrize(
     "way",
     [

@@ -6,8 +6,8 @@ Under version 2 the same producer goes on. Under version 1 nothing tells a timeo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -65,6 +65,11 @@ async def tried(call: Awaitable[object]) -> ProducerError | None:
     return None
 
 
+def in_short(case: Mapping[str, Any]) -> bool:
+    return case["meets"] in {a_send, a_commit}
+
+
+@pytest.mark.long(unless=in_short)
 @pytest.mark.parametrize(
     "meets",
     [a_send, a_send_to_another_partition, offsets, a_commit, an_abort],
@@ -129,6 +134,7 @@ async def test_nobody_meets_it(stand: Stand, stand_topic: str) -> None:
     await ledger.judge(stand_topic)
 
 
+@pytest.mark.long
 async def test_nobody_is_there_to_meet_it(stand: Stand, stand_topic: str) -> None:
     """It is left open, as by close(0), and holds nobody back for longer than its timeout."""
     ledger = Ledger(stand.servers, stand_topic)

@@ -24,6 +24,7 @@ KILLED_AT_LEAST: Final = 0.95
 
 BATCHING: Final = ("test_batching_machine",)
 CONNECTION: Final = ("test_connection_machine", "test_connection_splits")
+TRANSACTION: Final = ("test_transaction_machine",)
 CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "idempotence/identity": ("test_sequences",),
     "idempotence/sequences": ("test_sequences",),
@@ -47,6 +48,15 @@ CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "sender/producer_id": (),
     "sender/answers": BATCHING,
     "sender/loop": (),
+    "transactions/reactions": (),
+    "transactions/transaction_manager": TRANSACTION,
+    "transactions/offsets": (),
+    "transactions/prepared_transaction": ("test_prepared_transaction",),
+    "transactions/transaction_requests": TRANSACTION,
+    "transactions/transaction_ending": (),
+    "transactions/transaction_records": (),
+    "transactions/producer_transactions": TRANSACTION,
+    "transactions/coordinator": (),
 }
 """The modules, the smallest and purest first, each with the property tests that are about it.
 

@@ -7,13 +7,14 @@ way out. Real are the manager, the requests, the reactions, and when which of th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from hypothesis import settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis import note, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
@@ -37,11 +38,18 @@ from aioproducer.protocol.transactions import (
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 from aioproducer.transactions.coordinator import _final, _first_refusal
 from aioproducer.transactions.reactions import Api, Reaction
-from aioproducer.transactions.transaction_state import TransactionState as State
+from aioproducer.transactions.transaction_state import OPEN, TransactionState as State
 from tests.property.model_coordinator import BUSY, ModelCoordinator, Phase
 from tests.property.profiles import share
-from tests.unit.floor_rig import TOPIC, settle
+from tests.unit.floor_rig import TOPIC
 from tests.unit.transactions.transactions_rig import FakeCoordinators, TransactionsRig
+
+
+async def settle() -> None:
+    """Let everything happen that can happen now; in fewer steps than unit tests allow for, since there are many."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
 
 PARTITIONS = 2
 LIMIT_S = 60.0
@@ -103,8 +111,16 @@ class ModelCoordinators(FakeCoordinators):
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    @initialize(version=st.sampled_from([1, 2]))
-    def a_producer_starts(self, version: int) -> None:
+    @initialize(
+        version=st.sampled_from([1, 2]),
+        may_time_out=st.booleans(),
+        may_be_fenced=st.sampled_from([False, False, True]),
+        switches=st.booleans(),
+    )
+    def a_producer_starts(
+        self, version: int, may_time_out: bool, may_be_fenced: bool, switches: bool
+    ) -> None:
+        self.may_time_out, self.may_be_fenced, self.switches = may_time_out, may_be_fenced, switches
         self.runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
         self.model = ModelCoordinator()
         self.packets: list[Packet] = []
@@ -164,18 +180,12 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # --- the user ------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.call is None and self.state is not State.FATAL)
-    @rule()
     def begins(self) -> None:
         self._calls("begin", self.rig.transactions.begin())
 
-    @precondition(lambda self: self.call is None and self.state is not State.FATAL)
-    @rule()
     def commits(self) -> None:
         self._calls("commit", self.rig.transactions.commit(None))
 
-    @precondition(lambda self: self.call is None and self.state is not State.FATAL)
-    @rule()
     def aborts(self) -> None:
         self._calls("abort", self.rig.transactions.abort(None))
 
@@ -185,21 +195,16 @@ class TransactionMachine(RuleBasedStateMachine):
 
         self.run(call())
 
-    @precondition(lambda self: self.call is not None)
-    @rule()
     def is_cancelled(self) -> None:
         assert self.call is not None
         self.call.cancel()
         self.run()
 
-    @precondition(lambda self: self.call is not None)
-    @rule()
     def has_waited_for_long_enough(self) -> None:
         self.run(asyncio.sleep(LIMIT_S + 1))
 
-    @precondition(lambda self: self.state is State.IN_TRANSACTION)
-    @rule(partition=st.integers(0, PARTITIONS - 1))
-    def sends(self, partition: int) -> None:
+    def sends(self, data: st.DataObject) -> None:
+        partition = data.draw(st.integers(0, PARTITIONS - 1))
         taken = self.taken.setdefault(self.rig.transactions.number, set())
         value = b"%d.%d" % (self.rig.transactions.number, len(taken))
         taken.add(value)
@@ -212,7 +217,6 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # --- the sender ----------------------------------------------------------------------------------------------
 
-    @rule()
     def the_sender_writes(self) -> None:
         async def write() -> None:
             self._write()
@@ -236,10 +240,9 @@ class TransactionMachine(RuleBasedStateMachine):
                 )
             )
 
-    @precondition(lambda self: self.in_flight)
-    @rule(data=st.data(), how=st.sampled_from(["stored", "stored", "answer lost", "lost", "given up"]))
-    def a_batch(self, data: st.DataObject, how: str) -> None:
+    def a_batch(self, data: st.DataObject) -> None:
         produced = data.draw(st.sampled_from(self.in_flight))
+        how = data.draw(st.sampled_from(["stored", "stored", "answer lost", "lost", "given up"]))
         self.run(self._answer_batch(produced, how))
 
     async def _answer_batch(self, produced: Produced, how: str) -> None:
@@ -273,12 +276,10 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # --- the way to the coordinator ------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.packets)
-    @rule(
-        how=st.sampled_from(["answered", "answered", "answered", "answer lost", "lost", -1, 7, 4711]),
-        done=st.booleans(),
-    )
-    def a_request(self, how: str | int, done: bool) -> None:
+    def a_request(self, data: st.DataObject) -> None:
+        answers: list[str | int] = ["answered", "answered", "answer lost", "lost", -1, 7, 4711]
+        how = data.draw(st.sampled_from(answers))
+        done = how == "answered" or data.draw(st.booleans())
         packet = self.packets.pop(0)
 
         async def answer() -> None:
@@ -302,11 +303,9 @@ class TransactionMachine(RuleBasedStateMachine):
                 self._ask(packet)
             packet.answered.set_result(EndTxnResponse(error_code=int(how)))
 
-    @precondition(lambda self: self.late)
-    @rule(data=st.data(), again=st.booleans())
-    def something_late_arrives(self, data: st.DataObject, again: bool) -> None:
+    def something_late_arrives(self, data: st.DataObject) -> None:
         late = data.draw(st.sampled_from(self.late))
-        if not again:
+        if data.draw(st.booleans()):  # else it arrives once more
             self.late.remove(late)
         if isinstance(late, Packet):
             self._ask(late)
@@ -347,25 +346,39 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # --- the cluster ---------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.model.phase is Phase.PREPARED)
-    @rule()
-    def the_markers_are_written(self) -> None:
-        self.model.markers_land()
+    def the_transaction_times_out(self) -> None:
+        self.model.time_runs_out(self.rig.manager.version)
 
-    @precondition(lambda self: self.model.phase is Phase.ONGOING)
-    @rule(rarely=st.integers(0, 4))
-    def the_transaction_times_out(self, rarely: int) -> None:
-        if not rarely:
-            self.model.time_runs_out(self.rig.manager.version)
+    def the_feature_is_switched(self) -> None:
+        self.rig.coordinators.transaction_version = 3 - self.rig.coordinators.transaction_version
 
-    @rule(rarely=st.integers(0, 19))
-    def another_producer_takes_the_id(self, rarely: int) -> None:
-        if not rarely:
-            self.model.another_one_takes_over()
-
-    @rule(version=st.sampled_from([1, 2]))
-    def the_feature_is_switched(self, version: int) -> None:
-        self.rig.coordinators.transaction_version = version
+    @rule(data=st.data())
+    def something_happens(self, data: st.DataObject) -> None:
+        """One rule, which picks from what is possible: with one for each, most picks would be in vain."""
+        is_idle = self.call is None and self.state is not State.FATAL
+        is_open = self.state in OPEN
+        possible: list[tuple[bool, int, Callable[..., None]]] = [
+            (is_idle and self.state is State.READY, 8, self.begins),
+            (is_idle and is_open, 3, self.commits),
+            (is_idle and is_open, 2, self.aborts),
+            (is_idle, 1, self.begins),
+            (self.state is State.IN_TRANSACTION, 4, partial(self.sends, data)),
+            (self.call is not None, 1, self.is_cancelled),
+            (self.call is not None, 1, self.has_waited_for_long_enough),
+            (bool(self.rig.accumulator.unresolved), 2, self.the_sender_writes),
+            (bool(self.in_flight), 6, partial(self.a_batch, data)),
+            (bool(self.packets), 8, partial(self.a_request, data)),
+            (bool(self.late), 4, partial(self.something_late_arrives, data)),
+            (self.model.phase is Phase.PREPARED, 6, self.model.markers_land),
+            (self.model.phase is Phase.ONGOING and self.may_time_out, 1, self.the_transaction_times_out),
+            (self.may_be_fenced, 1, self.model.another_one_takes_over),
+            (self.switches, 1, self.the_feature_is_switched),
+        ]
+        acts = [act for is_possible, weight, act in possible if is_possible for _ in range(weight)]
+        if acts:
+            act = acts[data.draw(st.integers(0, len(acts) - 1))]
+            note(getattr(act, "__name__", repr(act)))
+            act()
 
     # --- what must hold ------------------------------------------------------------------------------------------
 
@@ -423,6 +436,7 @@ class TransactionMachine(RuleBasedStateMachine):
         while self.packets:
             self._take(self.packets.pop(0), "answered", done=True)
             await settle()
+            self.model.markers_land()  # else whoever is told that they are being written asks for ever
         await settle()
 
     def check(self) -> None:
@@ -438,4 +452,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactionMachine = TransactionMachine.TestCase
-TestTransactionMachine.settings = settings(max_examples=share(1), stateful_step_count=50)
+TestTransactionMachine.settings = settings(max_examples=share(0.5), stateful_step_count=60)

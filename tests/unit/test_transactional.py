@@ -19,6 +19,7 @@ from aioproducer.errors import (
     RecordTooLarge,
     TransactionOutcomeUnknown,
     TransactionStateError,
+    TransactionTimeout,
 )
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.transactions.coordinator import Coordinators
@@ -172,6 +173,27 @@ class TestBlock:
             assert ends(fake) == [Api.COMMIT]
             fake.answer()
             await producer.commit_transaction()
+
+    @in_virtual_time
+    async def test_a_commit_in_whose_time_not_all_is_acknowledged(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with started(monkeypatch, max_block_ms=1_000) as (producer, fake, cluster):
+            await asyncio.sleep(0)
+
+            async def block() -> None:
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"v")
+                    cluster.freeze_broker(1)
+                    _ = await producer.enqueue(TOPIC, b"v")
+                    asyncio.get_running_loop().call_later(1.5, cluster.thaw_broker, 1)
+
+            with pytest.raises(
+                CommitFailed, match="the transaction was aborted: cannot commit within 1 s"
+            ) as raised:
+                await block()
+            assert isinstance(raised.value.__cause__, TransactionTimeout)
+            assert ends(fake) == [Api.ABORT]
 
     @pytest.mark.parametrize("commit", [True, False])
     @in_virtual_time

@@ -88,7 +88,7 @@ class AIOKafkaClient:
         self._client_id = producer.config.client_id
         self._connecting = connecting
         self._theirs: asyncio.Future[Any] | None = None
-        self.cluster = ClusterMetadata(self._snapshot)
+        self.cluster: ClusterMetadata = ClusterMetadata(self._snapshot)
 
     def get_random_node(self) -> int | None:
         """Return the id of any broker, or None before the start."""

@@ -150,7 +150,7 @@ class AIOKafkaProducer(AIOKafkaTransactions):
         self._batches: set[asyncio.Task[SendManyResult]] = set()
         self._convoy = Convoy()
         # What programs look at although it is nobody's business: health checks, instrumentation, frameworks.
-        self.client = AIOKafkaClient(
+        self.client: AIOKafkaClient = AIOKafkaClient(
             self._producer, bootstrap_servers, {"request_timeout_ms": request_timeout_ms, **security}
         )
         self._metadata = self.client.cluster

@@ -23,7 +23,7 @@ NEVER_S: Final = NEVER_MS / 1000
 class PatientTransaction(Transaction):
     """A transaction whose commit waits for as long as it takes."""
 
-    commit_timeout_s = NEVER_S
+    commit_timeout_s: float | None = NEVER_S
 
 
 class TransactionContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -78,10 +79,32 @@ class _Wire:
     client: asyncio.StreamWriter
     broker: asyncio.StreamWriter
     answers: dict[int, tuple[Fault, bytes]] = field(default_factory=dict)
+    due: deque[bytes] = field(default_factory=deque)
+    """For each request that has no answer yet, the answer if it is a refusal; the broker's have nothing here."""
 
     def reset(self) -> None:
         for writer in (self.client, self.broker):
             writer.transport.abort()
+
+    def ask(self, frame: bytes) -> None:
+        """Let the broker have a request."""
+        self.due.append(b"")
+        self.broker.write(_LENGTH.pack(len(frame)) + frame)
+
+    def refuse(self, refusal: bytes) -> None:
+        """Answer in the broker's place, once it has answered what came before."""
+        self.due.append(refusal)
+        self._refuse_what_is_next()
+
+    def answered(self, answer: bytes) -> None:
+        """Take note that the broker has answered; pass *answer* on, if there is something of it."""
+        self.due.popleft()
+        self.client.write(answer)
+        self._refuse_what_is_next()
+
+    def _refuse_what_is_next(self) -> None:
+        while self.due and self.due[0]:
+            self.client.write(self.due.popleft())
 
     async def wait_closed(self) -> None:
         for writer in (self.client, self.broker):
@@ -179,16 +202,16 @@ class Proxy:
                 frame = await _frame(reader)
                 fault = self._fault(frame)
                 if fault is None:
-                    wire.broker.write(_LENGTH.pack(len(frame)) + frame)
+                    wire.ask(frame)
                 elif fault.what in {What.REFUSED_AFTER, What.RESET_AFTER, What.MUTED_AFTER}:
                     wire.answers[_START.unpack_from(frame)[2]] = fault, frame
-                    wire.broker.write(_LENGTH.pack(len(frame)) + frame)
+                    wire.ask(frame)
                 else:
                     fault.happened.set()
                     if fault.what is What.RESET:
                         return wire.reset()
                     if fault.what is What.REFUSED:
-                        wire.client.write(_refusal(frame, fault.code))
+                        wire.refuse(_refusal(frame, fault.code))
 
     async def _answers(self, reader: asyncio.StreamReader, wire: _Wire) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -196,13 +219,12 @@ class Proxy:
                 frame = await _frame(reader)
                 fault, request = wire.answers.pop(_LENGTH.unpack_from(frame)[0], (None, b""))
                 if fault is None:
-                    wire.client.write(_LENGTH.pack(len(frame)) + frame)
+                    wire.answered(_LENGTH.pack(len(frame)) + frame)
                     continue
                 fault.happened.set()
                 if fault.what is What.RESET_AFTER:
                     return wire.reset()
-                if fault.what is What.REFUSED_AFTER:
-                    wire.client.write(_refusal(request, fault.code))
+                wire.answered(_refusal(request, fault.code) if fault.what is What.REFUSED_AFTER else b"")
 
     def _fault(self, frame: bytes) -> Fault | None:
         kind = REQUESTS.get(_START.unpack_from(frame)[0])

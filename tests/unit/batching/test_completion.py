@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed
 from aioproducer.idempotence.sequences import BatchSequence
@@ -234,3 +235,53 @@ async def test_everything_fails_and_each_error_says_whether_its_record_may_be_in
     assert written.state is BatchState.ABANDONED
     assert rig.accumulator.idle
     assert rig.completion.fail_everything(Failure(ProducerClosed, "over")) == 0
+
+
+class TestOnFailure:
+    """A transaction hears first of whatever fails, and says what is told of it."""
+
+    @staticmethod
+    def rig(heard: list[Failure]) -> FloorRig:
+        def on_failure(failure: Failure) -> Failure:
+            heard.append(failure)
+            return failure._replace(abortable=True)
+
+        rig = FloorRig()
+        rig.completion = BatchCompletion(rig.accumulator, observer=rig.witness, on_failure=on_failure)
+        return rig
+
+    async def test_of_a_batch(self) -> None:
+        heard = list[Failure]()
+        rig = self.rig(heard)
+        batch, [future] = rig.sent()
+        rig.completion.fail(batch, SPOILT)
+        assert heard == [SPOILT]
+        error = future.exception()
+        assert isinstance(error, InvalidRecord)
+        assert error.abortable
+        assert [failure.abortable for _, _, failure in rig.witness.failures] == [True]
+
+    async def test_of_a_batch_that_expires_in_flight_and_not_again_with_its_answer(self) -> None:
+        heard = list[Failure]()
+        rig = self.rig(heard)
+        batch, _ = rig.sent()
+        rig.completion.expire_in_flight(batch, LATE)
+        rig.completion.fail(batch, SPOILT)
+        assert heard == [LATE]
+
+    @pytest.mark.parametrize("out", [False, True])
+    async def test_of_a_call_at_its_own_deadline(self, out: bool) -> None:
+        heard = list[Failure]()
+        rig = self.rig(heard)
+        if out:
+            batch, [future] = rig.sent()
+        else:
+            future = rig.append()
+            [batch] = rig.accumulator.unresolved
+        rig.completion.expire_waiter(batch, future, LATE._replace(possibly_persisted=False))
+        error = future.exception()
+        assert isinstance(error, DeliveryTimeout)
+        assert (error.abortable, error.possibly_persisted) == (True, out)
+        assert heard == [LATE._replace(possibly_persisted=False)]
+        if out:
+            rig.completion.complete(batch, 0)

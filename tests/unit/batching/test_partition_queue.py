@@ -11,6 +11,7 @@ from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.metadata.snapshot import NO_LEADER
+from aioproducer.types import TopicPartition
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lost
 
 
@@ -404,3 +405,21 @@ def test_what_waits_to_be_sent_again_is_behind_too() -> None:
     assert rig.take() is batch
     back_off(rig.queue, batch, 5.0)
     assert rig.queue.backlog_bytes == batch.size
+
+
+def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
+    class Keeper(IdentityKeeper):
+        bumps_partitions = False
+        admitted = False
+
+        def admits(self, where: TopicPartition) -> bool:
+            return self.admitted
+
+    rig = Rig(acknowledged_here=False)
+    keeper = Keeper()
+    keeper.assign(*FIRST)
+    rig.queue = PartitionQueue("orders", 3, batching_settings(), keeper)
+    batch = rig.add()
+    assert rig.queue.next_batch(0.0) is None
+    keeper.admitted = True
+    assert rig.queue.next_batch(0.0) is batch

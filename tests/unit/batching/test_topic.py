@@ -234,3 +234,19 @@ class TestSticky:
         assert {queues.switch().partition for _ in range(20)} == {0}
         stalled.add(1)
         assert {queues.switch().partition for _ in range(100)} == {0, 1, 3}, "if there is another"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_topic_may_retire_once_it_is_idle_and_its_sequences_are_not_missed(kept: bool) -> None:
+    class Keeper(IdentityKeeper):
+        def keeps(self, identity: ProducerIdentity | None) -> bool:
+            return kept and identity == FIRST
+
+    identities = Keeper()
+    identities.assign(*FIRST)
+    queues = TopicQueues("orders", batching_settings(), identities)
+    assert queues.may_retire
+    assert queues[0].sequences.may_assign(identities, unsettled=False)
+    assert queues.may_retire is not kept
+    queues.callers = 1
+    assert not queues.may_retire

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from aioproducer.idempotence.identity import MAX_EPOCH, IdentityKeeper, ProducerIdentity
+from aioproducer.types import TopicPartition
 
 
 def keeper_of(producer_id: int, epoch: int) -> IdentityKeeper:
@@ -62,3 +63,18 @@ def test_a_former_producer_id_says_nothing_of_the_epochs_of_the_one_in_force() -
 
 def test_the_last_epoch_is_the_largest_int16() -> None:
     assert MAX_EPOCH == 32_767
+
+
+def test_without_transactions_a_partition_is_admitted_once_there_is_an_identity() -> None:
+    where = TopicPartition("orders", 0)
+    assert not IdentityKeeper().admits(where)
+    keeper = keeper_of(7, 3)
+    keeper.want(where)
+    assert keeper.admits(where)
+    assert keeper.bumps_partitions
+
+
+def test_without_transactions_no_sequences_need_to_be_kept() -> None:
+    keeper = keeper_of(7, 3)
+    assert not keeper.keeps(keeper.current)
+    assert not keeper.keeps(None)

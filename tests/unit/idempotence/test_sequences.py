@@ -258,3 +258,60 @@ def test_the_first_hole_counts_until_the_identity_is_left(keeper: IdentityKeeper
     assert [sequences.behind_gap(place) for place in ((2,), (2, 1), (2, 2))] == [False, False, True]
     assert settled(sequences, keeper)
     assert sequences.gap_at is None
+
+
+class OneForAll(IdentityKeeper):
+    """Has one epoch for all partitions, as a transaction has."""
+
+    bumps_partitions = False
+
+    def keeps(self, identity: ProducerIdentity | None) -> bool:
+        return identity == self.current
+
+
+class TestOneEpochForAll:
+    @pytest.fixture
+    def one(self) -> OneForAll:
+        one = OneForAll()
+        one.assign(*IDENTITY)
+        return one
+
+    def test_sequences_go_on_while_it_stays(self, one: OneForAll) -> None:
+        sequences = PartitionSequences()
+        assert settled(sequences, one)
+        assert sequences.assign(3) == BatchSequence(IDENTITY, 0)
+        assert unsettled(sequences, one)
+        assert sequences.assign(1) == BatchSequence(IDENTITY, 3)
+
+    def test_without_one_nothing_may_be_stamped(self, one: OneForAll) -> None:
+        one.current = None
+        assert not settled(PartitionSequences(), one)
+
+    def test_a_partition_never_takes_the_next_one_alone(self, one: OneForAll) -> None:
+        sequences = PartitionSequences()
+        assert settled(sequences, one)
+        _ = sequences.assign(3)
+        sequences.request_epoch_bump((1,), absent=True)
+        assert not settled(sequences, one)
+        assert sequences.needs_epoch_bump
+        assert one.current == IDENTITY
+
+    def test_with_the_next_one_it_begins_anew_once_all_is_settled(self, one: OneForAll) -> None:
+        sequences = PartitionSequences()
+        assert settled(sequences, one)
+        _ = sequences.assign(3)
+        sequences.request_epoch_bump((1,), absent=True)
+        one.assign(7, 1)
+        assert not unsettled(sequences, one)
+        assert settled(sequences, one)
+        assert (sequences.needs_epoch_bump, sequences.gap_at) == (False, None)
+        assert sequences.assign(1) == BatchSequence(ProducerIdentity(7, 1), 0)
+
+    def test_they_are_kept_while_the_epoch_is_in_use(self, one: OneForAll, keeper: IdentityKeeper) -> None:
+        sequences = PartitionSequences()
+        assert not sequences.is_kept(one)
+        assert settled(sequences, one)
+        assert sequences.is_kept(one)
+        assert not sequences.is_kept(keeper)
+        one.assign(7, 1)
+        assert not sequences.is_kept(one)

@@ -195,3 +195,26 @@ class TestRefusedForSomeRecords:
 )
 def test_record_errors_change_nothing_about_other_answers(kind: type[BrokerError]) -> None:
     assert verdict(kind, standing(), {0: "odd"}) is verdict(kind, standing())
+
+
+class TestInATransaction:
+    """It has one epoch for all its partitions, and comes about whole or not at all."""
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_what_would_need_another_epoch_fails(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing()._replace(transactional=True)) is Fail
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
+    def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing(in_doubt=True)._replace(transactional=True)) is Retry
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_no_record_goes_on_without_the_others(self, kind: type[BrokerError]) -> None:
+        assert verdict(kind, standing()._replace(transactional=True), {0: "bad"}) is Fail
+
+    @pytest.mark.parametrize("code", RESENT)
+    def test_what_may_succeed_later_is_sent_again(self, code: int) -> None:
+        assert verdict(broker_error(code), standing()._replace(transactional=True)) is Retry
+
+    def test_several_records_that_are_too_large_together_are_split(self) -> None:
+        assert verdict(MessageTooLarge, standing()._replace(transactional=True)) is Split

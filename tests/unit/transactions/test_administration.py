@@ -131,6 +131,7 @@ class Node:
         self.brokers = brokers
         self.node_id = node_id
         self.versions = ApiVersionTable(brokers.offered)
+        self.throttled_until = 0.0
 
     def __str__(self) -> str:
         return f"b:{9092 + self.node_id} (node {self.node_id})"

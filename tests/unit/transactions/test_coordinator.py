@@ -82,6 +82,8 @@ class TestRequest:
             (Api.COMMIT, 2, 48, True),
             (Api.COMMIT, 1, 48, False),
             (Api.ABORT, 2, 90, False),
+            (Api.ABORT, 1, 48, True),
+            (Api.ABORT, 2, 48, False),
             (Api.COMMIT, 2, 120, True),
         ],
     )

@@ -13,7 +13,7 @@ from aioproducer.errors import (
 from aioproducer.net.address import Address
 from aioproducer.protocol.transactions import EndTxnResponse
 from aioproducer.testing import in_virtual_time
-from aioproducer.transactions.coordinator import Node
+from aioproducer.transactions.coordinator import PATIENCE_S, Node
 from aioproducer.transactions.reactions import Api
 from tests.unit.floor_rig import settle
 from tests.unit.transactions.coordinators_rig import (
@@ -90,6 +90,18 @@ class TestLost:
             await asyncio.sleep(0.2)
             await rig.is_found_at(2)  # it is asked whether it still is the one
         await asyncio.sleep(0.4)
+        await rig.is_found_at(1)
+        await rig.answer()
+        await ending
+        assert rig.happened == ["written"]
+
+    @in_virtual_time
+    async def test_one_that_accepts_and_says_nothing_is_asked_for_again(self) -> None:
+        """Frozen, it has a socket, and no connection comes of it for as long as that may take."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end()
+        await rig.is_found_at(2)
+        await asyncio.sleep(PATIENCE_S + 0.1)
         await rig.is_found_at(1)
         await rig.answer()
         await ending

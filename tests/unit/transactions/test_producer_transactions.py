@@ -309,13 +309,14 @@ class TestAbort:
             assert (await made.answers()).api is Api.INIT_PRODUCER_ID
             await aborting
 
+    @pytest.mark.parametrize("code", [48, 59])
     @in_virtual_time
-    async def test_refused_since_the_producer_is_forgotten(self) -> None:
-        """There is nothing to abort then: with another epoch it goes on."""
+    async def test_refused_since_nothing_is_open(self, code: int) -> None:
+        """The request to add a partition was lost, say: with another epoch it goes on, and that one may come late."""
         async with rig(version=1) as made:
             made.manager.asked()
             aborting = asyncio.create_task(made.transactions.abort(None))
-            await made.answers(refused(59))
+            await made.answers(refused(code))
             assert (await made.answers()).api is Api.INIT_PRODUCER_ID
             await aborting
             assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))

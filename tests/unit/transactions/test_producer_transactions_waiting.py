@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer.errors import (
     CommitFailed,
+    ProducerClosed,
     TopicAuthorizationFailed,
     TransactionOutcomeUnknown,
     TransactionStateError,
@@ -239,3 +240,20 @@ class TestFailedBefore:
             made.fail(batch, TopicAuthorizationFailed)
             with pytest.raises(CommitFailed, match="TopicAuthorizationFailed: failed"):
                 await made.transactions.prepare(None)
+
+
+class TestGivenUp:
+    """The sender is gone, by a bug or with its event loop."""
+
+    @in_virtual_time
+    async def test_nobody_waits_for_ever_and_each_call_raises_why(self) -> None:
+        async with rig() as made:
+            made.sent_out()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.transactions.give_up(ProducerClosed("the sender is gone"))
+            with pytest.raises(ProducerClosed):
+                await committing
+            assert made.manager.state is State.FATAL
+            with pytest.raises(ProducerClosed, match="the sender is gone"):
+                await made.transactions.begin()

@@ -1,0 +1,185 @@
+"""Writers that are killed, and writers that do not know that a successor has their transactional id, at every step."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aioproducer import PreparedTransaction, Producer, ProducerError, TransactionAdmin
+from aioproducer.protocol.transactions import EndTxnRequest
+from tests.kafka.apache.proxy import What
+from tests.kafka.apache.stand import Stand
+from tests.kafka.ledger import STEPS, Ledger, Outcome
+
+PATIENCE_S = 40
+
+
+@asynccontextmanager
+async def writing(stand: Stand, topic: str, step: str, end: str) -> AsyncIterator[Process]:
+    """Run a process that writes a transaction up to a step; it is killed at the end, if not before."""
+    command = [sys.executable, "-m", "tests.kafka.writer", stand.servers, topic, topic, step, end]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def line_of(process: Process) -> str:
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode().strip()
+    assert line, "it has ended"
+    return line
+
+
+async def reached(process: Process, step: str) -> None:
+    """Wait until it says that it is at *step*."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await line_of(process) != step:
+            pass
+
+
+def of_the_newer_version(case: Mapping[str, Any]) -> bool:
+    return (case["stand"], case.get("commit", True)) == (2, True)
+
+
+def killed_in_short(case: Mapping[str, Any]) -> bool:
+    chosen = {(1, "ending"), (2, "acknowledged"), (2, "ending")}
+    return case["end"] == "commit" and (case["stand"], case["step"]) in chosen
+
+
+@pytest.mark.long(unless=killed_in_short)
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("step", ["started", *STEPS])
+async def test_the_writer_is_killed_and_a_successor_takes_over(
+    stand: Stand, stand_topic: str, step: str, end: str
+) -> None:
+    ledger = Ledger(stand.servers, stand_topic)
+    number = ledger.open()
+    async with writing(stand, stand_topic, step, end) as process:
+        await reached(process, step)
+        process.kill()
+        await process.wait()
+    if step == "ended" and end == "commit":
+        ledger.told[number] = Outcome.COMMITTED
+    elif step not in {"ending", "ended"} or end == "abort":
+        ledger.told[number] = Outcome.ABORTED
+    async with Producer(stand.servers, transactional_id=stand_topic) as successor:
+        for abort in (False, True, False):
+            outcome = await ledger.transact(successor, abort=abort)
+            assert outcome is (Outcome.ABORTED if abort else Outcome.COMMITTED)
+    await ledger.judge(stand_topic)
+
+
+@pytest.mark.long(unless=lambda case: case["end"] == "commit" and case["what"] is What.MUTED_AFTER)
+@pytest.mark.parametrize("what", [What.MUTED, What.MUTED_AFTER], ids=lambda what: what.name.lower())
+@pytest.mark.parametrize("end", ["commit", "abort"])
+async def test_the_writer_is_killed_while_it_waits_for_the_answer_to_its_end(
+    stand: Stand, stand_topic: str, what: What, end: str
+) -> None:
+    ledger = Ledger(stand.servers, stand_topic)
+    number = ledger.open()
+    fault = stand.proxy.add(EndTxnRequest, what)
+    async with writing(stand, stand_topic, "never", end):
+        assert await asyncio.to_thread(fault.happened.wait, PATIENCE_S)
+    done = what is What.MUTED_AFTER and end == "commit"
+    ledger.told[number] = Outcome.COMMITTED if done else Outcome.ABORTED
+    async with Producer(stand.servers, transactional_id=stand_topic) as successor:
+        assert await ledger.transact(successor) is Outcome.COMMITTED
+    await ledger.judge(stand_topic)
+
+
+@pytest.mark.long(unless=of_the_newer_version)
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("commit", [True, False])
+async def test_prepared_then_writer_and_broker_are_killed_and_it_is_ended_from_elsewhere(
+    stand: Stand, stand_topic: str, commit: bool
+) -> None:
+    ledger = Ledger(stand.servers, stand_topic)
+    number = ledger.open()
+    async with writing(stand, stand_topic, "never", "prepare") as process:
+        await reached(process, "started")
+        prepared = PreparedTransaction.parse(await line_of(process))
+    stand.kafka.kill()
+    await asyncio.to_thread(stand.kafka.restart)
+    async with TransactionAdmin(stand.servers) as admin:
+        await admin.end(prepared, commit=commit)
+        await admin.end(prepared, commit=commit)
+    ledger.told[number] = Outcome.COMMITTED if commit else Outcome.ABORTED
+    await ledger.judge(stand_topic)
+    async with Producer(stand.servers, transactional_id=stand_topic) as successor:
+        assert await ledger.transact(successor) is Outcome.COMMITTED
+    await ledger.judge(stand_topic)
+
+
+def taken_over_in_short(case: Mapping[str, Any]) -> bool:
+    steps = {1: {"acknowledged"}, 2: {"acknowledged", "offsets", "ending"}}
+    return not case["abort"] and case["step"] in steps[case["stand"]]
+
+
+@pytest.mark.long(unless=taken_over_in_short)
+@pytest.mark.parametrize("abort", [False, True], ids=["commit", "abort"])
+@pytest.mark.parametrize("step", ["started", *STEPS])
+async def test_a_successor_takes_over_from_one_that_goes_on(
+    stand: Stand, stand_topic: str, step: str, abort: bool
+) -> None:
+    """All that the zombie is told is that it is over, at the latest by the end of its next transaction."""
+    ledger = Ledger(stand.servers, stand_topic)
+    zombie = Producer(stand.servers, transactional_id=stand_topic)
+    successor = Producer(stand.servers, transactional_id=stand_topic)
+    await zombie.start()
+
+    async def take_over(now: str) -> None:
+        if now == step:
+            await successor.start()
+            assert await ledger.transact(successor) is Outcome.COMMITTED
+
+    try:
+        await take_over("started")
+        first = await ledger.transact(zombie, abort=abort, at=take_over)
+        if step != "ended":
+            assert first is not Outcome.COMMITTED or step == "ending"
+        if first is not Outcome.FATAL:
+            assert await ledger.transact(zombie) is Outcome.FATAL
+        assert zombie.state == "failed"
+        with pytest.raises(ProducerError) as caught:
+            await zombie.begin_transaction()
+        assert caught.value.fatal
+        assert await ledger.transact(successor) is Outcome.COMMITTED
+    finally:
+        await zombie.close()
+        await successor.close()
+    await ledger.judge(stand_topic)
+
+
+@pytest.mark.long(unless=of_the_newer_version)
+@pytest.mark.parametrize("what", [What.MUTED, What.MUTED_AFTER], ids=lambda what: what.name.lower())
+async def test_a_successor_takes_over_while_an_end_has_no_answer(
+    stand: Stand, stand_topic: str, what: What
+) -> None:
+    """The zombie asks again, and is refused: whether it was committed the coordinator cannot tell it any more."""
+    ledger = Ledger(stand.servers, stand_topic)
+    fault = stand.proxy.add(EndTxnRequest, what)
+    async with Producer(stand.servers, transactional_id=stand_topic, request_timeout_ms=2_000) as zombie:
+        number = ledger.open()
+        await zombie.begin_transaction()
+        await asyncio.gather(*await ledger.fill(zombie, number))
+        commit = asyncio.ensure_future(zombie.commit_transaction())
+        assert await asyncio.to_thread(fault.happened.wait, PATIENCE_S)
+        async with Producer(stand.servers, transactional_id=stand_topic) as successor:
+            assert await ledger.transact(successor) is Outcome.COMMITTED
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(ProducerError) as caught:
+                    await commit
+            assert caught.value.fatal
+            assert await ledger.transact(successor) is Outcome.COMMITTED
+    visible = await ledger.judge(stand_topic)
+    assert visible.get(number, 0) == (10 if what is What.MUTED_AFTER else 0)
