@@ -40,6 +40,8 @@ class Transaction:
     def __init__(self, producer: Transactional) -> None:
         self._producer = producer
         self._number: int | None = None
+        self._is_handed_out = False
+        """Whether somebody else may end it, since `prepare` has returned."""
 
     def __repr__(self) -> str:
         return f"<Transaction of {self._producer.config.transactional_id!r}>"
@@ -73,12 +75,13 @@ class Transaction:
         self._check_current("prepare")
         transactions = self._producer._transactions()  # noqa: SLF001 - our own
         await transactions.prepare(_timeout(timeout_s))
+        self._is_handed_out = True
         return transactions.prepared()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit, or abort if the body raised; leave it alone if it was ended, or prepared, in the body."""
+        """Commit, or abort if the body raised; leave it alone if the body has ended it, or has got it prepared."""
         engine = self._producer._engine  # noqa: SLF001 - our own
         if engine is None or engine.transactions is None or engine.transactions.number != self._number:
             return
@@ -87,7 +90,7 @@ class Transaction:
             # Also if it cannot be any more, since the producer has failed or was closed: else it would seem committed.
             if transactions.is_undecided or transactions.has_failed:
                 await self._commit(transactions)
-        elif transactions.takes_records or transactions.has_failed:
+        elif transactions.can_be_aborted and not self._is_handed_out:
             await self._abort(transactions, error)
 
     async def _commit(self, transactions: Transactions) -> None:

@@ -8,14 +8,14 @@ from typing import Any, Final, NamedTuple, Self
 
 FORMAT: Final = 1
 """The version of the text; one that is not known is refused."""
-_FIELDS: Final = {
-    "id": str,
-    "producer_id": int,
-    "epoch": int,
-    "transaction_version": int,
-    "began_at_ms": int,
-    "timeout_ms": int,
+_NUMBERS: Final = {
+    "producer_id": range(2**63),
+    "epoch": range(2**15),
+    "transaction_version": range(1, 2**15),
+    "began_at_ms": range(253_000_000_000_000),  # with the timeout, a date before the year 10,000
+    "timeout_ms": range(-1, 2**31),
 }
+"""What each may be, as Kafka's protocol has them."""
 
 
 class PreparedTransaction(NamedTuple):
@@ -44,7 +44,7 @@ class PreparedTransaction(NamedTuple):
 
     def __str__(self) -> str:
         """Return the text that `parse` reads: one line, also to those who take U+2028 for the end of one."""
-        return json.dumps({"v": FORMAT, **dict(zip(_FIELDS, self, strict=True))})
+        return json.dumps({"v": FORMAT, **dict(zip(("id", *_NUMBERS), self, strict=True))})
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -63,9 +63,11 @@ class PreparedTransaction(NamedTuple):
             )
         wrong = [
             f"{name!r} is {read.get(name)!r}"
-            for name, kind in _FIELDS.items()
-            if type(read.get(name)) is not kind
+            for name, allowed in _NUMBERS.items()
+            if type(read.get(name)) is not int or read[name] not in allowed
         ]
+        if not isinstance(read.get("id"), str) or not read["id"]:
+            wrong.insert(0, f"'id' is {read.get('id')!r}")
         if wrong:
             raise ValueError(f"not a prepared transaction: {', '.join(wrong)}")
-        return cls(*(read[name] for name in _FIELDS))
+        return cls(read["id"], *(read[name] for name in _NUMBERS))

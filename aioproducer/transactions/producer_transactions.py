@@ -18,7 +18,15 @@ from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
 from aioproducer.transactions.reactions import ADDED_BY_PRODUCE
-from aioproducer.transactions.transaction_ending import Ending, again, late, raise_outcome, unknown
+from aioproducer.transactions.transaction_ending import (
+    Ending,
+    again,
+    commit_failed,
+    late,
+    lost,
+    raise_outcome,
+    unknown,
+)
 from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.transactions.transaction_records import TransactionRecords
 from aioproducer.transactions.transaction_requests import GoingOn, TransactionRequests, TransactionSettings
@@ -65,9 +73,9 @@ class Transactions:
             self._adding.add_done_callback(self._added)
 
     @property
-    def takes_records(self) -> bool:
+    def can_be_aborted(self) -> bool:
         """Whether a transaction is open that nobody has asked to end."""
-        return self.manager.state is State.IN_TRANSACTION
+        return self.manager.state in {State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.ABORTABLE}
 
     @property
     def has_failed(self) -> bool:
@@ -113,8 +121,7 @@ class Transactions:
         if not offsets:
             return
         task = self._spawn(self._send_offsets(offsets, group), "send offsets")
-        self._records.offsets.add(task)
-        task.add_done_callback(self._offsets_sent)
+        self._records.take_offsets(task)
         limit_s = self._limit(timeout_s)
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
@@ -184,7 +191,7 @@ class Transactions:
         """Return what it takes to end the open transaction elsewhere."""
         identity = self.manager.current
         if identity is None:
-            raise AssertionError("a transaction without a producer id")
+            raise AssertionError("no producer id")
         return PreparedTransaction(
             self.settings.transactional_id,
             *identity,
@@ -292,9 +299,7 @@ class Transactions:
             if task is not None:
                 task.cancel()
         await self._records.dropped()
-        if (
-            commit is not None
-        ):  # it has failed, and notices now that all is settled: not in the next transaction
+        if commit is not None:  # it has failed, and notices it now, not in the next transaction
             await asyncio.wait([commit.task])
         if self._state() is not State.ABORTING:
             return self.manager.refusal("abort")
@@ -308,13 +313,15 @@ class Transactions:
             if self._records.need_bump():
                 manager.uncertain()
             try:
-                new = await self._requests.end(commit=ending.commits, on_written=ending.written)
+                new = await self._requests.end(
+                    commit=ending.commits, on_written=ending.written, on_unanswered=ending.unanswered
+                )
             except ProducerError as error:
                 self._records.failed(error)
                 if manager.state is State.ABORTABLE:
                     return self._commit_failed()
                 if manager.state is not State.ABORTING:
-                    return error
+                    return lost("commit", error) if ending.commits and ending.is_uncertain else error
                 manager.uncertain()  # the coordinator has nothing to abort: another epoch settles it
         if manager.ended(new, self._requests.transaction_version):
             failed = await self._initialize()
@@ -323,13 +330,15 @@ class Transactions:
                 self._records.failed(failed)
         return None
 
-    def _offsets_sent(self, task: asyncio.Task[ProducerError | None]) -> None:
-        self._records.offsets.discard(task)
-        self._records.wake()
-
     def _added(self, task: asyncio.Task[None]) -> None:
         self._adding = None
-        if not task.cancelled() and task.exception() is None and self.manager.wanted():
+        if task.cancelled():
+            return
+        bug = task.exception()
+        if bug is not None:  # else the commit would wait for partitions that nobody asks for
+            log.error("task.crashed task=add_partitions", exc_info=bug)
+            self._records.failed(ProducerError(f"adding partitions failed for a bug in aioproducer: {bug!r}"))
+        elif self.manager.wanted():
             self.manager.want(self.manager.wanted()[0])
 
     # --- failures ------------------------------------------------------------------------------------------------
@@ -346,13 +355,8 @@ class Transactions:
             return self.manager.refusal("commit")
         if isinstance(cause, CommitFailed):
             return cause
-        failed = CommitFailed(
-            f"nothing of the transaction of {self.settings.transactional_id!r} is committed, since part of it has"
-            f" failed: {type(cause).__name__}: {cause}; abort it, then this producer goes on"
-        )
-        failed.__cause__ = cause
-        self.manager.cause = failed
-        return failed
+        self.manager.cause = commit_failed(self.settings.transactional_id, cause)
+        return self.manager.cause
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
@@ -379,11 +383,8 @@ class Transactions:
 
     def _raise_outcome(self, ending: Ending, limit_s: float, what: str) -> None:
         if not ending.task.done() and ending.given_up is None:
-            raise (
-                unknown(what, limit_s, self._coordinators.last_error)
-                if ending.is_out
-                else self._late(what, limit_s)
-            )
+            told = unknown if ending.is_out else late
+            raise told(what, limit_s, self._coordinators.last_error)
         if self._ending is ending:
             self._ending = None
         ending.raise_outcome()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aioproducer.errors import (
+    CommitFailed,
     ProducerClosed,
     ProducerError,
     TransactionOutcomeUnknown,
@@ -21,12 +22,19 @@ class Ending:
         self.commits: bool = commits
         self.is_out: bool = False
         """Whether the coordinator was asked, so that it may have been done."""
+        self.is_uncertain: bool = False
+        """Whether it was asked without an answer that tells: it may have been done, whatever a later one says."""
         self.given_up: ProducerError | None = None
         """Why it was given up before that."""
 
     def written(self) -> None:
         """The coordinator is asked."""
+        self.is_uncertain = self.is_out  # its first answer was to ask again
         self.is_out = True
+
+    def unanswered(self) -> None:
+        """The coordinator was asked, and the answer is lost."""
+        self.is_uncertain = True
 
     def give_up(self, failed: ProducerError) -> None:
         """Go no further: the coordinator was not asked. Others who wait for it hear of *failed*."""
@@ -57,6 +65,16 @@ def again(error: ProducerError) -> ProducerError:
     return told
 
 
+def commit_failed(transactional_id: str, cause: ProducerError) -> CommitFailed:
+    """Return the error of a commit that cannot be, since *cause* befell something of the transaction."""
+    failed = CommitFailed(
+        f"nothing of the transaction of {transactional_id!r} is committed, since part of it has failed:"
+        f" {type(cause).__name__}: {cause}; abort it, then this producer goes on"
+    )
+    failed.__cause__ = cause
+    return failed
+
+
 def late(what: str, limit_s: float, last_error: ProducerError | None) -> TransactionTimeout:
     """Return the error of a call that took longer than *limit_s*, and has changed nothing at the coordinator."""
     error = TransactionTimeout(
@@ -74,6 +92,17 @@ def unknown(what: str, limit_s: float, last_error: ProducerError | None) -> Tran
     )
     error.__cause__ = last_error
     return error
+
+
+def lost(what: str, error: ProducerError) -> TransactionOutcomeUnknown:
+    """Return the error of an end whose answer is lost, and that somebody else's *error* keeps from being asked again."""
+    unknown = TransactionOutcomeUnknown(
+        f"{what}: the coordinator was asked, its answer was lost, and to ask again is refused ({error}): it may have"
+        " been done or not; close this producer"
+    )
+    unknown.fatal = True
+    unknown.__cause__ = error
+    return unknown
 
 
 def _so_far(last_error: ProducerError | None) -> str:

@@ -108,9 +108,14 @@ class TransactionRecords:
             self._on_fatal(self._manager.refusal("go on"))
         self._accumulator.wake()  # what was not sent fails in the sender's next turn, not in the middle of this one
 
-    def wake(self) -> None:
-        """Let the sender see whether all is settled."""
-        self._accumulator.wake()
+    def take_offsets(self, task: asyncio.Task[ProducerError | None]) -> None:
+        """Take note that *task* has offsets on their way: nothing is settled before it ends."""
+        self.offsets.add(task)
+        task.add_done_callback(self._offsets_sent)
+
+    def _offsets_sent(self, task: asyncio.Task[ProducerError | None]) -> None:
+        self.offsets.discard(task)
+        self._accumulator.wake()  # so that the sender sees whether all is settled
 
     @property
     def are_settled(self) -> bool:

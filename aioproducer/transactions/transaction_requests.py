@@ -160,9 +160,16 @@ class TransactionRequests:
             on_uncertain=self._manager.uncertain,
         )
 
-    async def end(self, *, commit: bool, on_written: Callable[[], None]) -> ProducerIdentity | None:
+    async def end(
+        self, *, commit: bool, on_written: Callable[[], None], on_unanswered: Callable[[], None]
+    ) -> ProducerIdentity | None:
         """End the transaction; return the identity to go on under, if the answer names one."""
         identity = self._identity
+
+        def uncertain() -> None:
+            self._manager.uncertain()
+            on_unanswered()
+
         answer = await self._coordinators.request(
             Api.COMMIT if commit else Api.ABORT,
             self._key,
@@ -176,7 +183,7 @@ class TransactionRequests:
             version=self._manager.version,
             at_most=self._at_most,
             on_written=on_written,
-            on_uncertain=self._manager.uncertain,
+            on_uncertain=uncertain,
         )
         if self._manager.version < ADDED_BY_PRODUCE or answer.producer_id < 0:
             return None

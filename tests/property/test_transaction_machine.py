@@ -262,7 +262,7 @@ class TransactionMachine(RuleBasedStateMachine):
             if how == "lost":
                 self.late.append(produced)
             completion.reenqueue(batch, self.rig.loop.time())
-        self.rig.records.wake()  # as the sender is with each answer
+        self.rig.accumulator.wake()  # as the sender is with each answer
 
     def _produce(self, produced: Produced) -> int:
         return self.model.produce(

@@ -222,6 +222,25 @@ class TestBlock:
         assert ends(fake) == []
 
     @in_virtual_time
+    async def test_cancelled_before_it_was_prepared_it_is_aborted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody has got what it takes to end it elsewhere."""
+        async with started(monkeypatch) as (producer, fake, cluster):
+
+            async def block() -> None:
+                async with producer.transaction() as transaction:
+                    await producer.send(TOPIC, b"v")
+                    cluster.freeze_broker(1)
+                    _ = await producer.enqueue(TOPIC, b"v")
+                    await transaction.prepare()
+
+            asyncio.get_running_loop().call_later(2, cluster.thaw_broker, 1)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(block(), 1)
+            assert ends(fake) == [Api.ABORT]
+
+    @in_virtual_time
     async def test_another_one_was_begun_in_its_body(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, _, _):
             async with producer.transaction() as first:

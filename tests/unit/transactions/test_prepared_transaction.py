@@ -46,6 +46,16 @@ def test_the_text_of_this_version() -> None:
         (text(transaction_version=None), "'transaction_version' is None$"),
         (text(began_at_ms=[]), r"'began_at_ms' is \[\]$"),
         (text(timeout_ms={}), r"'timeout_ms' is \{\}$"),
+        (text(id=""), "'id' is ''$"),
+        (text(producer_id=-1), "'producer_id' is -1$"),
+        (text(producer_id=2**63), "'producer_id' is 9223372036854775808$"),
+        (text(epoch=-1), "'epoch' is -1$"),
+        (text(epoch=32768), "'epoch' is 32768$"),
+        (text(transaction_version=0), "'transaction_version' is 0$"),
+        (text(began_at_ms=-1), "'began_at_ms' is -1$"),
+        (text(began_at_ms=10**15), "'began_at_ms' is 1000000000000000$"),
+        (text(timeout_ms=-2), "'timeout_ms' is -2$"),
+        (text(timeout_ms=2**31), "'timeout_ms' is 2147483648$"),
     ],
 )
 def test_what_is_none_is_refused_and_says_why(given: str, message: str) -> None:
@@ -59,6 +69,11 @@ def test_what_is_in_it_besides_is_for_later_releases() -> None:
 
 def test_its_deadline_is_that_of_the_coordinator() -> None:
     assert PREPARED.deadline == datetime(2023, 11, 14, 22, 14, 20, tzinfo=UTC)
+
+
+def test_the_largest_numbers_have_a_deadline() -> None:
+    largest = text(began_at_ms=253_000_000_000_000 - 1, timeout_ms=2**31 - 1)
+    assert PreparedTransaction.parse(largest).deadline is not None
 
 
 @pytest.mark.parametrize(("timeout_ms", "has_one"), [(-1, False), (0, True), (1, True)])

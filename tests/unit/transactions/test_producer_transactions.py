@@ -13,6 +13,7 @@ from aioproducer.errors import (
     ProducerFenced,
     TopicAuthorizationFailed,
     TransactionAborted,
+    TransactionOutcomeUnknown,
     TransactionStateError,
     TransactionTimeout,
 )
@@ -78,7 +79,7 @@ class TestBegin:
     @in_virtual_time
     async def test_it_asks_nobody(self) -> None:
         async with rig() as made:
-            assert made.transactions.takes_records
+            assert made.transactions.can_be_aborted
             assert not made.transactions.has_failed
             assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
             assert made.transactions.number == 1
@@ -241,6 +242,29 @@ class TestCommit:
             failed = future.exception()
             assert isinstance(failed, ProducerFenced)
             assert failed.fatal
+
+    @in_virtual_time
+    async def test_its_answer_is_lost_and_a_successor_keeps_us_from_asking_again(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.coordinators.asked[0].on_uncertain()
+            await made.answers(refused(90, fatal=True))
+            with pytest.raises(TransactionOutcomeUnknown, match="may have been done or not") as raised:
+                await committing
+            assert (raised.value.fatal, type(raised.value.__cause__)) == (True, ProducerFenced)
+            with pytest.raises(ProducerFenced, match="cannot begin a transaction"):
+                await made.transactions.begin()
+
+    @in_virtual_time
+    async def test_without_a_lost_answer_a_successor_tells_that_it_is_not_committed(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await made.answers(refused(90, fatal=True))
+            with pytest.raises(ProducerFenced):
+                await committing
 
 
 class TestAbort:
@@ -409,6 +433,20 @@ class TestPartitions:
             assert isinstance(failed, TopicAuthorizationFailed)
             assert (failed.abortable, failed.fatal, failed.possibly_persisted) == (True, False, False)
             assert made.transactions.has_failed
+
+    @in_virtual_time
+    async def test_a_bug_on_the_way_fails_the_transaction(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Else the commit would wait for partitions that nobody asks for any more."""
+        async with rig(version=1) as made:
+            future = made.append()
+            assert made.drain() == []
+            await settle()
+            made.coordinators.asked[0].answered.set_exception(ZeroDivisionError("oops"))
+            await settle()
+            with pytest.raises(ProducerError, match=r"bug in aioproducer: ZeroDivisionError\('oops'\)"):
+                await future
+            assert made.transactions.has_failed
+            assert "task.crashed task=add_partitions" in caplog.text
 
     @in_virtual_time
     async def test_in_the_next_transaction_they_are_added_anew(self) -> None:

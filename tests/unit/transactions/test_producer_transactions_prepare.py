@@ -38,7 +38,7 @@ class TestPrepare:
                 "tx", 7, 0, max(version, 1), prepared.began_at_ms, -1 if two_phase_commit else 5_000
             )
             assert prepared.began_at_ms > 1_700_000_000_000
-            assert not made.transactions.takes_records
+            assert made.transactions.can_be_aborted
             await made.transactions.prepare(None)
             await made.answered(made.transactions.commit(None))
             assert made.manager.state is State.READY

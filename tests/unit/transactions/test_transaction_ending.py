@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +16,15 @@ from aioproducer.errors import (
     TransactionOutcomeUnknown,
     TransactionTimeout,
 )
-from aioproducer.transactions.transaction_ending import Ending, again, late, raise_outcome, unknown
+from aioproducer.transactions.transaction_ending import (
+    Ending,
+    again,
+    commit_failed,
+    late,
+    lost,
+    raise_outcome,
+    unknown,
+)
 from tests.unit.floor_rig import settle
 
 
@@ -33,7 +42,16 @@ class TestEnding:
         ending = Ending(commits=True)
         assert (ending.commits, ending.is_out, ending.given_up) == (True, False, None)
         ending.written()
-        assert ending.is_out
+        assert (ending.is_out, ending.is_uncertain) == (True, False)
+
+    @pytest.mark.parametrize("happens", [Ending.written, Ending.unanswered])
+    def test_asked_without_an_answer_that_tells_it_is_uncertain(
+        self, happens: Callable[[Ending], None]
+    ) -> None:
+        ending = Ending(commits=True)
+        ending.written()
+        happens(ending)
+        assert ending.is_uncertain
 
     async def test_given_up_its_task_ends_and_who_waits_hears_why(self) -> None:
         ending = Ending(commits=True)
@@ -105,3 +123,19 @@ def test_without_an_answer_the_outcome_is_unknown() -> None:
     last = ConnectionFailed("lost")
     assert str(unknown("abort", 5.0, last)).endswith("outcome; last error: ConnectionFailed: lost")
     assert unknown("abort", 5.0, last).__cause__ is last
+
+
+def test_a_commit_that_cannot_be_says_what_befell_it() -> None:
+    cause = ConnectionFailed("gone")
+    error = commit_failed("tx", cause)
+    assert "nothing of the transaction of 'tx' is committed" in str(error)
+    assert "ConnectionFailed: gone; abort it" in str(error)
+    assert error.__cause__ is cause
+
+
+def test_a_lost_answer_that_cannot_be_asked_for_again() -> None:
+    cause = ProducerFenced("another one")
+    error = lost("commit", cause)
+    assert str(error).startswith("commit: the coordinator was asked, its answer was lost")
+    assert "(another one)" in str(error)
+    assert (error.fatal, error.abortable, error.__cause__) == (True, False, cause)

@@ -215,7 +215,7 @@ class TestFailing:
     async def test_unless_the_caller_knows_and_may_try_again(self, error: BaseException) -> None:
         async with rig() as made:
             made.records.refused(error)
-            assert made.transactions.takes_records
+            assert made.manager.state is State.IN_TRANSACTION
 
     def test_an_error_for_many_records(self) -> None:
         error = TopicAuthorizationFailed("told", possibly_persisted=True)
@@ -257,7 +257,7 @@ class TestSettled:
             assert future.done()
             assert not waiting.done()
             made.completion.complete(batch, 0)
-            made.records.wake()  # as the sender is with each answer
+            made.accumulator.wake()  # as the sender is with each answer
             await waiting
 
     @in_virtual_time

@@ -67,7 +67,7 @@ class Rig:
 
 
 def end(*, commit: bool) -> Ask:
-    return lambda requests: requests.end(commit=commit, on_written=lambda: None)
+    return lambda requests: requests.end(commit=commit, on_written=lambda: None, on_unanswered=lambda: None)
 
 
 ALL: dict[Api, Ask] = {
@@ -210,7 +210,12 @@ async def test_ending(
 ) -> None:
     rig, written = Rig(version), list[str]()
     asked, got = await rig.asked(
-        lambda requests: requests.end(commit=commit, on_written=lambda: written.append("out")), answer
+        lambda requests: requests.end(
+            commit=commit,
+            on_written=lambda: written.append("out"),
+            on_unanswered=lambda: written.append("lost"),
+        ),
+        answer,
     )
     assert asked.api is (Api.COMMIT if commit else Api.ABORT)
     assert asked.request == EndTxnRequest(
@@ -218,6 +223,9 @@ async def test_ending(
     )
     assert (got, written) == (goes_on_as, ["out"])
     assert asked.refusals(EndTxnResponse(error_code=90)) == [(90, "")]
+    asked.on_uncertain()
+    assert written == ["out", "lost"]
+    assert rig.manager.needs_bump
 
 
 @pytest.mark.parametrize("reachable", [True, False])

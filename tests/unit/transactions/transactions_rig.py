@@ -56,6 +56,7 @@ class Asked:
     at_least: int
     at_most: int | None
     answered: asyncio.Future[Any]
+    on_uncertain: Callable[[], None]
 
 
 class FakeCoordinators:
@@ -93,7 +94,7 @@ class FakeCoordinators:
     ) -> Any:
         async with self._turn:
             answered = asyncio.get_running_loop().create_future()
-            asked = Asked(api, key, request, refusals, version, at_least, at_most, answered)
+            asked = Asked(api, key, request, refusals, version, at_least, at_most, answered, on_uncertain)
             self.asked.append(asked)
             self.seen.append(api)
             written = self.reachable
