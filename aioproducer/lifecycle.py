@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import warnings
 from asyncio import Future
 from collections.abc import Callable
 from enum import StrEnum
@@ -19,6 +20,7 @@ from aioproducer.errors import ProducerClosed, ProducerError
 from aioproducer.intake.appending import Pending, TryAppend
 from aioproducer.intake.checks import check_timeout
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.log_limits import REMINDER_S
 
 if TYPE_CHECKING:
     from aioproducer.transactions.transaction_requests import GoingOn
@@ -27,6 +29,8 @@ log: Final = logging.getLogger(__name__)
 
 CLOSING_MARGIN_S = 1.0
 """What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""
+WAITING_IS_NEWS_S: Final = 1.0
+"""After so long `close()` says what it waits for."""
 
 
 class State(StrEnum):
@@ -58,6 +62,15 @@ class Lifecycle:
         )  # replaced by the start: the hot path asks nothing about states
         self._awaits: Waits = Future
         self._new_future: Callable[[], RecordFuture] = Future
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        """Say so if nobody has closed it: what was not acknowledged by then may be lost."""
+        if getattr(self, "_engine", None) is not None and not self._ended:
+            warn(
+                f"unclosed producer {self.config.client_id}: use `async with`, or await its close()",
+                ResourceWarning,
+                source=self,
+            )
 
     def __repr__(self) -> str:
         return f"<Producer {self.config.client_id} {self.state}>"
@@ -167,10 +180,12 @@ class Lifecycle:
                 # What is appended now is decided by then; calls that still append are cut short.
                 timeout_s = self.config.delivery_timeout_ms / 1000 + CLOSING_MARGIN_S
             try:
-                async with asyncio.timeout(timeout_s):
-                    if engine.transactions is not None:
-                        await engine.transactions.close(timeout_s)
-                    await engine.drained()
+                with _Waiting(engine, timeout_s):
+                    async with asyncio.timeout(timeout_s):
+                        if engine.transactions is not None:
+                            await engine.transactions.close(timeout_s)
+                        await engine.drained()
+                engine.fail_everything(_closed_early())  # what is left has failed for its callers before
             except TimeoutError:
                 failed = engine.fail_everything(_closed_early())
         await engine.stop()
@@ -229,6 +244,32 @@ def _close(code: object) -> None:
     except Exception as error:
         log.warning(
             "close.failed of=%s error=%s", type(code).__qualname__, type(error).__name__, exc_info=error
+        )
+
+
+class _Waiting:
+    """Says in the log, after a second and then now and again, what a close waits for: for *limit_s* at most."""
+
+    def __init__(self, engine: Engine, limit_s: float) -> None:
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + limit_s
+
+    def __enter__(self) -> None:
+        self._timer = self._loop.call_later(WAITING_IS_NEWS_S, self._tell)
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _tell(self) -> None:
+        self._timer = self._loop.call_later(REMINDER_S, self._tell)
+        oldest = next(iter(self._engine.accumulator.unresolved), None)
+        log.warning(
+            "close.waiting records=%d for_at_most_s=%.1f oldest=%s last_error=%s",
+            self._engine.unfinished,
+            self._until - self._loop.time(),
+            None if oldest is None else oldest.topic_partition,
+            None if oldest is None else oldest.last_error,
         )
 
 

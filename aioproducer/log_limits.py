@@ -32,6 +32,26 @@ class Outage:
         return was_outage
 
 
+class Trouble:
+    """An outage of many things, which is over when the last of them is well: partitions whose batches are sent again."""
+
+    __slots__ = ("_outage", "ill")
+
+    def __init__(self) -> None:
+        self._outage = Outage()
+        self.ill: set[object] = set()
+
+    def level(self, what: object, now: float) -> int:
+        """Return the level to log one more failure of *what* at."""
+        self.ill.add(what)
+        return self._outage.level(now)
+
+    def is_over(self, what: object) -> bool:
+        """Note that *what* is well; return whether all is, and that is news."""
+        self.ill.discard(what)
+        return not self.ill and self._outage.is_over()
+
+
 class Burst:
     """Failures that are each worth a line, but not a thousand lines at once: writing those would hold up the loop."""
 

@@ -80,7 +80,7 @@ class Accumulator:
     @property
     def idle(self) -> bool:
         """Whether nobody waits for an outcome, and no call is on its way here."""
-        return not self.unresolved and not self.callers
+        return not self.callers and all(batch.is_forsaken for batch in self.unresolved)
 
     def topic(self, name: str) -> TopicQueues:
         """Return the queues of topic *name*, made when it is first written to."""

@@ -46,6 +46,7 @@ class Batch:
         "columns",
         "created_at",
         "deadline",
+        "detached",
         "due",
         "encoded",
         "encoded_sequence",
@@ -82,6 +83,8 @@ class Batch:
         self.order: Order = order
         self.columns: RecordColumns = RecordColumns() if columns is None else columns
         self.waiters: list[Waiters] = [] if waiters is None else waiters
+        self.detached: int = 0
+        """How many records failed for their callers, and stayed in it."""
         self.waits: Waits | None = None
         """What makes such as the last of them, if a single record may join it: the append path does so without a call."""
         self.last_waiters: list[Any] = []
@@ -324,8 +327,14 @@ class Batch:
 
     def detach(self, waiter: Waiter, failure: Failure) -> None:
         """Tell *waiter* that its records failed, and it alone: they stay in the batch."""
+        self.detached += len(self.indices_of(waiter))
         for each in self.waiters:
             each.detach(waiter, failure)
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether the calls that sent its records have all failed, each at a deadline of its own."""
+        return self.detached == len(self)
 
     def drop(self, indices: Sequence[int]) -> list[Waiters]:
         """Take the records at *indices* (ascending) out, as if they had never been appended; return who waits for them."""

@@ -205,6 +205,7 @@ class BatchCompletion:
         failure = self._failing(failure)
         if batch.attempts:
             batch.detach(waiter, failure._replace(possibly_persisted=True))
+            self._accumulator.wake()  # if it was the last, a producer that is closing need not wait for them
             return  # the observer will hear what becomes of the record itself
         size = batch.size
         records = batch.columns.take(indices)

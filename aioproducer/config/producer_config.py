@@ -22,12 +22,17 @@ from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
+from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.security.secret import Secret
 from aioproducer.security.security_settings import SecuritySettings
 from aioproducer.sender.sender_settings import SenderSettings
 
 log: Final = logging.getLogger(__name__)
 
+SMALLEST_BATCH: Final = BATCH_OVERHEAD + 10
+"""Bytes of a batch with one record in which nothing is."""
+USUAL_REQUEST_TIMEOUT_MS: Final = 100
+"""Who gives less may have meant seconds."""
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of each producer and partition, no more (KIP-98, KAFKA-5494)."""
 
@@ -63,6 +68,7 @@ class ProducerConfig(Options):
         self._check_idempotence()
         self._check_delivery_timeout(given)
         self._check_batch_sizes()
+        self._check_smallest(written)
         warn_of_unused(self)
         security_settings(self)
         if self.partitioner is not None and self.partitioner_ignore_keys:
@@ -270,6 +276,22 @@ class ProducerConfig(Options):
             raise ConfigError(
                 f"batch_max_size = {self.batch_max_size}: expected at least batch_size = {self.batch_size}; raise it, or"
                 " leave one of the two out"
+            )
+
+    def _check_smallest(self, written: Iterable[str]) -> None:
+        """Refuse sizes that no record fits into; doubt a timeout that looks like seconds."""
+        for name in ("buffer_memory", "max_request_size"):
+            value = getattr(self, name)
+            if value < SMALLEST_BATCH:
+                raise ConfigError(
+                    f"{as_written(name, written)} = {value}: no record would fit, as the smallest takes some"
+                    f" {SMALLEST_BATCH} bytes; raise it, or leave it out for Kafka's default of {DEFAULTS[name]}"
+                )
+        if self.request_timeout_ms < USUAL_REQUEST_TIMEOUT_MS:
+            log.warning(
+                "config.doubtful name=request_timeout_ms value=%d reason=%r",
+                self.request_timeout_ms,
+                "it is in milliseconds, and brokers may take longer: answers that come later count as lost",
             )
 
     def _check_delivery_timeout(self, given: Collection[str]) -> None:

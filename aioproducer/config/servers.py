@@ -3,10 +3,15 @@
 # ruff: noqa: D102 - the methods are documented once, by Kind
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from aioproducer.config.kinds import Kind
 from aioproducer.net.address import Address
+
+LONGEST_LABEL: Final = 63
+"""Of a name in the DNS (RFC 1035)."""
 
 
 class Servers(Kind):
@@ -15,7 +20,8 @@ class Servers(Kind):
     expected = "host:port (an IPv6 address in brackets), several as a list or separated by commas"
 
     def hides(self, value: object) -> bool:
-        return isinstance(value, Mapping)  # of options, a password among them maybe
+        # Options, a password among them maybe, or one before an address.
+        return isinstance(value, Mapping) or "@" in str(value)
 
     def check(self, value: object) -> tuple[str, ...]:
         if isinstance(value, str):
@@ -47,6 +53,7 @@ def parse_server(text: str) -> Address:
     Raises:
         ValueError: it is not one; the message says what is missing.
     """
+    _check_alone(text.strip())
     scheme, separator, rest = text.strip().rpartition("://")
     if separator and scheme.upper() != "PLAINTEXT":
         raise ValueError(
@@ -63,10 +70,33 @@ def parse_server(text: str) -> Address:
             raise ValueError(
                 f"{rest!r} has more than one colon; an IPv6 address goes in brackets: [::1]:9092"
             )
-    if not host or any(character.isspace() or character in "/?#@[]\\" for character in host):
-        raise ValueError(f"{rest!r} has no usable host name; expected host:port")
+    _check_host(host, rest)
     if not port:
         raise ValueError(f"{rest!r} has no port; Kafka's usual one would be {str(Address(host, 9092))!r}")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 0xFFFF):
         raise ValueError(f"{rest!r} has no valid port: {port!r} is not a number from 1 to 65535")
     return Address(host, int(port))
+
+
+def _check_alone(text: str) -> None:
+    """Raise if it is several addresses, or one with something before it that may be secret."""
+    _, credentials, address = text.rpartition("@")
+    if credentials:
+        raise ValueError(
+            f"a name or password before the address {address!r} would not be used; leave it out, and give"
+            " sasl_mechanism and sasl_credentials"
+        )
+    several = re.split(r"[\s;|]+", text)
+    if len(several) > 1 and all(":" in each for each in several):
+        raise ValueError(f"several brokers are separated by commas: {','.join(several)!r}")
+
+
+def _check_host(host: str, text: str) -> None:
+    if not host or any(character.isspace() or character in "/?#@[]\\" for character in host):
+        raise ValueError(f"{text!r} has no usable host name; expected host:port")
+    for label in host.removesuffix(".").split("."):
+        if not 0 < len(label) <= LONGEST_LABEL:
+            raise ValueError(
+                f"{text!r} has no usable host name: between dots there are 1 to {LONGEST_LABEL} characters, and not"
+                f" {len(label)}"
+            )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import ConnectionFailed
 from aioproducer.metrics.counters import NodeTally
@@ -14,6 +15,11 @@ from aioproducer.net.dial import Dial, MakeProtocol, dial as dial_any
 
 if TYPE_CHECKING:
     from aioproducer.net.connection_security import ConnectionSecurity
+
+log: Final = logging.getLogger(__name__)
+
+SILENT_S: Final = 2.0
+"""After so long without a word from a bootstrap address its user may want to know: it may be the wrong port."""
 
 
 async def open_connection(
@@ -35,11 +41,22 @@ async def open_connection(
         cancelled, nothing is left open.
     """
     loop = asyncio.get_running_loop()
-    began_at = loop.time()
     if deadline is None:
-        deadline = began_at + settings.setup_timeout_s
+        deadline = loop.time() + settings.setup_timeout_s
     connection = Connection(address, settings, node_id, loop, security)
     connection.tally = tally or connection.tally
+    silent = loop.call_later(SILENT_S, _tell_silence, connection) if node_id < 0 else None
+    try:
+        await _open(connection, dial, deadline)
+    finally:
+        if silent is not None:
+            silent.cancel()
+    return connection
+
+
+async def _open(connection: Connection, dial: Dial, deadline: float) -> None:
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
     waiting = asyncio.timeout_at(deadline)
     has_dialled = False
 
@@ -73,7 +90,16 @@ async def open_connection(
     if connection.error is not None:
         await connection.wait_closed()
         raise connection.error
-    return connection
+
+
+def _tell_silence(connection: Connection) -> None:
+    log.warning(
+        "connection.silent broker=%s for_s=%g hint=%r",
+        connection,
+        SILENT_S,
+        "is it a broker's address, does its port speak Kafka's protocol, with or without TLS as security_protocol says,"
+        " and is no firewall in between?",
+    )
 
 
 def _unfinished(what: str, after_s: float) -> str:

@@ -22,6 +22,7 @@ from aioproducer.errors import (
     ProtocolError,
     broker_error,
 )
+from aioproducer.log_limits import Trouble
 from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
@@ -46,6 +47,7 @@ class AnswerHandler:
         self._completion = completion
         self._updater = updater
         self._loop = asyncio.get_running_loop()
+        self._trouble = Trouble()
 
     def take(
         self, connection: Connection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
@@ -107,6 +109,8 @@ class AnswerHandler:
     def _judge(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
         if not answer.error_code:
             self._completion.complete(batch, answer.base_offset, answer.log_append_time_ms)
+            if self._trouble.ill and self._trouble.is_over(batch.topic_partition):
+                log.info("batch.recovered partition=%s attempts=%d", batch.topic_partition, batch.attempts)
             return
         kind = broker_error(answer.error_code)
         error = kind(answer.error_message or kind.__doc__ or kind.__name__)
@@ -193,9 +197,11 @@ class AnswerHandler:
 
     def _retry(self, connection: Connection, batch: Batch, error: ProducerError) -> None:
         now, retry_at = self._loop.time(), self._retry_at(connection, batch)
-        log.info(
-            "batch.retry partition=%s attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
+        log.log(
+            self._trouble.level(batch.topic_partition, now),
+            "batch.retry partition=%s partitions=%d attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
             batch.topic_partition,
+            len(self._trouble.ill),
             batch.attempts,
             retry_at - now,
             batch.deadline - now,

@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer import (
     ConnectionFailed,
+    DeliveryTimeout,
     Interceptor,
     Murmur2Partitioner,
     Producer,
@@ -105,6 +106,69 @@ class TestClose:
             assert await producer.close() == 0
             assert future.result().offset == 0
             assert await producer.close() == 0
+
+    @in_virtual_time
+    async def test_it_says_what_it_waits_for(self, caplog: pytest.LogCaptureFixture) -> None:
+        async with started() as (producer, broker):
+            await producer.send(TOPIC, b"v")
+            broker.freeze_broker(1)
+            _ = await producer.enqueue(TOPIC, b"v", partition=0)
+            assert await producer.close(40) == 1
+            broker.thaw_broker(1)
+        told = [each.getMessage() for each in caplog.records if each.getMessage().startswith("close.waiting")]
+        assert [each.split(" oldest")[0] for each in told] == [
+            "close.waiting records=1 for_at_most_s=39.0",
+            "close.waiting records=1 for_at_most_s=9.0",
+        ]
+        assert f"oldest={TOPIC}-0 last_error=None" in told[0]
+
+    @in_virtual_time
+    async def test_a_short_one_says_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        async with started() as (producer, _):
+            _ = await producer.enqueue(TOPIC, b"v")
+            await producer.close()
+            await asyncio.sleep(100)
+        assert "close.waiting" not in caplog.text
+
+    @in_virtual_time
+    async def test_records_that_have_failed_for_their_callers_do_not_hold_it(self) -> None:
+        async with started() as (producer, broker):
+            await producer.send(TOPIC, b"v")
+            broker.freeze_broker(1)
+            sending = [asyncio.create_task(producer.send(TOPIC, b"v", timeout_s=each)) for each in (1, 5)]
+            began_at = now()
+            await asyncio.sleep(2)
+            assert await producer.close() == 0
+            assert now() - began_at == 5
+            for each in sending:
+                with pytest.raises(DeliveryTimeout):
+                    await each
+            broker.thaw_broker(1)
+
+    @in_virtual_time
+    async def test_of_a_cancelled_call_the_record_goes_on(self) -> None:
+        async with started() as (producer, broker):
+            await producer.send(TOPIC, b"v")
+            broker.freeze_broker(1)
+            sending = asyncio.create_task(producer.send(TOPIC, b"v"))
+            await asyncio.sleep(1)
+            sending.cancel()
+            asyncio.get_running_loop().call_later(3, broker.thaw_broker, 1)
+            began_at = now()
+            assert await producer.close() == 0
+            assert now() - began_at >= 3
+            assert len(broker.records(TOPIC, 0)) == 2
+
+    @in_virtual_time
+    async def test_who_forgets_it_is_told(self) -> None:
+        async with cluster() as broker:
+            producer = Producer(broker.bootstrap_servers)
+            await producer.start()
+            with pytest.warns(ResourceWarning, match="unclosed producer aioproducer-.*: use `async with`"):
+                producer.__del__()
+            await producer.close()
+            producer.__del__()
+            Producer(SERVERS).__del__()
 
     @pytest.mark.parametrize("timeout_s", [0, 2])
     @in_virtual_time

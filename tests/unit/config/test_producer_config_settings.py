@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError
 from aioproducer.net.address import Address
 from tests.unit.config.configuring import configure
 
@@ -66,15 +67,29 @@ class TestSettings:
         settings = configure(
             batch_size=1,
             linger_ms=2.5,
-            buffer_memory=3,
-            max_request_size=4,
+            buffer_memory=333,
+            max_request_size=444,
             delivery_timeout_ms=60_500,
             max_in_flight_requests_per_connection=2,
             metadata_max_age_ms=1_500,
         ).batching_settings()
-        assert (settings.batch_bytes, settings.buffer_bytes, settings.max_request_bytes) == (1, 3, 4)
+        assert (settings.batch_bytes, settings.buffer_bytes, settings.max_request_bytes) == (1, 333, 444)
         assert (settings.linger_s, settings.delivery_timeout_s, settings.batch_cap_s) == (0.0025, 60.5, 1.5)
         assert settings.max_in_flight == 2
+
+    @pytest.mark.parametrize("name", ["buffer_memory", "max_request_size"])
+    def test_sizes_that_no_record_fits_into_are_refused(self, name: str) -> None:
+        with pytest.raises(
+            ConfigError, match=f"^{name} = 70: no record would fit, .* some 71 bytes; .* Kafka's default of"
+        ):
+            configure(**{name: 70})
+        _ = configure(**{name: 71})
+
+    def test_a_timeout_that_was_meant_in_seconds_is_doubted(self, caplog: pytest.LogCaptureFixture) -> None:
+        _ = configure(request_timeout_ms=100)
+        assert not caplog.records
+        _ = configure(request_timeout_ms=30)
+        assert "config.doubtful name=request_timeout_ms value=30 reason='it is in milliseconds" in caplog.text
 
     @pytest.mark.parametrize(("acks", "number"), [("all", -1), (0, 0), (1, 1)])
     def test_sending(self, acks: str | int, number: int) -> None:

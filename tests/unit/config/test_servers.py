@@ -44,6 +44,10 @@ def test_a_server_is_a_host_and_a_port(text: str, address: Address) -> None:
         ("[::1]9092", "not an IPv6 address with a port"),
         ("SSL://broker:9093", "which security_protocol does; here it is 'broker:9093'"),
         ("http://broker:9092", "'http://broker:9092' says how to talk"),
+        ("a:9092 b:9092", "several brokers are separated by commas: 'a:9092,b:9092'"),
+        ("a:9092; b:9092;c:9092", "several brokers are separated by commas: 'a:9092,b:9092,c:9092'"),
+        ("a" * 64 + ".example.org:9092", "between dots there are 1 to 63 characters, and not 64"),
+        ("kafka..example.org:9092", "between dots there are 1 to 63 characters, and not 0"),
     ],
 )
 def test_what_is_no_server_is_told_what_it_lacks(text: str, message: str) -> None:
@@ -75,6 +79,22 @@ def test_somebody_has_to_be_asked_first(value: object) -> None:
 def test_other_types_are_no_servers(value: object) -> None:
     with pytest.raises(ValueError, match=r"^expected host:port"):
         Servers().check(value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["jane:hunter2@broker:9092", "SASL_SSL://jane:hunter2@broker:9092", ["a:1", "jane:hunter2@broker:9092"]],
+)
+def test_a_password_in_an_address_is_not_shown(given: str | list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"before the address 'broker:9092' would not be used") as caught:
+        Producer(given)
+    assert "hunter2" not in str(caught.value)
+    assert "sasl_credentials" in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["a" * 63, "a.b.", "a" * 63 + "." + "b" * 63])
+def test_names_as_long_as_they_may_be(host: str) -> None:
+    assert parse_server(f"{host}:9092") == Address(host, 9092)
 
 
 def test_a_mapping_of_options_says_what_to_write_and_shows_no_password() -> None:

@@ -25,6 +25,7 @@ from aioproducer.security.exchange import Exchange
 from aioproducer.security.mechanism import Broker
 from aioproducer.security.security_settings import SecuritySettings
 from aioproducer.security.tls_settings import TlsSettings
+from aioproducer.testing import in_virtual_time
 from tests.unit.net.connection_rig import SHORT_S, connected
 from tests.unit.net.scripted import OFFER, Received, ScriptedBroker, hang_up, settings, stay_silent
 
@@ -67,6 +68,25 @@ async def test_dialling_ends_with_the_setup_timeout() -> None:
 
     with pytest.raises(ConnectionFailed, match="nothing answered in time"):
         await open_connection(Address("b", 1), settings(setup_timeout_s=SHORT_S), dial=hang)
+
+
+@pytest.mark.parametrize(("node_id", "lines"), [(-1, 1), (5, 0)])
+@in_virtual_time
+async def test_a_bootstrap_address_that_is_silent_may_be_the_wrong_port(
+    caplog: pytest.LogCaptureFixture, node_id: int, lines: int
+) -> None:
+    async def hang(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    for setup_timeout_s in (1.9, 10):
+        with pytest.raises(ConnectionFailed, match="nothing answered in time"):
+            await open_connection(
+                Address("b", 1), settings(setup_timeout_s=setup_timeout_s), dial=hang, node_id=node_id
+            )
+    await asyncio.sleep(10)
+    told = [each.getMessage() for each in caplog.records]
+    assert len(told) == lines
+    assert all(each.startswith("connection.silent broker=b:1 (bootstrap) for_s=2 hint=") for each in told)
 
 
 async def test_an_address_from_a_broker_can_be_anything() -> None:

@@ -39,6 +39,28 @@ class TestRetried:
         assert not future.done()
         assert rig.updater.refreshes == []
 
+    @in_virtual_time
+    async def test_it_is_told_as_an_outage_is(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        rig = Rig(partitions=2)
+        rig.recognise(2)
+        batches = [rig.fill(b"x", partition=partition) for partition in range(2)]
+        assert rig.drain() == batches
+        rig.take(batches, refused(NotEnoughReplicas), refused(NotEnoughReplicas, 1))
+        await asyncio.sleep(1)
+        rig.accumulator.schedule.collect(rig.loop.time(), hurry=True)
+        assert rig.drain() == batches
+        rig.take(batches[:1], accepted(0))
+        rig.take(batches[1:], accepted(0, 1))
+        told = [
+            (each.levelname, each.getMessage()) for each in caplog.records if "batch." in each.getMessage()
+        ]
+        assert [(level, text.split(" backoff_s")[0]) for level, text in told] == [
+            ("WARNING", f"batch.retry partition={TOPIC}-0 partitions=1 attempt=1"),
+            ("DEBUG", f"batch.retry partition={TOPIC}-1 partitions=2 attempt=1"),
+            ("INFO", f"batch.recovered partition={TOPIC}-1 attempts=2"),
+        ]
+
     @pytest.mark.parametrize("kind", [NotLeaderOrFollower, KafkaStorageError])
     @in_virtual_time
     async def test_a_leader_that_is_none_is_doubted(self, kind: type[BrokerError]) -> None:

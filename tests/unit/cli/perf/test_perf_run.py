@@ -85,7 +85,7 @@ async def test_failures_are_counted_by_their_kind() -> None:
 @in_virtual_time
 async def test_records_that_are_not_even_taken_have_failed_too() -> None:
     async with Cluster(topics={"orders": 1}, transport="memory") as cluster:
-        outcome = await run(plan_of(cluster, records=5, max_request_size=50), ignore)
+        outcome = await run(plan_of(cluster, records=5, max_request_size=80), ignore)
     assert (outcome.sent, list(outcome.failures.values())) == (5, [5])
     assert [failure.split(":")[0] for failure in outcome.failures] == ["RecordTooLarge"]
 
