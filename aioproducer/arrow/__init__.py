@@ -7,10 +7,12 @@ Whoever speaks the Arrow C stream interface can be sent as it is: polars, DuckDB
 
 from __future__ import annotations
 
+from aioproducer.extras import needs
+
 try:
     import pyarrow  # noqa: F401, ICN001 - to say what to do if it is not there
 except ImportError as _missing:
-    raise ImportError('aioproducer.arrow needs pyarrow: pip install "aioproducer[spark]"') from _missing
+    raise ImportError(needs("aioproducer.arrow", "spark")) from _missing
 
 from aioproducer.arrow.result import SendTableError as SendTableError, TableResult as TableResult
 from aioproducer.arrow.send import send_table as send_table

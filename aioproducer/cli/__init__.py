@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from io import TextIOWrapper
 
+from aioproducer.extras import needs
+
 __all__ = ["main"]
 
 
@@ -17,7 +19,7 @@ def main() -> None:
         if missing.name not in {"click", "rich"}:
             raise
         print(  # noqa: T201 - this is a command line
-            f'aioproducer: the command line needs {missing.name}: pip install "aioproducer[cli]"',
+            f"aioproducer: {needs('the command line', 'cli')}",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -12,6 +12,7 @@ from aioproducer.backoff import Backoff
 from aioproducer.config.security_kinds import MECHANISMS
 from aioproducer.config.security_options import SecurityOptions
 from aioproducer.errors import ConfigError
+from aioproducer.extras import needs
 from aioproducer.security.credentials import CredentialsCallable, Login
 from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.jaas import LoginModule, parse_jaas
@@ -345,4 +346,4 @@ def _not_both(options: SecurityOptions, one: str, other: str) -> None:
 
 def _installed(what: str, package: str, extra: str) -> None:
     if find_spec(package) is None:
-        raise ConfigError(f'{what} needs the package {package}: pip install "aioproducer[{extra}]"')
+        raise ConfigError(needs(what, extra))

@@ -1,6 +1,6 @@
 """Serializers that write JSON: compact, UTF-8.
 
-orjson does it if it is installed (`pip install "aioproducer[json]"`), several times as fast; Python's own json otherwise.
+orjson does it if it is installed (the extra `json`), several times as fast; Python's own json otherwise.
 """
 
 from __future__ import annotations

@@ -18,11 +18,12 @@ from aioproducer import Producer
 from aioproducer.contrib.exposed import Exposed, Report
 from aioproducer.contrib.metric_table import Part, is_counter, numbers
 from aioproducer.contrib.threads import ThreadedProducer
+from aioproducer.extras import needs
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 except ImportError as _missing:
-    raise ImportError('aioproducer.contrib.otel_metrics: pip install "aioproducer[otel]"') from _missing
+    raise ImportError(needs("aioproducer.contrib.otel_metrics", "otel")) from _missing
 
 _PREFIXES: Final[dict[Part, tuple[str, str]]] = {
     "producer": ("kafka.producer.", ""),

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
+from aioproducer.extras import needs
+
 try:
     from opentelemetry import propagate, trace
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as _missing:
-    raise ImportError(
-        'aioproducer.contrib.otel_tracing needs another package: pip install "aioproducer[otel]"'
-    ) from _missing
+    raise ImportError(needs("aioproducer.contrib.otel_tracing", "otel")) from _missing
 
 from aioproducer import ProducerError, ProducerRecord, RecordMetadata, TopicPartition, __version__
 

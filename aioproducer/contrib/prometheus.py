@@ -17,13 +17,14 @@ from aioproducer import Producer
 from aioproducer.contrib.exposed import Exposed, Report
 from aioproducer.contrib.metric_table import Part, is_counter, numbers
 from aioproducer.contrib.threads import ThreadedProducer
+from aioproducer.extras import needs
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ImportError as _missing:
-    raise ImportError('aioproducer.contrib.prometheus: pip install "aioproducer[prometheus]"') from _missing
+    raise ImportError(needs("aioproducer.contrib.prometheus", "prometheus")) from _missing
 
 _PREFIXES: Final[dict[Part, tuple[str, tuple[str, ...]]]] = {
     "producer": ("kafka_producer_", ("client_id",)),

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aioproducer.extras import needs
+
 try:
     from confluent_kafka.serialization import MessageField, SerializationContext
 except ImportError as _missing:
-    raise ImportError(
-        'serializers with a schema registry need another package: pip install "aioproducer[schema-registry]"'
-    ) from _missing
+    raise ImportError(needs("aioproducer.contrib.schema_registry", "schema-registry")) from _missing
 
 ConfluentSerializer = Callable[[Any, SerializationContext], bytes | None]
 """An AvroSerializer, a JSONSerializer, a ProtobufSerializer, or another of confluent-kafka's serializers."""

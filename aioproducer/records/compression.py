@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from aioproducer.errors import ConfigError, ProtocolError
+from aioproducer.extras import needs
 
 Compress: TypeAlias = Callable[[bytes], bytes]
 
@@ -107,16 +108,17 @@ def _check_level(codec: Codec, level: int | None) -> None:
 
 def _package(codec: Codec) -> Any:
     """Return the module that knows *codec*."""
-    module, needed = {
-        Codec.GZIP: ("zlib", "a Python that was built with zlib"),
-        Codec.SNAPPY: ("aioproducer.records.snappy", 'a package: pip install "aioproducer[snappy]"'),
-        Codec.LZ4: ("lz4.frame", "a package: pip install lz4"),
-        Codec.ZSTD: ("zstandard", "a package: pip install zstandard"),
+    what = f"compression type {codec}"
+    module, missing = {
+        Codec.GZIP: ("zlib", f"{what} needs a Python that was built with zlib"),
+        Codec.SNAPPY: ("aioproducer.records.snappy", needs(what, "snappy")),
+        Codec.LZ4: ("lz4.frame", f"{what} needs a package: pip install lz4"),
+        Codec.ZSTD: ("zstandard", f"{what} needs a package: pip install zstandard"),
     }[codec]
     try:
         return import_module(module)
     except ImportError as error:
-        raise ConfigError(f"compression type {codec} needs {needed}") from error
+        raise ConfigError(missing) from error
 
 
 def _check_size(codec: Codec, size: int, limit: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from aioproducer.extras import needs
 from aioproducer.security.secret import Secret, revealed
 
 _BLOCK = re.compile(r"-----BEGIN (?P<label>[A-Z0-9 ]+)-----(?P<body>.*?)-----END (?P=label)-----", re.DOTALL)
@@ -151,9 +152,7 @@ def _from_pkcs12(source: Source, content: bytes, password: Secret | None, load: 
         pkcs12 = load("cryptography.hazmat.primitives.serialization.pkcs12")
         serialization = load("cryptography.hazmat.primitives.serialization")
     except ImportError:
-        raise StoreError(
-            f'{source} is PKCS12, which needs the package cryptography: pip install "aioproducer[pkcs12]"'
-        ) from None
+        raise StoreError(needs(f"{source} is PKCS12, which", "pkcs12")) from None
     try:
         store = pkcs12.load_pkcs12(content, password.reveal().encode() if password else None)
     except Exception as error:

@@ -6,12 +6,12 @@ Spark finds the format by itself where aioproducer is installed (through the pac
 
 from __future__ import annotations
 
+from aioproducer.extras import needs
+
 try:
     import pyspark.sql.datasource  # noqa: F401 - asked for here, so that its absence is explained
 except ImportError as _missing:
-    raise ImportError(
-        'aioproducer.spark needs Spark 4.1 or newer: pip install "aioproducer[spark]" "pyspark>=4.1"'
-    ) from _missing
+    raise ImportError(needs("aioproducer.spark", "spark", "pyspark>=4.1")) from _missing
 
 from aioproducer.spark.sink_source import AioProducerSource as AioProducerSource
 

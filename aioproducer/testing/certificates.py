@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from aioproducer.extras import needs
+
 try:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -17,9 +19,7 @@ try:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     from cryptography.x509.oid import NameOID
 except ImportError as _missing:
-    raise ImportError(
-        'a Cluster that speaks TLS makes certificates, which needs another package: pip install "aioproducer[testing]"'
-    ) from _missing
+    raise ImportError(needs("a Cluster that speaks TLS", "testing")) from _missing
 
 _DAY = timedelta(days=1)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from aioproducer import arrow
+from aioproducer.extras import needs
 
 
 def run(program: str) -> str:
@@ -32,5 +33,5 @@ try:
 except ImportError as error:
     print(error)
 """
-    expected = 'aioproducer.arrow needs pyarrow: pip install "aioproducer[spark]"'
+    expected = needs("aioproducer.arrow", "spark")
     assert run(program) == expected

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from aioproducer import __version__, cli
+from aioproducer.extras import needs
 
 
 def test_the_installed_command_is_this_one() -> None:
@@ -58,7 +59,7 @@ def test_without_the_extra_one_line_says_what_to_install(
         cli.main()
     [line] = capsys.readouterr().err.splitlines()
     assert package in line
-    assert 'pip install "aioproducer[cli]"' in line
+    assert needs("the command line", "cli") in line
 
 
 def test_a_package_that_the_extra_itself_lacks_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from aioproducer import ProducerRecord, SendManyError, SerializationError, TopicAuthorizationFailed
 from aioproducer.contrib.otel_tracing import TracingInterceptor
+from aioproducer.extras import needs
 from tests.scenarios.story import TOPIC, producing, story
 
 
@@ -277,4 +278,4 @@ def test_headers_that_are_none_open_no_span() -> None:
 def test_without_opentelemetry_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['opentelemetry'] = None; import aioproducer.contrib.otel_tracing"
     output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
-    assert 'pip install "aioproducer[otel]"' in output.stderr.decode()
+    assert needs("aioproducer.contrib.otel_tracing", "otel") in output.stderr.decode()

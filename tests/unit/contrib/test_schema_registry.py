@@ -26,6 +26,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
 
 from aioproducer import ConfigError, Producer, SendManyError, SerializationError, SerializerUnavailable
 from aioproducer.contrib.schema_registry import key_serializer, value_serializer
+from aioproducer.extras import needs
 from aioproducer.testing import ThreadedCluster
 from tests.unit.contrib.registry_fake import RegistryFake, registry
 
@@ -186,4 +187,4 @@ async def test_what_does_not_fit_the_schema_is_told_with_its_place(
 def test_without_confluents_package_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['confluent_kafka'] = None; import aioproducer.contrib.schema_registry"
     output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
-    assert 'pip install "aioproducer[schema-registry]"' in output.stderr.decode()
+    assert needs("aioproducer.contrib.schema_registry", "schema-registry") in output.stderr.decode()

@@ -57,4 +57,4 @@ def test_what_spark_imports_to_find_the_format_imports_nothing_of_ours() -> None
 def test_a_missing_package_is_named_with_what_to_install(missing: str, package: str) -> None:
     program = f"import sys; sys.modules['{missing}'] = None; import aioproducer.{package}"
     output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
-    assert 'pip install "aioproducer[spark]"' in output.stderr.decode().splitlines()[-1]
+    assert 'pip install "pyarrow' in output.stderr.decode().splitlines()[-1]

@@ -1,0 +1,27 @@
+"""Extras: packages that not everybody needs, and the one sentence that says how to get them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXTRAS: Final = {
+    "cli": ("click>=8.1", "rich>=13.7"),
+    "json": ("orjson>=3.10",),
+    "kerberos": ("gssapi>=1.8",),
+    "msk": ("botocore>=1.34",),
+    "oauth": ("joserfc>=1.0",),
+    "otel": ("opentelemetry-api>=1.27",),
+    "pkcs12": ("cryptography>=42",),
+    "prometheus": ("prometheus-client>=0.20",),
+    "schema-registry": ("confluent-kafka[schemaregistry]>=2.8",),
+    "snappy": ("cramjam>=2.8",),
+    "spark": ("pyarrow>=18",),
+    "testing": ("cryptography>=42", "pytest>=8.3"),
+}
+"""What each brings, as pyproject.toml has it. An index need not know aioproducer for these to be installed."""
+
+
+def needs(what: str, extra: str, *besides: str) -> str:
+    """Return the sentence that *what* needs the packages of *extra*, and *besides* others, and the command for it."""
+    packages = " ".join(f'"{package}"' for package in (*EXTRAS[extra], *besides))
+    return f"{what} needs what the extra {extra!r} brings: pip install {packages}"
