@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-spark-exactly-once test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,6 +140,11 @@ test-aiokafka-users: $(VENV)/.dev .cache/aiokafka-users/.ready  ## FastStream, F
 spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (four minutes)
 	$(SAY) "spark"
 	@$(PYTEST) tests/spark -q --ignore $(CLUSTER_TESTS)
+
+test-spark-exactly-once: $(VENV)/.dev  ## exactly once from Spark: everything killed at every step, on brokers old and new (an hour)
+	$(SAY) "spark, exactly once"
+	@EXACTLY_ONCE=all $(PYTEST) tests/unit/spark/test_decision_protocol.py -q --timeout 0
+	@EXACTLY_ONCE=all $(PYTEST) tests/spark/test_exactly_once.py -q
 
 test-cluster: $(VENV)/.dev  ## on a Spark cluster of three JVMs, into a real Apache Kafka (a minute or two)
 	$(SAY) "spark cluster"

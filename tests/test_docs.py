@@ -130,7 +130,9 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_the_command_line_page_names_every_command_and_every_option_of_send() -> None:
-    assert set(re.findall(r"^\| \[`(\w+)`\]", COMMAND_LINE, re.MULTILINE)) == set(commands.program.commands)
+    assert set(re.findall(r"^\| \[`([\w-]+)`\]", COMMAND_LINE, re.MULTILINE)) == set(
+        commands.program.commands
+    )
     for option in (option for each in send.params for option in each.opts if option.startswith("--")):
         assert re.search(rf"{option}\b", COMMAND_LINE), option
 

@@ -1,4 +1,4 @@
-"""The command line: `aioproducer demo`, `send`, `perf`, `audit`, `topics`, `tail`, `broker`, `config`, `completion`."""
+"""The command line: `aioproducer demo`, `send`, `perf`, `audit`, `topics`, `tail`, `spark-recover`, `broker`, `config`, `completion`."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from aioproducer.cli.parameters import (
 )
 from aioproducer.cli.securing import as_given, given
 from aioproducer.cli.send.command import send
+from aioproducer.cli.spark_command import spark_recover
 from aioproducer.cli.transaction_commands import transactions
 from aioproducer.errors import ConfigError, ProducerError
 from aioproducer.version import __version__
@@ -300,3 +301,4 @@ def perf(  # noqa: PLR0917 - click passes names
 
 program.add_command(send)
 program.add_command(transactions)
+program.add_command(spark_recover)

@@ -63,16 +63,14 @@ def take_settings(ctx: click.Context, param: click.Parameter, values: tuple[str,
     return settings
 
 
-def configuration(servers: str | None, file: Path | None, settings: dict[str, str]) -> ProducerConfig:
+def configured(servers: str | None, file: Path | None, settings: dict[str, str]) -> dict[str, str]:
     """Return what *file*, *settings*, the environment's secrets and *servers* say, the later ones rather than the former.
 
     Serializers in the file are left out: what a command sends is bytes.
 
     Raises: ConfigError; click.UsageError: no servers are named.
     """
-    from aioproducer.config import ProducerConfig
     from aioproducer.config.properties import read_properties
-    from aioproducer.errors import ConfigError
 
     in_file = {} if file is None else read_properties(file)
     refuse_twice(settings)
@@ -85,6 +83,18 @@ def configuration(servers: str | None, file: Path | None, settings: dict[str, st
         raise click.UsageError(
             "Missing option '-b' / '--bootstrap-servers', or bootstrap.servers in --config."
         )
+    return given
+
+
+def configuration(servers: str | None, file: Path | None, settings: dict[str, str]) -> ProducerConfig:
+    """Return a producer's configuration, as `configured`.
+
+    Raises: ConfigError; click.UsageError: no servers are named.
+    """
+    from aioproducer.config import ProducerConfig
+    from aioproducer.errors import ConfigError
+
+    given = configured(servers, file, settings)
     try:
         return ProducerConfig.from_mapping(given)
     except ConfigError as error:

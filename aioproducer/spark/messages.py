@@ -9,6 +9,11 @@ from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from aioproducer.spark.decision_protocol import Plan
+from aioproducer.spark.decision_records import Share
+from aioproducer.spark.delivery import BatchId
+from aioproducer.transactions.prepared_transaction import PreparedTransaction
+
 log: Final = logging.getLogger("aioproducer.spark")
 
 Messages: TypeAlias = Iterable[WriterCommitMessage | None]
@@ -27,6 +32,43 @@ class TaskReport(WriterCommitMessage):
     rows: int
     bytes: int
     """Of keys and values."""
+
+
+@dataclass(frozen=True)
+class Prepared(TaskReport):
+    """What one attempt of one task has written in a transaction, which is open."""
+
+    batch: BatchId
+    transaction: PreparedTransaction
+
+
+@dataclass(frozen=True)
+class Shared(TaskReport):
+    """What one attempt of one of any number of tasks has written in a transaction, which is open."""
+
+    batch: BatchId
+    share: Share
+    planned: Plan
+    """What it was planned by; whoever commits has not planned."""
+
+
+@dataclass(frozen=True)
+class Skipped(WriterCommitMessage):
+    """The batch was committed before: nothing is written."""
+
+    batch: BatchId
+
+
+def log_skipped(batch: BatchId) -> None:
+    """Say that Spark has replayed a batch that is committed, and that nothing of it was written again."""
+    _be_heard()
+    log.info("spark.batch.skipped batch=%d of=%r", batch.number, batch.name)
+
+
+def log_not_aborted(error: BaseException) -> None:
+    """Say that the transaction of a batch that failed was not aborted: it could not be now, or is committed."""
+    _be_heard()
+    log.warning("spark.transaction.not_aborted error=%s: %s", type(error).__name__, error)
 
 
 def log_committed(messages: Messages, batch_id: int | None = None) -> None:

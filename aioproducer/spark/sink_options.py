@@ -11,6 +11,7 @@ from typing import Final
 from aioproducer.config import ProducerConfig
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
+from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
 from aioproducer.spark.messages import log_source_option
 from aioproducer.spark.named_code import with_named_code
 
@@ -47,13 +48,14 @@ OF_CONSUMERS: Final = frozenset(
 )
 """What the source takes behind `kafka.`, and Kafka's producer does not know. Source: ConsumerConfig of Kafka 4.3."""
 
-SPELT: Final[Mapping[str, str]] = {name.lower(): name for name in ("topic", *OF_SPARK, *OF_SOURCE)}
+SPELT: Final[Mapping[str, str]] = {name.lower(): name for name in ("topic", *OPTIONS, *OF_SPARK, *OF_SOURCE)}
 """What Spark has made lower case, as its documentation has it."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "key.serializer": "as keys are strings or bytes already",
     "value.serializer": "as values are strings or bytes already",
     "interceptor.classes": "as Java classes cannot be loaded here",
+    "transactional.id": "as tasks cannot share one; transactionalIdPrefix makes one for each",
 }
 """What Spark's own sink refuses, or cannot do either."""
 
@@ -64,6 +66,13 @@ class ProducerSettings:
 
     items: tuple[tuple[str, str], ...] = field(repr=False)
     """Kafka's names and values, sorted. They may be secrets: nothing shows them."""
+
+    def with_transactional_id(self, name: str) -> ProducerSettings:
+        """Return the settings of a producer with that transactional id."""
+        items = dict(self.items)
+        if "transaction_timeout_ms" not in items:
+            items.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
+        return ProducerSettings(tuple(sorted((items | {"transactional.id": name}).items())))
 
     def config(self) -> ProducerConfig:
         """Return what a producer is made from.
@@ -81,6 +90,8 @@ class SinkOptions:
     topic: str | None
     """Where all rows go; None leaves it to the column."""
     producer: ProducerSettings
+    delivery: ExactlyOnce | None = None
+    """None: at least once."""
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -92,12 +103,15 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     topic: str | None = None
     kafka: dict[str, str] = {}
     of_source: list[str] = []
+    of_delivery: dict[str, str] = {}
     for given, value in options.items():
         name = given.lower()
         if _is_of_source(name):
             of_source.append(SPELT.get(name, name))
         elif name.startswith(PREFIX):
             kafka[_accepted(name.removeprefix(PREFIX))] = value
+        elif SPELT.get(name) in OPTIONS:
+            of_delivery[SPELT[name]] = value
         elif name == "topic":
             topic = value
         elif name == "path":
@@ -111,8 +125,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if "batch_size" not in kafka:
         kafka.setdefault("batch.size", _batch_bytes(kafka))
     producer = ProducerSettings(tuple(sorted(kafka.items())))
-    producer.config()  # what is wrong with it is to be said on the driver
-    sink = SinkOptions(topic, producer)
+    delivery = exactly_once(of_delivery)
+    # what is wrong with it is to be said on the driver
+    (producer if delivery is None else producer.with_transactional_id(delivery.prefix)).config()
+    sink = SinkOptions(topic, producer, delivery)
     _say_what_does_nothing(tuple(of_source), sink)
     return sink
 

@@ -8,13 +8,16 @@ import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from aioproducer.lifecycle import State
 from aioproducer.producer import Producer
+from aioproducer.spark.decision_records import DecisionView
+from aioproducer.spark.decision_topic import read_on
+from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.sink_options import ProducerSettings
 
 IDLE_PRODUCERS: Final = 4
@@ -32,11 +35,37 @@ class Worker:
         self._thread = threading.Thread(target=self._loop.run_forever, name="aioproducer-spark", daemon=True)
         self._thread.start()
         self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
+        self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
         atexit.register(self.close)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start *coroutine* on the event loop; those submitted first start first."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    async def decisions(self, settings: ProducerSettings, prefix: str) -> DecisionView:
+        """Return what is decided under *prefix* now; what was read before is not read again.
+
+        Raises: DeliveryError, ProducerError.
+        """
+        where = settings, prefix
+        view = self._views.pop(where, None) or DecisionView(prefix)
+        await read_on(view, settings)
+        self._views[where] = view  # not after a failure: it may have read half
+        return view
+
+    def ask(
+        self,
+        settings: ProducerSettings,
+        prefix: str,
+        what: Callable[[KafkaPort], Coroutine[Any, Any, T]],
+    ) -> T:
+        """Do *what* the protocol of decisions has to be done, and wait for it."""
+
+        async def asked() -> T:
+            async with KafkaPort(settings, lambda: self.decisions(settings, prefix)) as kafka:
+                return await what(kafka)
+
+        return self.submit(asked()).result()
 
     @contextmanager
     def producer(self, settings: ProducerSettings) -> Iterator[Producer]:

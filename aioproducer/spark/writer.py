@@ -7,46 +7,57 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from aioproducer.spark.messages import TaskReport, log_aborted, log_committed
+from aioproducer.spark.committing import abort, commit, planned
+from aioproducer.spark.messages import log_aborted, log_committed
 from aioproducer.spark.task import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame."""
+class Planned:
+    """A writer that plans when Spark first pickles it for the tasks: on the driver, and for each batch once."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def __getstate__(self) -> dict[str, object]:
+        """Return what travels. Spark pickles twice; where it commits a micro-batch it makes a writer, and pickles none."""
+        self._task = planned(self._task)
+        return {"_task": self._task}
+
+
+class BatchWriter(Planned, DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition (in a task)."""
-        return self._task.run(iterator)
+        return self._task.run(iterator, replays=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take notice that all is written (on the driver)."""
+        """Take notice that all is written, or decide that it is to be seen (on the driver)."""
+        commit(self._task, messages)
         log_committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take notice that a task failed for good (on the driver); what others wrote stays."""
+        """Take notice that a task failed for good (on the driver); what others wrote stays, unless in transactions."""
+        abort(self._task, messages)
         log_aborted(messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Planned, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream; on the driver there is a new one for each."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition of a micro-batch (in a task)."""
         return self._task.run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Take notice that a micro-batch is written (on the driver)."""
+        """Take notice that a micro-batch is written, or decide that it is to be seen (on the driver)."""
+        commit(self._task, messages)
         log_committed(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - likewise
-        """Take notice that a micro-batch failed or was stopped (on the driver); what is written of it stays."""
+        """Take notice that a micro-batch failed or was stopped (on the driver); what is written stays, as above."""
+        abort(self._task, messages)
         log_aborted(messages, batchId)

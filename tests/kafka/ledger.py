@@ -89,7 +89,10 @@ class Ledger:
         """Write one transaction after the other, every third of which is aborted, until all is *done*."""
         while not done.is_set():
             outcome = await self.transact(producer, abort=len(self.told) % 3 == 2)
-            assert outcome is not Outcome.FATAL, self.errors[-1]
+            if outcome is Outcome.FATAL:
+                raise AssertionError(
+                    f"{producer.config.transactional_id} has failed: {producer.state}"
+                ) from next(each for each in reversed(self.errors) if each is not None and each.fatal)
 
     async def more(self, count: int) -> None:
         """Wait until so many more transactions than now have been told of."""

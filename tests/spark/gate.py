@@ -33,7 +33,7 @@ class Gate:
                 context = TaskContext.get()
                 assert context is not None
                 reached(context.attemptNumber()).touch()
-                _wait_for(opened)
+                wait_for(opened)
                 if deadly and context.attemptNumber() == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
             return text
@@ -42,7 +42,7 @@ class Gate:
 
     def wait_until_reached(self, attempt: int = 0) -> None:
         """Return when that attempt of a task waits."""
-        _wait_for(self._reached(attempt))
+        wait_for(self._reached(attempt))
 
     def open(self) -> None:
         """Let everything through from now on."""
@@ -52,7 +52,8 @@ class Gate:
         return self.path / f"reached-by-{attempt}"
 
 
-def _wait_for(file: Path) -> None:
+def wait_for(file: Path) -> None:
+    """Wait until *file* is there."""
     deadline = time.monotonic() + PATIENCE_S
     while not file.exists():
         if time.monotonic() > deadline:

@@ -25,7 +25,7 @@ def call(*arguments: str) -> Result:
 
 def test_help_names_every_command() -> None:
     listed = call("--help").output.partition("Commands:")[2]
-    assert re.findall(r"^  (\w+)", listed, flags=re.MULTILINE) == [
+    assert re.findall(r"^  ([\w-]+)", listed, flags=re.MULTILINE) == [
         "audit",
         "broker",
         "completion",
@@ -33,6 +33,7 @@ def test_help_names_every_command() -> None:
         "demo",
         "perf",
         "send",
+        "spark-recover",
         "tail",
         "topics",
         "transactions",

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 
 from aioproducer.arrow import SendTableError
 from aioproducer.arrow.arrow_schema import Columns
@@ -40,6 +41,11 @@ def task(cluster: ThreadedCluster, **options: str) -> Task:
     names = {name.replace("_", "."): value for name, value in options.items()}
     items = tuple(sorted({"bootstrap.servers": cluster.bootstrap_servers, **names}.items()))
     return Task(ProducerSettings(items), Columns(value="value", topic="orders"))
+
+
+def rows_of(report: WriterCommitMessage) -> int:
+    assert isinstance(report, TaskReport)
+    return report.rows
 
 
 def batches(*sizes: int) -> Iterator[pa.RecordBatch]:
@@ -105,14 +111,14 @@ def test_what_reading_raises_ends_the_task_as_it_is(kafka_cluster: ThreadedClust
 
     with pytest.raises(EOFError, match="the JVM has gone"):
         task(kafka_cluster).run(broken())
-    assert task(kafka_cluster).run(batches(10)).rows == 10
+    assert rows_of(task(kafka_cluster).run(batches(10))) == 10
 
 
 @pytest.mark.kafka_cluster(topics={"orders": 1}, security_protocol="SASL_SSL", users={"alice": "hunter2"})
 def test_a_task_logs_in_over_tls(kafka_cluster: ThreadedCluster) -> None:
     options = {name: str(value) for name, value in kafka_cluster.client_options.items()}
     sent = pickle.loads(pickle.dumps(task(kafka_cluster, **options)))
-    assert sent.run(batches(10)).rows == 10
+    assert rows_of(sent.run(batches(10))) == 10
     assert "hunter2" not in repr(sent)
 
 

@@ -1,0 +1,208 @@
+"""The log of decisions: which batches are to be seen. Its records, and what a reader makes of them. Pure.
+
+A compacted topic of one partition. A decision is valid once the transaction that it was written in is committed, which a
+control batch in the same partition says. So a reader goes to the end, also beyond transactions of others that are open,
+and looks for the control batch of each producer id itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from aioproducer.errors import ProtocolError
+from aioproducer.records.decode import DecodedBatch
+from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
+from aioproducer.transactions.prepared_transaction import PreparedTransaction
+
+TOPIC: Final = "__aioproducer_spark"
+PARTITION: Final = 0
+TOPIC_CONFIG: Final[Mapping[str, str]] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.ms": "3600000",  # what is in the newest segment is not compacted
+}
+
+FORMAT: Final = 1
+DONE: Final = "done"
+COMMIT: Final = 1
+"""The type in the key of a control record."""
+
+
+PIECE: Final = 2_000
+"""So many shares are in a record: some 200 KB."""
+
+
+class Share(NamedTuple):
+    """What one task has written: how to end its transaction, and where to see how that ended."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int
+    began_at_ms: int
+    timeout_ms: int
+    topic: str
+    partition: int
+    last_offset: int
+    """One of its partitions, and its last record there: the control batch behind that is about all of them."""
+
+    @property
+    def prepared(self) -> PreparedTransaction:
+        """Its transaction."""
+        return PreparedTransaction(*self[:6])
+
+
+class Decided(NamedTuple):
+    """The last decision on a query or job."""
+
+    number: int
+    guarantee: Guarantee
+    run: str
+    shares: tuple[Share, ...] = ()
+    is_done: bool = False
+    """Whether all of it is known to be ended."""
+
+
+class Entry(NamedTuple):
+    """A record of the log."""
+
+    key: bytes
+    value: bytes
+
+
+def decision(prefix: str, batch: BatchId, guarantee: Guarantee, shares: Sequence[Share] = ()) -> list[Entry]:
+    """Return the records that say that *batch* is to be seen, and which transactions that is, for one transaction."""
+    pieces = [shares[start : start + PIECE] for start in range(0, len(shares), PIECE)]
+    value = {
+        "v": FORMAT,
+        "batch": batch.number,
+        "guarantee": guarantee,
+        "run": batch.run,
+        "pieces": len(pieces),
+    }
+    return [
+        Entry(
+            _text([prefix, batch.name, number]), _text({"v": FORMAT, "batch": batch.number, "shares": piece})
+        )
+        for number, piece in enumerate(pieces)
+    ] + [Entry(_text([prefix, batch.name]), _text(value))]
+
+
+def done(prefix: str, name: str, number: int) -> Entry:
+    """Return the record that says that all of a batch is ended."""
+    return Entry(_text([prefix, name, DONE]), _text({"v": FORMAT, "batch": number}))
+
+
+class DecisionView:
+    """What the log says of the queries and jobs under one prefix, as far as it was read."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.offset: int = 0
+        """Where to go on reading."""
+        self._decided: dict[str, Decided] = {}
+        self._pieces: dict[tuple[str, int], tuple[int, list[Share]]] = {}
+        """The shares of a batch, by name and piece, with its number."""
+        self._open: defaultdict[int, list[tuple[list[Any], Any]]] = defaultdict(list)
+        """Records by producer id, until it is known whether they are committed."""
+
+    def last(self, name: str) -> Decided | None:
+        """Return the last decision on a query or job."""
+        return self._decided.get(name)
+
+    def all(self) -> dict[str, Decided]:
+        """Return the last decision on each."""
+        return dict(self._decided)
+
+    def take(self, batch: DecodedBatch) -> None:
+        """Read a batch of the log. Raises: DeliveryError: it was written by a version that this one does not know."""
+        if batch.last_offset < self.offset:
+            return
+        self.offset = batch.last_offset + 1
+        if batch.control:
+            of_producer = self._open.pop(batch.producer_id, [])
+            if any(int.from_bytes((each.key or b"")[2:4]) == COMMIT for each in batch.records):
+                for key, value in of_producer:
+                    self._apply(key, value)
+            return
+        if not batch.transactional:  # nobody of ours
+            return
+        for record in batch.records:
+            key = _read(record.key)
+            if isinstance(key, list) and len(key) in {2, 3} and key[0] == self.prefix:
+                self._open[batch.producer_id].append((key, _known_format(_read(record.value))))
+
+    def _apply(self, key: list[Any], value: dict[str, Any]) -> None:
+        """Take a record that is committed. Shares come before the decision that they belong to."""
+        name = str(key[1])
+        try:
+            number = int(value["batch"])
+            if len(key) == 2:
+                self._decided[name] = Decided(
+                    number,
+                    Guarantee(value["guarantee"]),
+                    str(value["run"]),
+                    tuple(self._shares(name, number, int(value["pieces"]))),
+                )
+            elif key[2] == DONE:
+                last = self._decided.get(name)
+                if last is not None and last.number == number:
+                    self._decided[name] = last._replace(is_done=True)
+            else:
+                self._pieces[name, int(key[2])] = number, [Share(*share) for share in value["shares"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DeliveryError(
+                f"the log of decisions, {TOPIC}, has a record that is broken: {error}"
+            ) from error
+
+    def _shares(self, name: str, number: int, pieces: int) -> Iterator[Share]:
+        for piece in range(pieces):
+            of_batch, shares = self._pieces.pop((name, piece), (None, []))
+            if of_batch == number:  # else a later decision, further on, has taken its place
+                yield from shares
+
+
+def must_skip(last: Decided | None, batch: BatchId, guarantee: Guarantee, *, replays: bool) -> bool:
+    """Whether *batch* is written already, as the *last* decision tells.
+
+    Not *replays*: Spark writes a batch again only in another run of the query; a second time in one run it is another
+    write. Streams replay, or are skipped, whatever the run is.
+
+    Raises: DeliveryError: it is another write under the same prefix, or the same with another guarantee.
+    """
+    if last is None:
+        return False
+    if last.guarantee is not guarantee:
+        raise DeliveryError(
+            f"{batch.name} has written with deliveryGuarantee={last.guarantee}, and keeps it: start the query with"
+            f" that, or with another transactionalIdPrefix once everything is committed"
+        )
+    if last.number == batch.number and batch.run and last.run == batch.run and not replays:
+        raise DeliveryError(
+            f"{batch} is committed, and written a second time in one run of the query: give each write a"
+            " transactionalIdPrefix of its own"
+        )
+    return batch.number <= last.number
+
+
+def _known_format(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or value.get("v") != FORMAT:
+        raise DeliveryError(
+            f"the log of decisions, {TOPIC}, has a record that this version of aioproducer cannot read; a newer one"
+            " has written it"
+        )
+    return value
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _read(data: bytes | None) -> Any:
+    try:
+        return json.loads(data or b"null")
+    except ValueError as error:
+        raise ProtocolError(f"{TOPIC} has a record that is not JSON: {error}") from error

@@ -1,0 +1,128 @@
+"""The promise of a write: at least once, or exactly once and under which transactional ids. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from aioproducer.errors import ConfigError, ProducerError
+
+GUARANTEE: Final = "deliveryGuarantee"
+PREFIX: Final = "transactionalIdPrefix"
+JOB: Final = "jobId"
+OPTIONS: Final = (GUARANTEE, PREFIX, JOB)
+
+TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""Unless `kafka.transaction.timeout.ms` says otherwise: the most that brokers take, as they come."""
+
+
+class Guarantee(StrEnum):
+    """The values of `deliveryGuarantee`."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    SINGLE = "exactly-once-single"
+    """A batch is one task, and one transaction, with the decision in it."""
+    LOG = "exactly-once"
+    """A batch is any number of tasks, each a transaction; a log has which of them are decided."""
+
+
+class DeliveryError(ProducerError):
+    """A batch cannot be written, or committed, exactly once; nothing of it is visible unless the message says so."""
+
+
+class BatchLost(DeliveryError):
+    """A batch was decided, and part of it is lost: nothing goes on before somebody has looked at it."""
+
+
+class ExactlyOnce(NamedTuple):
+    """A write that is exactly once."""
+
+    guarantee: Guarantee
+    prefix: str
+    job: str | None
+    """What the user calls the job; None: it is a streaming query, which has an id."""
+
+    @property
+    def single_id(self) -> str:
+        """The transactional id of the one task there is."""
+        return f"{self.prefix}.s"
+
+    @property
+    def driver_id(self) -> str:
+        """The transactional id of who decides on any number of tasks."""
+        return f"{self.prefix}.d"
+
+    def task_ids(self, run: str = "") -> str:
+        """Return how the transactional ids of tasks begin, those of all runs or of one."""
+        return f"{self.prefix}.t.{run}." if run else f"{self.prefix}.t."
+
+    def task_id(self, run: str, partition: int, lane: int) -> str:
+        """Return the transactional id of an attempt of a task."""
+        return f"{self.task_ids(run)}{partition}.{lane}"
+
+
+class BatchId(NamedTuple):
+    """A batch, the same whenever it is written again."""
+
+    name: str
+    """Of the query or job."""
+    number: int
+    """Of the micro-batch; 0 outside of a query."""
+    run: str
+    """The run of the query, from its start to its end; empty outside of a query."""
+
+    def __str__(self) -> str:
+        """Return how messages call it."""
+        return f"batch {self.number} of {self.name}"
+
+    def run_under(self, driver: str) -> str:
+        """Return a short name for this run of the query under a *driver*, which may start the query again."""
+        return f"{driver}-{crc32(self.run.encode()):08x}" if self.run else driver
+
+
+def exactly_once(options: Mapping[str, str]) -> ExactlyOnce | None:
+    """Return what the *options*, by their names, ask for; None: at least once.
+
+    Raises: ConfigError.
+    """
+    given = options.get(GUARANTEE, Guarantee.AT_LEAST_ONCE)
+    prefix, job = options.get(PREFIX), options.get(JOB)
+    try:
+        guarantee = Guarantee(given)
+    except ValueError:
+        raise ConfigError(f"{GUARANTEE} = {given!r}: expected one of {', '.join(Guarantee)}") from None
+    if guarantee is Guarantee.AT_LEAST_ONCE:
+        for name in (PREFIX, JOB):
+            if name in options:
+                raise ConfigError(f"{name} has no use without {GUARANTEE}={Guarantee.LOG}")
+        return None
+    if not prefix:
+        raise ConfigError(
+            f"{GUARANTEE}={guarantee} needs {PREFIX}: how the transactional ids of this write begin, and of no other"
+        )
+    if job == "":
+        raise ConfigError(f"{JOB} is empty; it names the job, so that what it has written is known again")
+    return ExactlyOnce(guarantee, prefix, job)
+
+
+def batch_id(
+    delivery: ExactlyOnce, query: str | None, number: str | None, run: str | None, *, streams: bool = False
+) -> BatchId:
+    """Return which batch a task writes, as Spark's local properties tell; *streams*: it is of a stream.
+
+    Raises: ConfigError: nobody has told.
+    """
+    if streams and number is None:
+        raise ConfigError(
+            f"{GUARANTEE}={delivery.guarantee} needs micro-batches: trigger(continuous=…) has none"
+        )
+    if delivery.job is not None:
+        return BatchId(f"job {delivery.job}", int(number or 0), (number and run) or "")
+    if query is None or number is None:
+        raise ConfigError(
+            f"{GUARANTEE}={delivery.guarantee} needs the option {JOB} here: outside of a streaming query, and in"
+            " foreachBatch under Spark Connect, nothing else tells which batch this is"
+        )
+    return BatchId(f"query {query}", int(number), run or "")

@@ -1,0 +1,163 @@
+"""Kafka, as the protocol of decisions asks for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from aioproducer.errors import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerError,
+    ProducerFenced,
+    TransactionLost,
+    TransactionOutcomeUnknown,
+)
+from aioproducer.producer import Producer
+from aioproducer.spark.decision_protocol import End, Known
+from aioproducer.spark.decision_records import COMMIT, Decided, DecisionView, Entry, Share
+from aioproducer.spark.decision_topic import commit_with
+from aioproducer.spark.delivery import DeliveryError
+from aioproducer.topic_client import Client
+from aioproducer.transaction_admin import TransactionAdmin
+from aioproducer.transactions.administration import OPEN_STATES
+
+if TYPE_CHECKING:
+    from aioproducer.spark.sink_options import ProducerSettings
+    from aioproducer.transactions.prepared_transaction import PreparedTransaction
+
+ONGOING = "Ongoing"
+REPLACED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced)
+"""What is told who has not the id any more."""
+
+
+class KafkaPort:
+    """What `decision_protocol.Kafka` says; *read* gives what is decided now."""
+
+    def __init__(self, settings: ProducerSettings, read: Callable[[], Awaitable[DecisionView]]) -> None:
+        self._settings = settings
+        self._read = read
+        self._admin = TransactionAdmin.from_config(settings.config())
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        await self._admin.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self._admin.__aexit__(kind, error, traceback)
+
+    async def take_over(self, name: str) -> PreparedTransaction:
+        """Take the next epoch of an id."""
+        producer = self._producer(name)
+        await producer.start()
+        try:
+            return producer._identity()  # noqa: SLF001 - our own
+        finally:
+            await producer.close(timeout_s=0)
+
+    async def succeed(self, driver: PreparedTransaction) -> bool:
+        """Take the next epoch if *driver* has the id still; return whether."""
+        producer = self._producer(driver.transactional_id)
+        try:
+            await producer._go_on(driver, anew=True)  # noqa: SLF001 - our own
+        except REPLACED:
+            return False
+        await producer.close(timeout_s=0)
+        return True
+
+    async def decisions(self) -> Mapping[str, Decided]:
+        """Return the last decision on each query or job under the prefix."""
+        return (await self._read()).all()
+
+    async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
+        """Write and commit, under the epoch of *driver*; return the epoch to go on under.
+
+        Below `transaction.version` 2 a commit is no new epoch, and the sequences of the old one, of which nobody else
+        knows, would go on. A record that begins them again would be taken for a duplicate: so it needs the next one.
+        """
+        now = await commit_with(driver, entries, self._settings)
+        if now.epoch != driver.epoch:
+            return now
+        producer = self._producer(now.transactional_id)
+        await producer._go_on(now, anew=True)  # noqa: SLF001 - our own
+        try:
+            return producer._identity()  # noqa: SLF001 - our own
+        finally:
+            await producer.close(timeout_s=0)
+
+    async def commit(self, shares: Sequence[Share]) -> Mapping[Share, End]:
+        """Commit transactions."""
+        by_handle = {share.prepared: share for share in shares}
+        ended = await self._admin.end_many(by_handle, commit=True)
+        return {share: _end(ended[handle]) for handle, share in by_handle.items()}
+
+    async def fate(self, share: Share) -> End:
+        """Return what the log that *share* was written to says of it: the next control batch of its producer id."""
+        where = share.topic, share.partition
+        async with Client(self._settings.config()) as client:
+            if await client.first_offset(*where) > share.last_offset:
+                return End.UNTOLD  # retention has passed it
+            end = await client.end_offset(*where)
+            async for batches in client.batches(*where, share.last_offset, end):
+                for batch in batches:
+                    if (
+                        batch.control
+                        and batch.producer_id == share.producer_id
+                        and batch.last_offset > share.last_offset
+                        and batch.records
+                    ):
+                        key = batch.records[0].key or b""
+                        return End.COMMITTED if int.from_bytes(key[2:4]) == COMMIT else End.LOST
+        return End.UNTOLD
+
+    async def describe(self, names: Collection[str]) -> Mapping[str, Known | None]:
+        """Return what is known of these ids."""
+        found = await self._admin.describe(*names)
+        return {
+            name: each
+            and Known(
+                each.producer_id,
+                each.epoch,
+                is_open=each.state in OPEN_STATES,
+                takes_records=each.state == ONGOING,
+                began_at_ms=self.now_ms() if each.began_at_ms is None else each.began_at_ms,
+            )
+            for name, each in found.items()
+        }
+
+    async def ongoing(self, prefix: str) -> Sequence[str]:
+        """Return the ids that begin so and have an open transaction. All are asked for: older brokers have no pattern."""
+        listed = await self._admin.list(states=[ONGOING])
+        return [each.transactional_id for each in listed if each.transactional_id.startswith(prefix)]
+
+    async def fence(self, names: Collection[str]) -> None:
+        """Take the next epoch of each."""
+        await self._admin.fence(*names)
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return time.time_ns() // 1_000_000
+
+    def _producer(self, name: str) -> Producer:
+        return Producer.from_config(self._settings.with_transactional_id(name).config())
+
+
+def _end(error: ProducerError | None) -> End:
+    if error is None:
+        return End.COMMITTED
+    if isinstance(error, TransactionLost):
+        return End.LOST
+    if isinstance(error, TransactionOutcomeUnknown) and isinstance(
+        error.__cause__, (*REPLACED, InvalidTxnState)
+    ):
+        return End.UNTOLD
+    raise DeliveryError(
+        f"what is decided is not committed everywhere yet; start the query again: {type(error).__name__}: {error}"
+    ) from error

@@ -1,0 +1,71 @@
+"""Points in the life of a batch at which a test has a process killed, or held: what may die at any moment, dies there."""
+
+from __future__ import annotations
+
+import os
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from tests.spark.gate import wait_for
+
+VARIABLE: Final = "AIOPRODUCER_TEST_PROBE"
+"""Where what is called in a process finds the directory of the probe."""
+
+
+class Act(StrEnum):
+    """What to do at a point, once."""
+
+    KILL = "kill"
+    """Kill the process that is there."""
+    HOLD = "hold"
+    """Let it wait, until it is released or killed with all others."""
+    FAIL = "fail"
+    """Raise."""
+
+
+class Probe:
+    """What is to happen at which point: files in a directory, so that every process knows them."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
+        self.directory = directory
+
+    def set(self, point: str, act: Act) -> None:
+        """Let *act* happen when the first process comes to *point*."""
+        (self.directory / f"{point}.set").write_text(act, encoding="utf-8")
+
+    def wait_until_reached(self, point: str) -> None:
+        """Return when somebody is there."""
+        wait_for(self.directory / f"{point}.reached")
+
+    def release(self, point: str) -> None:
+        """Let whoever is held at *point* go on."""
+        (self.directory / f"{point}.released").touch()
+
+    def reached(self, point: str) -> bool:
+        """Whether somebody was there."""
+        return (self.directory / f"{point}.reached").exists()
+
+    def pass_by(self, point: str) -> None:
+        """Be at *point*."""
+        claimed = self.directory / f"{point}.{os.getpid()}"
+        try:
+            (self.directory / f"{point}.set").rename(claimed)  # one process gets it
+        except FileNotFoundError:
+            return
+        act = claimed.read_text(encoding="utf-8")
+        (self.directory / f"{point}.reached").touch()
+        if act == Act.KILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if act == Act.FAIL:
+            raise RuntimeError(f"the test lets it fail at {point}")
+        wait_for(self.directory / f"{point}.released")
+
+
+def at(point: str) -> None:
+    """Be at *point*, if there is a test that has a probe."""
+    directory = os.environ.get(VARIABLE)
+    if directory is not None:
+        Probe(Path(directory)).pass_by(point)

@@ -1,0 +1,126 @@
+"""Our sink with a probe in it: the format "probed", for tests that kill it at a point.
+
+Its option `probe` is the directory of the probe.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from aioproducer.producer import Producer
+from aioproducer.spark import AioProducerSource
+from aioproducer.spark.decision_protocol import End
+from aioproducer.spark.decision_records import TOPIC, Share
+from aioproducer.spark.kafka_port import KafkaPort
+from aioproducer.spark.task import Task
+from aioproducer.spark.writer import StreamWriter
+from aioproducer.transactional import Transaction
+from tests.spark.probe import VARIABLE, at
+
+
+class ProbedSource(AioProducerSource):
+    """The sink itself; only what Spark calls is told to the probe, and what is asked of Kafka."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._directory = options["probe"]
+        super().__init__({name: value for name, value in options.items() if name.lower() != "probe"})
+
+    @classmethod
+    def name(cls) -> str:
+        return "probed"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark calls it so
+        super().streamWriter(schema, overwrite)
+        return ProbedStreamWriter(self._task(schema), self._directory)
+
+
+class ProbedStreamWriter(StreamWriter):
+    """Of a stream."""
+
+    def __init__(self, task: Task, directory: str) -> None:
+        super().__init__(task)
+        self._directory = directory
+
+    def __getstate__(self) -> dict[str, object]:
+        probe(self._directory)
+        planned = super().__getstate__()
+        at("planned")
+        return {**planned, "_directory": self._directory}
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        probe(self._directory)
+        report = super().write(amid(iterator))
+        at("task-flushed")
+        return report
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        probe(self._directory)
+        at("commit-called")
+        super().commit(messages, batchId)
+        at("commit-done")
+
+
+def amid(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give the rows on, with a point behind the first of them."""
+    for batch in batches:
+        yield batch.slice(0, 100)
+        at("task-amid-rows")
+        yield batch.slice(100)
+
+
+def probe(directory: str) -> None:
+    """Let this process meet points, of the probe in *directory* from now on."""
+    os.environ[VARIABLE] = directory
+    _patch()
+
+
+@functools.cache
+def _patch() -> None:
+    _before(Producer, "start", "before-init")
+    _before(Transaction, "prepare", "task-before-flush")
+    _before(Producer, "commit_transaction", "decision-written")
+    _after(Producer, "commit_transaction", "decision-made")
+    send, commit = Producer.send, KafkaPort.commit
+
+    async def probed_send(self: Producer, topic: str, *arguments: Any, **options: Any) -> Any:
+        if topic == TOPIC:
+            at("decision-next")
+        return await send(self, topic, *arguments, **options)
+
+    async def commit_in_two(self: KafkaPort, shares: Sequence[Share]) -> Mapping[Share, End]:
+        first = await commit(self, shares[:1])
+        at("between-commits")
+        rest = await commit(self, shares[1:])
+        at("before-done")
+        return {**first, **rest}
+
+    Producer.send = probed_send  # type: ignore[method-assign]
+    KafkaPort.commit = commit_in_two  # type: ignore[method-assign]
+
+
+def _before(owner: type, name: str, point: str) -> None:
+    method: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    async def probed(*arguments: Any, **options: Any) -> Any:
+        at(point)
+        return await method(*arguments, **options)
+
+    setattr(owner, name, probed)
+
+
+def _after(owner: type, name: str, point: str) -> None:
+    method: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    async def probed(*arguments: Any, **options: Any) -> Any:
+        result = await method(*arguments, **options)
+        at(point)
+        return result
+
+    setattr(owner, name, probed)

@@ -1,0 +1,274 @@
+"""Exactly once, whatever dies: killed at each step, and read back as readers of committed records see it.
+
+`make spark` plays a few of the steps; with EXACTLY_ONCE=all (`make test-spark-exactly-once`) it is all of them, on brokers
+with `transaction.version` 2 and before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from aioproducer import TransactionAdmin
+from examples.spark.stream import events_from, make_events, records_of
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import Record, read_with_librdkafka
+from tests.spark.audited import audited
+from tests.spark.exactly_once_stream import RUN, stream
+from tests.spark.log import SparkLog
+from tests.spark.probe import Act, Probe
+from tests.spark.probed_source import ProbedSource
+from tests.spark.program import ROOT, ProgramFailed, driver
+
+PROGRAM: Final = ROOT / "tests/spark/exactly_once_stream.py"
+FILES: Final = 3
+EVENTS_PER_FILE: Final = 2_000
+EVENTS: Final = FILES * EVENTS_PER_FILE
+ALL: Final = os.environ.get("EXACTLY_ONCE") == "all"
+VERSIONS: Final = (2, 1) if ALL else (2,)
+SINGLE: Final = "exactly-once-single"
+
+LOG: Final = "exactly-once"
+numbers: Final = itertools.count()
+TASKS: Final = {SINGLE: (1, 1), LOG: (2, 3)}
+"""How many tasks a batch has, and how many where it is replayed."""
+
+OF_TASKS: Final = ("before-init", "task-amid-rows", "task-before-flush", "task-flushed")
+OF_DECISIONS: Final = ("commit-called", "decision-next", "decision-written", "decision-made")
+OF_ENDS: Final = ("between-commits", "before-done", "commit-done")
+STEPS: Final = {
+    SINGLE: (*OF_TASKS, *OF_DECISIONS, "commit-done"),
+    LOG: ("planned", *OF_TASKS, *OF_DECISIONS, *OF_ENDS),
+}
+
+
+def steps(*short: tuple[str, str]) -> pytest.MarkDecorator:
+    """Return the guarantees with each of their steps, or those of the short form."""
+    every = [(guarantee, step) for guarantee, names in STEPS.items() for step in names]
+    return pytest.mark.parametrize(("guarantee", "step"), every if ALL else short)
+
+
+@pytest.fixture(scope="module")
+def older_kafka() -> Iterator[ApacheKafka]:
+    with ApacheKafka(properties={"auto.create.topics.enable": "false"}, transaction_version=1) as kafka:
+        yield kafka
+
+
+@pytest.fixture(params=VERSIONS, ids=lambda version: f"transaction.version {version}")
+def broker(request: pytest.FixtureRequest) -> ApacheKafka:
+    kafka: ApacheKafka = request.getfixturevalue("kafka" if request.param == 2 else "older_kafka")
+    return kafka
+
+
+class Job:
+    """A stream of three files into a topic, with a probe in it."""
+
+    def __init__(self, spark: SparkSession, kafka: ApacheKafka, topic: str, directory: Path) -> None:
+        self.spark = spark
+        self.kafka = kafka
+        self.topic = topic
+        self.directory = directory
+        self.timeout_ms = 60_000
+        self.probe = Probe(directory / "probe")
+        kafka.create_topic(topic, 3)
+        make_events(directory / "events", files=FILES, events_per_file=EVENTS_PER_FILE)
+
+    def run(self, *, source: str = "aioproducer", guarantee: str = SINGLE, tasks: int = 1) -> None:
+        """Run the query to its end, in this session's Spark."""
+        given = (self.kafka.bootstrap_servers, self.topic, self.directory, guarantee, tasks, self.timeout_ms)
+        assert stream(self.spark, source, *given).start().awaitTermination(120)
+
+    def given(self, guarantee: str = SINGLE, tasks: int = 1) -> tuple[object, ...]:
+        """Return the arguments of the program."""
+        return self.kafka.bootstrap_servers, self.topic, self.directory, guarantee, tasks, self.timeout_ms
+
+    def committed(self) -> list[Record]:
+        """Return what readers of committed records see, who wait for nobody."""
+        servers = self.kafka.bootstrap_servers
+        return read_with_librdkafka(servers, self.topic, isolation_level="read_committed")
+
+    def check(self, expect: int = EVENTS) -> None:
+        """Check that they see each event once."""
+        report = audited(self.committed(), RUN, expect=expect)
+        assert not report.lost, str(report)
+        assert not report.duplicated, str(report)
+
+    def wait_for_aborts(self) -> None:
+        """Return when the time of all transactions of tasks has run out."""
+        deadline = time.monotonic() + 60
+        while any(name.startswith(f"{self.topic}.t.") for name in asyncio.run(self._ongoing())):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    async def _ongoing(self) -> list[str]:
+        async with TransactionAdmin(self.kafka.bootstrap_servers) as admin:
+            listed = await admin.list(states=["Ongoing", "PrepareAbort"])
+            return [each.transactional_id for each in listed]
+
+
+@pytest.fixture
+def job(
+    spark: SparkSession,
+    broker: ApacheKafka,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Job:
+    name = f"exactly-once-{next(numbers)}"
+    job = Job(spark, broker, name, tmp_path)
+    spark.dataSource.register(ProbedSource)
+    return job
+
+
+@steps((SINGLE, "decision-made"), (LOG, "between-commits"))
+def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Path) -> None:
+    """With its JVM, in the first batch; another one goes on, and cuts it into other tasks."""
+    before, after = TASKS[guarantee]
+    job.probe.set(step, Act.HOLD)
+    with driver(PROGRAM, *job.given(guarantee, before), directory=tmp_path / "killed") as killed:
+        job.probe.wait_until_reached(step)
+        killed.kill()
+    job.run(guarantee=guarantee, tasks=after)
+    job.check()
+
+
+@pytest.mark.parametrize("act", [Act.KILL, Act.FAIL] if ALL else [Act.KILL])
+@steps((SINGLE, "decision-written"), (LOG, "task-flushed"), (LOG, "decision-written"), (LOG, "before-done"))
+def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: Act) -> None:
+    """A task is tried again; after planning, or a commit, the query fails, and is started again."""
+    before, after = TASKS[guarantee]
+    job.probe.set(step, act)
+    with suppress(PySparkException):
+        job.run(source="probed", guarantee=guarantee, tasks=before)
+    assert job.probe.reached(step)
+    job.run(guarantee=guarantee, tasks=after)
+    job.check()
+
+
+@pytest.mark.parametrize(
+    "step", ["task-flushed", "decision-next", "decision-made"] if ALL else ["decision-next"]
+)
+def test_a_driver_that_was_replaced_decides_nothing(job: Job, step: str, tmp_path: Path) -> None:
+    """It freezes; another one goes on from the same checkpoint; then it goes on, too."""
+    job.probe.set(step, Act.HOLD)
+    with driver(PROGRAM, *job.given(LOG, 2), directory=tmp_path / "frozen") as frozen:
+        job.probe.wait_until_reached(step)
+        job.run(guarantee=LOG, tasks=3)
+        job.check()
+        job.probe.release(step)
+        with suppress(ProgramFailed):
+            frozen.wait()
+        job.check()
+
+
+@pytest.mark.parametrize("step", ["task-flushed", "decision-made"] if ALL else ["decision-made"])
+def test_a_broker_is_restarted(job: Job, step: str, tmp_path: Path) -> None:
+    job.probe.set(step, Act.HOLD)
+    with driver(PROGRAM, *job.given(LOG, 2), directory=tmp_path / "driver") as running:
+        job.probe.wait_until_reached(step)
+        job.kafka.kill()
+        job.kafka.restart()
+        job.probe.release(step)
+        with suppress(ProgramFailed):  # in time, or not: the query may be started again
+            running.wait()
+    job.run(guarantee=LOG, tasks=3)
+    job.check()
+
+
+@pytest.mark.parametrize("step", ["task-flushed", "decision-made"])
+def test_the_time_of_a_transaction_runs_out(job: Job, step: str, tmp_path: Path) -> None:
+    """Before the decision the batch is written again; after it nothing is, and whoever starts the query is told."""
+    job.timeout_ms = 5_000
+    job.probe.set(step, Act.HOLD)
+    with driver(PROGRAM, *job.given(LOG, 2), directory=tmp_path / "late") as late:
+        job.probe.wait_until_reached(step)
+        job.wait_for_aborts()
+        late.kill()
+    if step == "task-flushed":
+        job.run(guarantee=LOG, tasks=3)
+        job.check()
+        return
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="was decided, and part of it is lost"):
+            job.run(guarantee=LOG, tasks=3)
+    job.check(0)
+    told = recover(job)
+    assert "batch 0" in told.stdout
+    assert recover(job, "--confirm").returncode == 0
+    job.run(guarantee=LOG, tasks=3)
+    records = job.committed()
+    assert len(records) == EVENTS - EVENTS_PER_FILE, "the batches behind the one that is lost"
+
+
+def recover(job: Job, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "aioproducer", "spark-recover", job.topic]
+    command += ["--bootstrap-servers", job.kafka.bootstrap_servers, *options]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd=ROOT)
+
+
+def test_a_batch_is_one_task(job: Job) -> None:
+    with pytest.raises(PySparkException, match=r"write coalesce\(1\)"):
+        job.run(tasks=2)
+    job.check(0)
+
+
+def save(job: Job, rows: DataFrame, **options: str) -> None:
+    (
+        rows.write.format("aioproducer")
+        .mode("append")
+        .option("kafka.bootstrap.servers", job.kafka.bootstrap_servers)
+        .option("topic", job.topic)
+        .option("deliveryGuarantee", SINGLE)
+        .option("transactionalIdPrefix", job.topic)
+        .options(**options)
+        .save()
+    )
+
+
+def test_a_job_is_written_once_and_its_rerun_is_skipped(job: Job, spark_log: SparkLog) -> None:
+    events = job.spark.range(0, 1_000, numPartitions=1).selectExpr(
+        "id as number", "'u' as user", "'/' as page"
+    )
+    for _ in range(2):
+        save(job, records_of(events, RUN), jobId="nightly-7")
+    spark_log.wait_for("spark.batch.skipped batch=0 of='job nightly-7'")
+    job.check(1_000)
+    with pytest.raises(PySparkException, match="needs the option jobId here"):
+        save(job, records_of(events, RUN))
+
+
+def test_foreach_batch_knows_its_batches(job: Job, spark_log: SparkLog) -> None:
+    """A batch that fails behind its write is replayed, and skipped."""
+    failures = iter([True])
+
+    def write(rows: DataFrame, number: int) -> None:
+        save(job, rows.coalesce(1))
+        if number == 1 and next(failures, False):
+            raise ArithmeticError("the rest of the function")
+
+    def query() -> StreamingQuery:
+        rows = records_of(events_from(job.spark, job.directory / "events"), RUN)
+        return (
+            rows.writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(job.directory / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    with pytest.raises(PySparkException, match="the rest of the function"):
+        query().awaitTermination(90)
+    assert query().awaitTermination(90)
+    spark_log.wait_for("spark.batch.skipped batch=1 of='query ")
+    job.check()

@@ -1,0 +1,249 @@
+"""Any number of tasks, each with a transaction, and one decision: on the broker for tests, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.spark import committing, task as task_module, transactional_task
+from aioproducer.spark.committing import abort, commit, planned, run_name
+from aioproducer.spark.decision_records import Decided
+from aioproducer.spark.delivery import BatchId, BatchLost, DeliveryError, ExactlyOnce, Guarantee
+from aioproducer.spark.kafka_port import KafkaPort
+from aioproducer.spark.messages import Shared, Skipped
+from aioproducer.spark.sink_options import ProducerSettings
+from aioproducer.spark.task import Task
+from aioproducer.spark.worker import Worker
+from aioproducer.spark.writer import BatchWriter, StreamWriter
+from aioproducer.testing import ThreadedCluster
+
+pytestmark = pytest.mark.kafka_cluster(topics={"orders": 2})
+VERSIONS = [
+    pytest.param(version, marks=pytest.mark.kafka_cluster(topics={"orders": 2}, transaction_version=version))
+    for version in (1, 2)
+]
+
+
+class Here:
+    """A driver and its tasks."""
+
+    def __init__(self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = cluster
+        self.number = 0
+        self.run = "run1"
+        self.partition = 0
+        self.attempt = 0
+        self.host = Worker()
+        context = SimpleNamespace(
+            partitionId=lambda: self.partition,
+            attemptNumber=lambda: self.attempt,
+            getLocalProperty=self._property,
+        )
+        for module in (task_module, transactional_task):
+            monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
+        for module in (task_module, committing):
+            monkeypatch.setattr(module, "worker", lambda: self.host)
+        monkeypatch.setattr(committing, "run_name", lambda: self.run)
+
+    def _property(self, name: str) -> str | None:
+        told = {"sql.streaming.queryId": "8d9f", "streaming.sql.batchId": str(self.number)}
+        return told.get(name)
+
+    def task(self, **options: str) -> Task:
+        """Return the tasks of a batch, planned."""
+        items = {"bootstrap.servers": self.cluster.bootstrap_servers, "max.block.ms": "3000", **options}
+        delivery = ExactlyOnce(Guarantee.LOG, "p", None)
+        columns = Columns(value="value", topic="orders")
+        return planned(Task(ProducerSettings(tuple(sorted(items.items()))), columns, delivery))
+
+    def write(self, task: Task, *values: int, partition: int = 0, attempt: int = 0) -> Shared:
+        self.partition, self.attempt = partition, attempt
+        report = task.run([pa.record_batch({"value": pa.array([b"%d" % each for each in values])})])
+        assert isinstance(report, Shared)
+        return report
+
+    def seen(self) -> list[int]:
+        return sorted(
+            int(each.value or b"")
+            for partition in range(2)
+            for each in self.cluster.records("orders", partition, isolation_level="read_committed")
+        )
+
+
+@pytest.fixture
+def here(kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
+    here = Here(kafka_cluster, monkeypatch)
+    yield here
+    here.host.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_batch_of_two_tasks_is_seen_once_it_is_decided(here: Here, version: int) -> None:
+    for number in range(3):
+        here.number = number
+        task = here.task()
+        reports = [here.write(task, 2 * number), here.write(task, 2 * number + 1, partition=1)]
+        assert {each.share.version for each in reports} == {version}
+        assert here.seen() == list(range(2 * number))
+        commit(task, pickle.loads(pickle.dumps(reports)))
+        assert here.seen() == list(range(2 * number + 2))
+    assert here.task().planned is not None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_replay_cut_differently_is_skipped(here: Here, version: int) -> None:
+    task = here.task()
+    commit(task, [here.write(task, 1), here.write(task, 2, partition=1)])
+    here.run = "run2"
+    again = here.task()
+    report = again.run([pa.record_batch({"value": pa.array([b"1", b"2"])})])
+    assert report == Skipped(BatchId("query 8d9f", 0, ""))
+    commit(again, [report, report])
+    assert here.seen() == [1, 2]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_not_decided_is_aborted_by_the_next_driver(here: Here, version: int) -> None:
+    task = here.task()
+    first = [here.write(task, 1), here.write(task, 2, partition=1)]
+    here.run = "run2"
+    again = here.task()
+    with pytest.raises(DeliveryError, match="is not decided, nothing of it is to be seen"):
+        commit(task, first)
+    with pytest.raises(DeliveryError, match="another driver has come into office"):
+        here.write(task, 3, partition=2)
+    commit(again, [here.write(again, 1, 2)])
+    assert here.seen() == [1, 2]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_decided_is_finished_by_the_next_driver(
+    here: Here, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(*_: object) -> None:
+        raise InterruptedError
+
+    task = here.task()
+    reports = [here.write(task, 1), here.write(task, 2, partition=1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaPort, "commit", die)
+        with pytest.raises(InterruptedError):
+            commit(task, reports)
+    assert here.seen() == []
+    here.run = "run2"
+    again = here.task()
+    assert here.seen() == [1, 2]
+    assert again.planned is not None
+    assert again.planned.decided == {"query 8d9f": Decided(0, Guarantee.LOG, "")}
+
+
+def test_a_loser_does_not_keep_readers_waiting(here: Here) -> None:
+    task = here.task()
+    here.write(task, 7, attempt=0)
+    winner = here.write(task, 1, attempt=1)
+    commit(task, [winner])
+    assert here.seen() == [1]
+
+
+def test_a_second_attempt_of_the_same_number_takes_another_lane(here: Here) -> None:
+    task = here.task()
+    first, second = here.write(task, 1), here.write(task, 1)
+    assert first.share.transactional_id == "p.t.run1.0.0"
+    assert second.share.transactional_id == "p.t.run1.0.100"
+    commit(task, [first])
+    assert here.seen() == [1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_loss_is_told_and_told_again(here: Here, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody fences a task between the decision and its commit, as the coordinator does when the time is up."""
+    task = here.task()
+    reports = [here.write(task, 1), here.write(task, 2, partition=1)]
+    ended = KafkaPort.commit
+
+    async def too_late(self: KafkaPort, shares: tuple[object, ...]) -> object:
+        await self.fence([reports[1].share.transactional_id])
+        return await ended(self, shares)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaPort, "commit", too_late)
+        with pytest.raises(BatchLost, match=r"part of it is lost.*p\.t\.run1\.1\.0"):
+            commit(task, reports)
+    assert here.seen() == [1]
+    here.run = "run2"
+    for _ in range(2):
+        with pytest.raises(BatchLost, match="batch 0 of query 8d9f was decided"):
+            here.task()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_abort_lets_readers_go_on(here: Here, version: int) -> None:
+    task = here.task()
+    reports = [here.write(task, 1), here.write(task, 2, partition=1)]
+    abort(task, [reports[0], None])
+    with pytest.raises(DeliveryError):
+        commit(task, reports)
+    again = here.task()
+    commit(again, [here.write(again, 1, 2)])
+    assert here.seen() == [1, 2]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_abort_behind_the_decision_or_another_driver_changes_nothing(here: Here, version: int) -> None:
+    task = here.task()
+    reports = [here.write(task, 1)]
+    commit(task, reports)
+    abort(task, [*reports])
+    assert here.seen() == [1]
+    here.number = 1
+    again = here.task()
+    late = here.write(again, 2)
+    abort(task, [*reports])
+    commit(again, [late])
+    assert here.seen() == [1, 2]
+
+
+def test_a_batch_that_has_taken_half_of_its_time_is_not_decided(here: Here) -> None:
+    task = here.task(**{"transaction.timeout.ms": "60000"})
+    report = here.write(task, 1)
+    old = replace(report, share=report.share._replace(began_at_ms=report.share.began_at_ms - 31_000))
+    with pytest.raises(
+        DeliveryError, match=r"began 31 s ago, more than half of kafka\.transaction\.timeout\.ms"
+    ):
+        commit(task, [old])
+    commit(task, [report])
+    assert here.seen() == [1]
+
+
+def test_messages_of_different_plans_are_refused(here: Here) -> None:
+    task = here.task()
+    first = here.write(task, 1)
+    again = here.task()
+    with pytest.raises(DeliveryError, match="were not planned together"):
+        commit(again, [here.write(again, 2, partition=1), first])
+
+
+def test_a_writer_plans_when_it_is_pickled_and_only_once(here: Here) -> None:
+    task = replace(here.task(), planned=None)
+    for writer in (BatchWriter(task), StreamWriter(task)):
+        first, second = (pickle.loads(pickle.dumps(writer))._task for _ in range(2))
+        assert first.planned is not None
+        assert first == second
+    assert BatchWriter(task)._task.planned is None
+
+
+def test_a_run_has_the_name_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = []
+    for directory in ("/tmp/blockmgr-1", "/tmp/blockmgr-1", "/tmp/blockmgr-2", "/tmp"):
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", directory)
+        run_name.cache_clear()
+        names.append(run_name())
+    run_name.cache_clear()
+    assert names[0] == names[1]
+    assert len(set(names)) == 3

@@ -1,0 +1,101 @@
+"""Exactly once, whatever happens and in whatever order: the protocol on a model of Spark and Kafka.
+
+Here are all stories of one fault, those of a driver that freezes and goes on, one in 97 of two, and some of three and four. With EXACTLY_ONCE=all
+(`make test-spark-exactly-once`) it is all of two, and very many of three and four.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from tests.unit.spark.delivery_model import BATCHES, ROWS, Fault, Spark
+
+ALL = os.environ.get("EXACTLY_ONCE") == "all"
+EVERY = sorted((number, row) for number in range(BATCHES) for row in ROWS)
+VERSIONS = (1, 2)
+
+
+def play(faults: Mapping[int, Fault], version: int) -> Spark:
+    spark = Spark(faults, version=version)
+    told = f"transaction.version {version}: {faults}"
+    try:
+        spark.play()
+    except BaseException as error:
+        error.add_note(told)
+        raise
+    seen = sorted(spark.cluster.seen)
+    assert len(set(seen)) == len(seen), f"doubled: {told}"
+    if spark.lost is None:
+        assert seen == EVERY, f"lost, and nobody says so: {told}"
+    else:
+        assert spark.may_lose, f"lost: {told}"
+        return spark
+    spark.plan_once_more()
+    assert not any(each.is_open for each in spark.cluster.ids.values()), f"readers wait: {told}"
+    assert sorted(spark.cluster.seen) == EVERY, f"changed by planning: {told}"
+    return spark
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_happens(version: int) -> None:
+    assert play({}, version).lost is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("fault", Fault)
+def test_one_fault_at_any_step(fault: Fault, version: int) -> None:
+    for step in range(steps(version)):
+        play({step: fault}, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_two_faults_at_any_steps(version: int) -> None:
+    end = steps(version)
+    pairs = itertools.product(range(end), range(1, end), Fault, Fault)
+    for first, later, one, other in itertools.islice(pairs, 0, None, 1 if ALL else 97):
+        play({first: one, first + later: other}, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("freezes", [Fault.FREEZE, Fault.HANG])
+def test_a_driver_that_freezes_and_goes_on_at_any_steps(freezes: Fault, version: int) -> None:
+    end = steps(version)
+    for frozen, thawed in itertools.combinations(range(end + 20), 2):
+        play({frozen: freezes, thawed: Fault.THAW}, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [3, 4])
+def test_more_faults(count: int, version: int) -> None:
+    chance = random.Random(count)
+    end = steps(version)
+    for _ in range(200_000 if ALL else 800):
+        at = chance.sample(range(end + 40), count)
+        play({step: chance.choice(list(Fault)) for step in at}, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_loss_is_possible_told_and_told_again(version: int) -> None:
+    """The time of a transaction runs out between the decision and its commit: the protocol cannot mend that."""
+    lost = [
+        spark
+        for step in range(steps(version))
+        if (spark := play({step: Fault.TIMEOUT}, version)).lost is not None
+    ]
+    assert lost
+    for spark in lost:
+        seen = list(spark.cluster.seen)
+        assert "is lost" in str(spark.lost)
+        spark.lost = None
+        spark.play()
+        assert spark.lost is not None
+        assert spark.cluster.seen == seen
+
+
+def steps(version: int) -> int:
+    return play({}, version).steps

@@ -1,0 +1,143 @@
+"""What a reader makes of the log of decisions."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import ProtocolError
+from aioproducer.spark.decision_records import PIECE, Decided, Entry, Share, decision, done, must_skip
+from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
+from tests.unit.spark.decision_log_rig import PREFIX, Log, read
+
+SINGLE = Guarantee.SINGLE
+COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+
+
+def batch(name: str = "query a", number: int = 7, run: str = "run-1") -> BatchId:
+    return BatchId(name, number, run)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_a_decision_is_valid_once_its_transaction_is_committed(log: Log) -> None:
+    log.write(1, *decision(PREFIX, batch(), SINGLE))
+    assert read(log).last("query a") is None
+    log.end(1, COMMIT)
+    assert read(log).last("query a") == Decided(7, SINGLE, "run-1")
+    assert read(log).offset == 2
+
+
+def test_one_that_is_aborted_never_was(log: Log) -> None:
+    log.write(1, *decision(PREFIX, batch(number=6), SINGLE))
+    log.end(1, COMMIT)
+    log.write(1, *decision(PREFIX, batch(number=7), SINGLE))
+    log.end(1, ABORT)
+    log.end(1, COMMIT)  # of a transaction that wrote nothing here that is left
+    assert read(log).last("query a") == Decided(6, SINGLE, "run-1")
+
+
+def test_transactions_of_others_do_not_matter(log: Log) -> None:
+    log.write(9, *decision("another", batch(number=9), SINGLE))
+    log.write(2, *decision(PREFIX, batch("query b", 9), SINGLE))
+    log.write(1, *decision(PREFIX, batch(), SINGLE))
+    log.end(2, ABORT)
+    log.end(1, COMMIT)
+    view = read(log)
+    assert view.last("query a") == Decided(7, SINGLE, "run-1")
+    assert view.last("query b") is None
+    assert read(log, "another").last("query a") is None
+
+
+def test_reading_goes_on_where_it_was_amid_a_transaction(log: Log) -> None:
+    log.write(1, *decision(PREFIX, batch(), SINGLE))
+    view = read(log)
+    log.end(1, COMMIT)
+    for each in log.batches:
+        view.take(each)
+    assert view.last("query a") == Decided(7, SINGLE, "run-1")
+
+
+def test_what_is_in_no_transaction_nobody_of_ours_has_written(log: Log) -> None:
+    log.write(1, *decision(PREFIX, batch(), SINGLE), transactional=False)
+    log.end(1, COMMIT)
+    assert read(log).last("query a") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b'{"v":2}', "a newer one"),
+        (b"[]", "a newer one"),
+        (b'{"v":1}', "broken: 'batch'"),
+        (b'{"v":1,"batch":1,"guarantee":"x","run":""}', "broken: 'x'"),
+        (b'{"v":1,"batch":"x","guarantee":"exactly-once-single","run":""}', "broken: invalid literal"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(log: Log, value: bytes, message: str) -> None:
+    log.write(1, Entry(decision(PREFIX, batch(), SINGLE)[0].key, value))
+    log.end(1, COMMIT)
+    with pytest.raises(DeliveryError, match=message):
+        read(log)
+
+
+def test_so_is_what_is_not_json(log: Log) -> None:
+    log.write(1, Entry(b"{", b""))
+    with pytest.raises(ProtocolError, match="not JSON"):
+        read(log)
+
+
+@pytest.mark.parametrize(("number", "skipped"), [(6, True), (7, True), (8, False)])
+def test_a_batch_that_is_committed_is_skipped(number: int, skipped: bool) -> None:
+    last = Decided(7, SINGLE, "run-1")
+    for replays in (True, False):
+        assert must_skip(last, batch(number=number, run="run-2"), SINGLE, replays=replays) is skipped
+    assert not must_skip(None, batch(number=number), SINGLE, replays=True)
+
+
+def test_a_second_write_in_one_run_is_no_replay() -> None:
+    last = Decided(7, SINGLE, "run-1")
+    with pytest.raises(DeliveryError, match=r"a\s+transactionalIdPrefix of its own"):
+        must_skip(last, batch(), SINGLE, replays=False)
+    assert must_skip(last, batch(), SINGLE, replays=True)
+    assert must_skip(last._replace(run=""), batch(run=""), SINGLE, replays=False)
+
+
+def test_a_query_keeps_its_guarantee() -> None:
+    with pytest.raises(DeliveryError, match="deliveryGuarantee=at-least-once, and keeps it"):
+        must_skip(Decided(7, Guarantee.AT_LEAST_ONCE, ""), batch(), SINGLE, replays=True)
+
+
+def shares(count: int) -> list[Share]:
+    return [Share(f"p.t.r.{each}.0", each, 1, 2, 0, 60_000, "rows", 0, each) for each in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, PIECE, 2 * PIECE + 1])
+def test_a_decision_has_the_shares_of_all_tasks(log: Log, count: int) -> None:
+    log.write(1, *decision(PREFIX, batch(), Guarantee.LOG, shares(count)))
+    log.end(1, COMMIT)
+    decided = read(log).last("query a")
+    assert decided == Decided(7, Guarantee.LOG, "run-1", tuple(shares(count)))
+    log.write(1, done(PREFIX, "query a", 7))
+    assert read(log).last("query a") == decided
+    log.end(1, COMMIT)
+    assert read(log).last("query a") == decided._replace(is_done=True)
+
+
+def test_a_smaller_decision_does_not_take_shares_of_a_larger_one_before(log: Log) -> None:
+    for number, count in ((6, 2 * PIECE), (7, 3)):
+        log.write(1, *decision(PREFIX, batch(number=number), Guarantee.LOG, shares(count)))
+        log.write(1, done(PREFIX, "query a", number - 1))  # late, and of another
+        log.end(1, COMMIT)
+    assert read(log).last("query a") == Decided(7, Guarantee.LOG, "run-1", tuple(shares(3)))
+
+
+def test_what_compaction_has_left_of_a_decision_is_enough_with_the_one_behind_it(log: Log) -> None:
+    head = decision(PREFIX, batch(number=6), Guarantee.LOG, shares(3))[-1]
+    log.write(1, head)
+    log.end(1, COMMIT)
+    log.write(1, *decision(PREFIX, batch(number=7), Guarantee.LOG, shares(2)))
+    log.end(1, COMMIT)
+    assert read(log).last("query a") == Decided(7, Guarantee.LOG, "run-1", tuple(shares(2)))

@@ -1,0 +1,74 @@
+"""What a write promises, as its options say."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.delivery import BatchId, ExactlyOnce, Guarantee, batch_id, exactly_once
+
+SINGLE = {"deliveryGuarantee": "exactly-once-single", "transactionalIdPrefix": "orders"}
+
+
+def test_without_options_it_is_at_least_once() -> None:
+    assert exactly_once({}) is None
+    assert exactly_once({"deliveryGuarantee": "at-least-once"}) is None
+
+
+def test_exactly_once_has_a_prefix_and_perhaps_a_job() -> None:
+    delivery = exactly_once(SINGLE)
+    assert delivery == ExactlyOnce(Guarantee.SINGLE, "orders", None)
+    assert delivery is not None
+    assert delivery.single_id == "orders.s"
+    assert exactly_once({**SINGLE, "jobId": "nightly"}) == ExactlyOnce(Guarantee.SINGLE, "orders", "nightly")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"deliveryGuarantee": "at-most-once"}, "deliveryGuarantee = 'at-most-once': expected one of at-least-once"),
+        ({"deliveryGuarantee": "exactly-once-single"}, "needs transactionalIdPrefix"),
+        ({**SINGLE, "transactionalIdPrefix": ""}, "needs transactionalIdPrefix"),
+        ({**SINGLE, "jobId": ""}, "jobId is empty"),
+        ({"transactionalIdPrefix": "orders"}, "transactionalIdPrefix has no use without deliveryGuarantee"),
+        ({"jobId": "nightly"}, "jobId has no use without deliveryGuarantee"),
+    ],
+)  # fmt: skip
+def test_what_will_not_do_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        exactly_once(options)
+
+
+@pytest.mark.parametrize(
+    ("job", "told", "expected"),
+    [
+        (None, ("8d9f", "7", "run-1"), BatchId("query 8d9f", 7, "run-1")),
+        (None, ("8d9f", "7", None), BatchId("query 8d9f", 7, "")),
+        ("nightly", (None, None, None), BatchId("job nightly", 0, "")),
+        ("nightly", (None, None, "a group of jobs"), BatchId("job nightly", 0, "")),
+        ("nightly", ("8d9f", "7", "run-1"), BatchId("job nightly", 7, "run-1")),
+    ],
+)
+def test_a_batch_is_known_again(
+    job: str | None, told: tuple[str | None, str | None, str | None], expected: BatchId
+) -> None:
+    assert batch_id(ExactlyOnce(Guarantee.SINGLE, "orders", job), *told) == expected
+
+
+@pytest.mark.parametrize("told", [(None, None, None), (None, "7", "run-1"), ("8d9f", None, "run-1")])
+def test_a_batch_that_nobody_names_is_refused(told: tuple[str | None, str | None, str | None]) -> None:
+    with pytest.raises(ConfigError, match="needs the option jobId here"):
+        batch_id(ExactlyOnce(Guarantee.SINGLE, "orders", None), *told)
+
+
+@pytest.mark.parametrize("job", [None, "nightly"])
+def test_a_stream_without_micro_batches_is_refused(job: str | None) -> None:
+    with pytest.raises(ConfigError, match=r"trigger\(continuous=…\) has none"):
+        batch_id(ExactlyOnce(Guarantee.LOG, "orders", job), "8d9f", None, "run-1", streams=True)
+
+
+def test_what_is_left_of_an_earlier_run_of_a_query_has_other_ids() -> None:
+    first, again = (BatchId("query a", 7, run).run_under("driver") for run in ("run-1", "run-2"))
+    assert first.startswith("driver-")
+    assert first != again
+    assert BatchId("job a", 0, "").run_under("driver") == "driver"

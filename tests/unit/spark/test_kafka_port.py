@@ -1,0 +1,155 @@
+"""What the protocol of decisions asks, and what a broker answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer import PreparedTransaction, Producer, TransactionAdmin
+from aioproducer.errors import ProducerFenced, TransactionLost, TransactionOutcomeUnknown
+from aioproducer.spark.decision_protocol import End
+from aioproducer.spark.decision_records import DecisionView, Entry, Share, decision
+from aioproducer.spark.decision_topic import read_on
+from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
+from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end
+from aioproducer.spark.sink_options import ProducerSettings
+from aioproducer.testing import Cluster
+
+pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
+VERSIONS = [
+    pytest.param(version, marks=pytest.mark.kafka_cluster(topics={"orders": 1}, transaction_version=version))
+    for version in (1, 2)
+]
+
+
+def settings(cluster: Cluster) -> ProducerSettings:
+    return ProducerSettings((("bootstrap.servers", cluster.bootstrap_servers), ("max.block.ms", "3000")))
+
+
+def port(cluster: Cluster) -> KafkaPort:
+    async def read() -> DecisionView:
+        view = DecisionView("p")
+        await read_on(view, settings(cluster))
+        return view
+
+    return KafkaPort(settings(cluster), read)
+
+
+async def prepared(cluster: Cluster, name: str = "p.t.r.0.0") -> Share:
+    async with Producer(cluster.bootstrap_servers, transactional_id=name) as producer:
+        transaction = await producer.begin_transaction()
+        await asyncio.gather(*(producer.send("orders", b"v") for _ in range(2)))
+        sent = await producer.send("orders", b"v")
+        return Share(*await transaction.prepare(), "orders", 0, sent.offset)
+
+
+def entries(number: int) -> list[Entry]:
+    return decision("p", BatchId("query a", number, ""), Guarantee.LOG)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_one_decision_after_the_other_is_written_under_what_the_last_has_returned(
+    kafka_cluster: Cluster, version: int
+) -> None:
+    """Each by another process: sequences of an epoch are not begun twice, or a record would be taken for a duplicate."""
+    async with port(kafka_cluster) as kafka:
+        driver = await kafka.take_over("p.d")
+        for number in range(4):
+            driver = await kafka.write(driver, entries(number))
+            assert (await kafka.decisions())["query a"].number == number
+            known = (await kafka.describe(["p.d"]))["p.d"]
+            assert known is not None
+            assert (known.producer_id, known.epoch, known.is_open) == (*driver[1:3], False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_who_was_replaced_writes_nothing(kafka_cluster: Cluster, version: int) -> None:
+    async with port(kafka_cluster) as kafka:
+        first = await kafka.take_over("p.d")
+        second = await kafka.take_over("p.d")
+        with pytest.raises(REPLACED):
+            await kafka.write(first, entries(1))
+        assert await kafka.decisions() == {}
+        assert not await kafka.succeed(first)
+        await kafka.write(second, entries(2))
+        assert not await kafka.succeed(first)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_who_is_in_office_may_take_the_next_epoch(kafka_cluster: Cluster, version: int) -> None:
+    async with port(kafka_cluster) as kafka:
+        driver = await kafka.take_over("p.d")
+        assert await kafka.succeed(driver)
+        with pytest.raises(REPLACED):
+            await kafka.write(driver, entries(1))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("commit", [True, False])
+async def test_the_log_tells_how_a_transaction_ended(
+    kafka_cluster: Cluster, version: int, commit: bool
+) -> None:
+    share, other = await prepared(kafka_cluster), await prepared(kafka_cluster, "p.t.r.1.0")
+    async with port(kafka_cluster) as kafka, TransactionAdmin(kafka_cluster.bootstrap_servers) as admin:
+        assert await kafka.fate(share) is End.UNTOLD
+        await admin.end(other.prepared, commit=not commit)
+        assert await kafka.fate(share) is End.UNTOLD
+        await admin.end(share.prepared, commit=commit)
+        again = await prepared(kafka_cluster)
+        await admin.end(again.prepared, commit=not commit)
+        assert await kafka.fate(share) is (End.COMMITTED if commit else End.LOST)
+
+
+async def test_what_is_open_is_listed_by_how_it_begins_and_fenced(kafka_cluster: Cluster) -> None:
+    for name in ("p.t.r.0.0", "p.t.q.0.0", "px.t.r.0.0"):
+        await prepared(kafka_cluster, name)
+    async with port(kafka_cluster) as kafka:
+        assert await kafka.ongoing("p.t.") == ["p.t.q.0.0", "p.t.r.0.0"]
+        assert await kafka.ongoing("p.t.r.") == ["p.t.r.0.0"]
+        known = await kafka.describe(["p.t.r.0.0", "nobody"])
+        assert known["nobody"] is None
+        assert known["p.t.r.0.0"] is not None
+        assert known["p.t.r.0.0"].takes_records
+        await kafka.fence(["p.t.r.0.0"])
+        assert await kafka.ongoing("p.t.") == ["p.t.q.0.0"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_commit_is_repeated_until_it_is_told(kafka_cluster: Cluster, version: int) -> None:
+    first, second = await prepared(kafka_cluster), await prepared(kafka_cluster, "p.t.r.1.0")
+    async with port(kafka_cluster) as kafka:
+        await kafka.fence([second.transactional_id])
+        for _ in range(2):
+            ends = await kafka.commit([first, second])
+            assert ends[first] is End.COMMITTED
+            assert ends[second] in {End.LOST, End.UNTOLD}
+            assert await kafka.fate(second) is End.LOST
+
+
+def test_what_is_not_known_to_be_over_is_an_error() -> None:
+    assert _end(None) is End.COMMITTED
+    assert _end(TransactionLost("gone")) is End.LOST
+    untold = TransactionOutcomeUnknown("fenced")
+    untold.__cause__ = ProducerFenced("fenced")
+    assert _end(untold) is End.UNTOLD
+    with pytest.raises(DeliveryError, match="not committed everywhere yet"):
+        _end(TransactionOutcomeUnknown("no answer"))
+
+
+async def test_the_log_is_made_by_whoever_is_first(kafka_cluster: Cluster) -> None:
+    views = [DecisionView("p") for _ in range(3)]
+    await asyncio.gather(*(read_on(view, settings(kafka_cluster)) for view in views))
+    assert [view.offset for view in views] == [0, 0, 0]
+
+
+async def test_a_log_that_has_lost_its_end_is_an_error(kafka_cluster: Cluster) -> None:
+    view = DecisionView("p")
+    view.offset = 7
+    with pytest.raises(DeliveryError, match="decisions are lost"):
+        await read_on(view, settings(kafka_cluster))
+
+
+def test_a_share_is_a_transaction() -> None:
+    transaction = PreparedTransaction("p.t.r.0.0", 1, 2, 2, 3, 60_000)
+    assert Share(*transaction, "orders", 0, 7).prepared == transaction

@@ -1,0 +1,89 @@
+"""What the operator is shown of a loss, and confirms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from aioproducer.errors import ConfigError
+from aioproducer.spark.decision_protocol import End
+from aioproducer.spark.decision_records import Share, decision
+from aioproducer.spark.delivery import BatchId, Guarantee
+from aioproducer.spark.kafka_port import KafkaPort
+from aioproducer.spark.recover import recover
+from aioproducer.spark.worker import Worker
+from aioproducer.testing import ThreadedCluster
+from tests.unit.spark.test_kafka_port import port, prepared
+
+pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    host = Worker()
+    monkeypatch.setattr("aioproducer.spark.recover.worker", lambda: host)
+    yield
+    host.close()
+
+
+async def decide(cluster: ThreadedCluster, *, lose: bool) -> Share:
+    """Leave a decision behind that nobody has carried out."""
+    share = await prepared(cluster)  # type: ignore[arg-type]
+    async with port(cluster) as kafka:  # type: ignore[arg-type]
+        batch = BatchId("query a", 7, "")
+        await kafka.write(await kafka.take_over("p.d"), decision("p", batch, Guarantee.LOG, [share]))
+        if lose:
+            await kafka.fence([share.transactional_id])
+    return share
+
+
+def call(cluster: ThreadedCluster, *, confirm: bool = False) -> tuple[str, bool]:
+    given = {"bootstrap.servers": cluster.bootstrap_servers, "max.block.ms": "3000"}
+    return recover(given, "p", confirm=confirm)
+
+
+def test_a_loss_is_shown_until_it_is_confirmed(kafka_cluster: ThreadedCluster) -> None:
+    share = asyncio.run(decide(kafka_cluster, lose=True))
+    for _ in range(2):
+        told, ok = call(kafka_cluster)
+        assert not ok
+        assert told.startswith("batch 7 of query a: 1 transactions are not committed\n")
+        assert f"p.t.r.0.0: lost: orders-0 up to offset {share.last_offset}," in told
+    told, ok = call(kafka_cluster, confirm=True)
+    assert ok
+    assert told.endswith("confirmed: the query goes on behind it")
+    assert call(kafka_cluster) == ("nothing is lost", True)
+
+
+def test_what_nobody_can_tell_any_more_is_shown_and_may_be_confirmed(
+    kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a query whose records retention has deleted could never go on."""
+
+    async def untold(self: KafkaPort, share: Share) -> End:
+        return End.UNTOLD
+
+    async def all_untold(self: KafkaPort, shares: tuple[Share, ...]) -> dict[Share, End]:
+        return dict.fromkeys(shares, End.UNTOLD)
+
+    asyncio.run(decide(kafka_cluster, lose=True))
+    monkeypatch.setattr(KafkaPort, "fate", untold)
+    monkeypatch.setattr(KafkaPort, "commit", all_untold)
+    told, ok = call(kafka_cluster)
+    assert not ok
+    assert "p.t.r.0.0: perhaps lost, nobody can tell any more: orders-0" in told
+    assert call(kafka_cluster, confirm=True)[1]
+    assert call(kafka_cluster) == ("nothing is lost", True)
+
+
+def test_what_is_decided_and_open_is_committed(kafka_cluster: ThreadedCluster) -> None:
+    asyncio.run(decide(kafka_cluster, lose=False))
+    assert call(kafka_cluster) == ("nothing is lost", True)
+    assert len(kafka_cluster.records("orders", 0, isolation_level="read_committed")) == 3
+
+
+def test_what_is_wrong_with_an_option_is_said(kafka_cluster: ThreadedCluster) -> None:
+    with pytest.raises(ConfigError, match=r"lingerr\.ms"):
+        recover({"bootstrap.servers": kafka_cluster.bootstrap_servers, "lingerr.ms": "1"}, "p", confirm=False)
