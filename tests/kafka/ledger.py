@@ -78,7 +78,7 @@ class Ledger:
                 self.told[number] = await self._end(producer, at, abort=abort)
             except ProducerError as error:
                 self.errors[number] = error
-                self.told[number] = await self._given_up(producer, error)
+                self.told[number] = await self._given_up(producer, error, number)
         if at is not None:
             await at("ended")
         async with self._changed:
@@ -130,7 +130,7 @@ class Ledger:
             await end()
         return Outcome.ABORTED if abort else Outcome.COMMITTED
 
-    async def _given_up(self, producer: Producer, error: ProducerError) -> Outcome:
+    async def _given_up(self, producer: Producer, error: ProducerError, number: int) -> Outcome:
         if error.fatal:
             return Outcome.FATAL
         if not error.abortable:
@@ -140,6 +140,7 @@ class Ledger:
         except ProducerError as failure:
             if not failure.fatal:
                 raise
+            self.errors[number] = failure
             return Outcome.FATAL
         return Outcome.FAILED
 
