@@ -217,3 +217,46 @@ def fields_of(of: ast.ClassDef) -> Iterator[str]:
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+POSIX_ONLY = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+POSIX_CALLS = {
+    *(
+        "add_signal_handler",
+        "create_unix_connection",
+        "create_unix_server",
+        "fork",
+        "getuid",
+        "mkfifo",
+        "setsid",
+    ),
+    *("remove_signal_handler", "uname"),
+}
+"""Methods of `os` and of event loops that not every system has."""
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=name)
+def test_what_macos_or_windows_lacks_is_not_used(path: Path) -> None:
+    """An import of it has to be behind a look at `sys.platform`; a call can be spared."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    guarded = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "sys.platform" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if node not in guarded
+        and (
+            (isinstance(node, ast.Import) and POSIX_ONLY & {each.name for each in node.names})
+            or (isinstance(node, ast.ImportFrom) and node.module in POSIX_ONLY)
+            or (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in POSIX_CALLS
+            )
+        )
+    ]
+    assert found == []
