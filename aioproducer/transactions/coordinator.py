@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from asyncio import Future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -15,7 +15,11 @@ from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
     ConnectionFailed,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
     ProducerError,
+    ProducerFenced,
     ProtocolError,
     UnsupportedVersion,
     broker_error,
@@ -45,6 +49,9 @@ TRANSACTION_VERSION: Final = "transaction.version"
 
 NOT_ATTEMPTED: Final = 55
 """OPERATION_NOT_ATTEMPTED: something in the same request was refused; that says what to do."""
+
+OF_WHO_WAS_REPLACED: Final = (InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced)
+"""What a broker may say that does not know yet that another one is the coordinator."""
 
 Refusals = Sequence[tuple[int, str]]
 """Error codes in an answer, and what each is about."""
@@ -130,6 +137,7 @@ class Coordinators:
         async with self._turn:
             self.last_error = None
             attempt = 0
+            refused_by: set[int] = set()
             while True:
                 connection = await self._connection(key, version)
                 outcome = await self._ask(
@@ -148,16 +156,33 @@ class Coordinators:
                         return outcome
                     reaction, error = refused
                     if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
+                        refused_by.add(connection.node_id)
+                        if isinstance(error, OF_WHO_WAS_REPLACED) and await self._another(
+                            key, refused_by, version
+                        ):
+                            continue
                         raise _final(error, api, key, connection, reaction)
                     if reaction is Reaction.FIND_AGAIN:
                         self._nodes.pop(key, None)
                 await self._pause(api, key, error, attempt)
                 attempt += 1
 
-    async def find(self, key: Key, *, version: int = 1) -> Node:
-        """Return who the coordinator is of *key*, asked anew. Raises: ProducerError, with `abortable` or `fatal`."""
+    async def _another(self, key: Key, refused_by: set[int], version: int) -> bool:
+        """Whether the others name a coordinator that has not refused yet.
+
+        A broker that was frozen takes itself for the coordinator for a while after. What it says is of the time before:
+        that a transaction is not open, or that its epoch is another's.
+        """
+        node = await self.find(key, version=version, besides=refused_by)
+        return node.node_id not in refused_by
+
+    async def find(self, key: Key, *, version: int = 1, besides: Collection[int] = ()) -> Node:
+        """Return who the coordinator is of *key*, asked anew: first of others than *besides*.
+
+        Raises: ProducerError, with `abortable` or `fatal`.
+        """
         attempt = 0
-        silent: set[int] = set()
+        silent: set[int] = set(besides)
         while True:
             connection = await self.anybody(silent)
             try:

@@ -10,13 +10,16 @@ import pytest
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
+    InvalidTxnState,
     ProducerFenced,
     TopicAuthorizationFailed,
     UnsupportedVersion,
     broker_error,
 )
+from aioproducer.net.address import Address
 from aioproducer.protocol.transactions import EndTxnResponse
 from aioproducer.testing import in_virtual_time
+from aioproducer.transactions.coordinator import Node
 from aioproducer.transactions.reactions import Api
 from tests.unit.transactions.coordinators_rig import (
     END,
@@ -93,6 +96,8 @@ class TestRequest:
         ending = rig.end(api, version=version)
         await rig.is_found_at(1)
         await rig.answer(code)
+        if code != 120:  # else somebody who was replaced may have said it
+            await rig.is_found_at(1)
         with pytest.raises(
             broker_error(code), match=rf"^{api.name} for transactional id 'tx' at b1:9092"
         ) as raised:
@@ -126,6 +131,34 @@ class TestRequest:
         await rig.answer()
         await ending
 
+    @pytest.mark.parametrize("code", [47, 48, 49, 90])
+    @in_virtual_time
+    async def test_one_that_was_frozen_and_replaced_is_not_believed(self, code: int) -> None:
+        """It does not know that yet, and speaks of the time before."""
+        rig = CoordinatorsRig(1, 2, 3)
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        ending = rig.end()
+        await rig.answer(code)
+        asked = [node_id for node_id in (2, 3) if rig.connection(node_id).calls]
+        assert len(asked) == 1
+        assert rig.requests(1) == []
+        await rig.is_found_at(3, by=asked[0])
+        await rig.answer(at=3)
+        await ending
+        assert rig.happened == ["written"] * 2
+
+    @in_virtual_time
+    async def test_what_two_of_them_say_is_believed(self) -> None:
+        rig = CoordinatorsRig(1, 2, nodes=(1, 2))
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        ending = rig.end()
+        await rig.answer(48)
+        await rig.is_found_at(2, by=2)
+        await rig.answer(48, at=2)
+        await rig.is_found_at(1, by=1)  # both have refused: whoever is asked
+        with pytest.raises(InvalidTxnState, match="at b2:9092"):
+            await ending
+
     @pytest.mark.parametrize("code", [15, 16])
     @in_virtual_time
     async def test_one_that_is_not_it_any_more(self, code: int) -> None:
@@ -156,6 +189,7 @@ class TestRequest:
             await asking
         asking = asks(29, 90, 0, 29)
         await rig.answer()
+        await rig.is_found_at(1)
         with pytest.raises(ProducerFenced, match="orders-1: "):
             await asking
 
