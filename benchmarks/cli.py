@@ -152,8 +152,7 @@ def _measure(asked: Asked, json_path: Path | None) -> None:
     results = empty_results(asked)
     with Bar(console, [*steps, *steps_of_defaults]) as bar, broker(asked.bootstrap_servers) as (servers, tls):
         session = Session(asked, Topics(servers), tls)
-        if any(step.row.work is not Work.SCALE for step in steps):
-            session.warm_up()
+        session.warm_up(steps)
         results.rows = session.play(steps, bar.follow, own_defaults=False)
         results.defaults = session.play(steps_of_defaults, bar.follow, own_defaults=True)
     show_results(results, console)

@@ -53,6 +53,8 @@ class Settings:
     work: Work
     seconds: float = 1.0
     """How long the work goes on; it then ends with all that was begun acknowledged."""
+    warm_up_s: float = 0.0
+    """How long it is done before that, uncounted, where a time says it better than a number of calls."""
     records: int = 0
     """So many instead, if not 0."""
     value_bytes: int = 100

@@ -79,6 +79,8 @@ LAG_VALUE_BYTES: Final = 10_240
 """256 of them are more than two batches of 1 MiB: there is always one to compress."""
 LINGER_MS: Final = 5
 """For work that is not awaited record by record."""
+TRANSACTIONS_WARM_UP_S: Final = 3.0
+"""What the JVM client's just-in-time compiler needs, and so what everybody gets."""
 
 
 def _throughput() -> Iterator[Row]:
@@ -183,7 +185,7 @@ def _throughput() -> Iterator[Row]:
     yield Row(
         name="transactions",
         title="transactions of 10 records with keys, one after the other",
-        settings=Settings(work=Work.TRANSACTIONS, keys=True),
+        settings=Settings(work=Work.TRANSACTIONS, keys=True, warm_up_s=TRANSACTIONS_WARM_UP_S),
         clients=(OURS, AIOKAFKA, PRODUCE, JVM),
         targets=(
             Target(figure="records_s", against=AIOKAFKA, must=1.2, goal=2),

@@ -147,18 +147,21 @@ async def transactions(client: Client, window: Window, settings: Settings) -> Ru
         Window(window.values[start : start + TRANSACTION], keys[start : start + TRANSACTION] or None)
         for start in range(0, len(window), TRANSACTION)
     ]
-    for each in small[:20]:
-        await client.transact(each)
+    going_round, warm_ups = cycle(small), 0
+    warm_at = perf_counter() + settings.warm_up_s
+    while perf_counter() < warm_at:
+        await client.transact(next(going_round))
+        warm_ups += 1
     latencies: list[float] = []
     turns, watch = Turns(settings), Watch()
-    for each in cycle(small):
+    for each in going_round:
         began = perf_counter()
         await client.transact(each)
         latencies.append(perf_counter() - began)
         if turns.over(TRANSACTION):
             break
     figures = watch.figures(len(latencies) * TRANSACTION)
-    sent = (20 + len(latencies)) * TRANSACTION
+    sent = (warm_ups + len(latencies)) * TRANSACTION
     return Run(sent=sent, figures={**figures, **latency_figures(latencies)})
 
 

@@ -54,9 +54,9 @@ def measure(servers: str, topic: str, settings: Settings) -> Run:
 def transactions(servers: str, topic: str, settings: Settings) -> Run:
     """Run a program of ours, since the tool has transactions by time only. It takes a Java that compiles."""
     program = Path(__file__).with_name("Transactions.java")
-    given = [servers, topic, str(TRANSACTION), str(settings.seconds), str(settings.value_bytes)]
+    asked = (TRANSACTION, settings.warm_up_s, settings.seconds, settings.value_bytes)
     done = subprocess.run(
-        [find_java(), "-cp", class_path(), program, *given, *properties(settings)],
+        [find_java(), "-cp", class_path(), program, servers, topic, *map(str, asked), *properties(settings)],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

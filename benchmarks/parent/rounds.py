@@ -33,7 +33,7 @@ def plan(rows: Iterable[Row], clients: Sequence[str], rounds: int, seconds: floa
     steps = []
     for row in rows:
         taking_part = [client for client in row.clients if client in clients]
-        estimate_s = FIXED_S.get(row.work, seconds * row.lasts) + OVERHEAD_S
+        estimate_s = FIXED_S.get(row.work, row.settings.warm_up_s + seconds * row.lasts) + OVERHEAD_S
         for number in range(rounds_of(row, rounds)):
             steps += [Step(row, client, number, estimate_s) for client in taking_part]
             taking_part = [*taking_part[1:], *taking_part[:1]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -30,6 +30,9 @@ WARM_UPS: Final = (("bulk", "confluent-batch", 5.0), ("lone", "aiokafka", 15.0))
 """What the broker is warmed up with: row, client, seconds. Bytes by the bulk, and then requests by the ten thousands,
 each with a record: its just-in-time compiler counts calls. Without the latter it was three times as slow in the first
 round of a closed loop as in the last."""
+TRANSACTIONS_WARM_UPS: Final = (("transactions", "aiokafka", 5.0), ("transactions", "jvm", 5.0))
+"""The same for a session with transactions, some thousand of them: of the protocol in which a client names the partitions
+of a transaction first, and of the one in which the broker does (KIP-890). Neither is what is judged."""
 WITHOUT_DEFAULTS: Final = frozenset({Work.COLD, Work.SCALE, Work.MEMORY, Work.LAG})
 """Kinds of work that are not run again with each client's own defaults."""
 
@@ -81,9 +84,13 @@ class Session:
         self._tls = tls
         self._runs = 0
 
-    def warm_up(self) -> None:
-        """Let the broker get going, which no client is to pay for."""
-        for row, client, seconds in WARM_UPS:
+    def warm_up(self, steps: Iterable[Step]) -> None:
+        """Let the broker get going with what *steps* will ask of it, which no client is to pay for."""
+        works = {step.row.work for step in steps}
+        if works <= {Work.SCALE}:
+            return
+        warm_ups = WARM_UPS + (TRANSACTIONS_WARM_UPS if Work.TRANSACTIONS in works else ())
+        for row, client, seconds in warm_ups:
             self._in_child(client, replace(ROWS[row].settings, seconds=seconds), f"warm-up-{row}")
 
     def play(

@@ -107,3 +107,21 @@ def test_a_time_is_believed_only_if_every_record_arrived(
     expected = Run(sent=3, figures={"records_s": 1.0}) if believed else None
     assert played.runs == {"aioproducer": [expected]}
     assert bool(played.failures) == (not believed)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (("closed",), {"warm-up-bulk", "warm-up-lone"}),
+        (("closed", "transactions"), {"warm-up-bulk", "warm-up-lone", "warm-up-transactions"}),
+        (("scale-topics-all",), set()),
+    ],
+)
+def test_the_broker_is_warmed_up_with_what_will_be_asked_of_it(
+    monkeypatch: pytest.MonkeyPatch, rows: tuple[str, ...], expected: set[str]
+) -> None:
+    monkeypatch.setattr(session, "answer_of", lambda *_: '{"sent": 3, "figures": {}, "series": []}')
+    topics = FakeTopics()
+    what = asked(rows=rows)
+    Session(what, cast("Topics", topics), session.NO_TLS).warm_up(steps_of(what)[0])
+    assert set(topics.deleted) == expected
