@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.figures import Run
 from benchmarks.payload import window_of
-from benchmarks.settings import TRANSACTION, Settings, Work
+from benchmarks.settings import TRANSACTION, Settings, Tuning, Work
 from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.java import find_java
 
@@ -79,10 +79,11 @@ def numbers(settings: Settings) -> tuple[int, int]:
 def properties(settings: Settings) -> list[str]:
     """Return the producer's configuration."""
     given = [f"compression.type={settings.compression}"]
-    if not settings.own_defaults:
+    if settings.tuning is not Tuning.DEFAULTS:
         given += ["acks=all", "enable.idempotence=true"]
+    if settings.tuning is Tuning.EQUAL:
         given += [f"batch.size={settings.batch_bytes}", f"linger.ms={settings.linger_ms}"]
-    return given
+    return given + [f"{name}={value}" for name, value in settings.options.items()]
 
 
 def steady_rate(said: Iterable[str]) -> float:

@@ -12,6 +12,7 @@ from benchmarks.cli import program
 from benchmarks.clients import CLIENTS
 from benchmarks.figures import Results
 from benchmarks.parent import session
+from benchmarks.settings import Tuning
 from tests.kafka.apache.broker import ApacheKafka
 
 
@@ -22,12 +23,16 @@ def test_every_client_has_its_run_and_no_topic_is_left(
 ) -> None:
     monkeypatch.setattr(session, "WARM_UPS", [(row, client, 0.05) for row, client, _ in session.WARM_UPS])
     path = tmp_path / "out.json"
-    small = ["--seconds", "0.05", "--rounds", "1", "--defaults-rounds", "0", "--json", str(path)]
+    small = ["--seconds", "0.05", "--rounds", "1", "--tables", "best", "--json", str(path)]
     where = ["--bootstrap-servers", kafka.bootstrap_servers, "--work", "fire,bulk"]
     done = CliRunner().invoke(program, ["run", *where, *small, "--value-bytes", "1000"])
     assert done.exit_code == 0, done.output
     results = Results.load(path)
-    runs = {client: runs for played in results.rows.values() for client, runs in played.runs.items()}
+    runs = {
+        client: runs
+        for played in results.tables[Tuning.BEST].values()
+        for client, runs in played.runs.items()
+    }
     assert set(runs) == set(CLIENTS)
     for run in (run for of_client in runs.values() for run in of_client):
         assert run is not None
