@@ -24,7 +24,7 @@ from benchmarks.table import CODECS, ROWS
 
 REPORT: Final = Path(__file__).with_name("report")
 ROUNDS: Final = 3
-SECONDS: Final = 1.0
+SECONDS: Final = 0.7
 QUICK_ROUNDS: Final = 1
 QUICK_SECONDS: Final = 0.5
 SWEEP_SECONDS: Final = 0.5
@@ -139,7 +139,7 @@ def run_options(rounds: int) -> Callable[[Command], Command]:
     )
 
 
-@program.command(short_help="All three tables (some ten minutes).")
+@program.command(short_help="All three tables (ten to fifteen minutes).")
 @run_options(ROUNDS)
 @click.option(
     "--seconds", type=click.FloatRange(0.05), default=SECONDS, show_default=True, help="Of each run."

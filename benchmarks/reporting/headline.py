@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,13 +63,11 @@ def headlines(results: Results) -> Iterator[Headline]:
 
 def reached(results: Results) -> str:
     """Return in a sentence how much of what there was to reach was reached."""
-    verdicts = [judged.verdict for _, judged in judged_rows(results)]
-    verdicts = [verdict for verdict in verdicts if verdict is not Verdict.UNKNOWN]
-    missed = verdicts.count(Verdict.MISSED)
-    goals = verdicts.count(Verdict.GOAL)
+    counts = Counter(judged.verdict for _, judged in judged_rows(results))
     return (
-        f"Of {len(verdicts)} targets {goals} reach their goal, {len(verdicts) - goals - missed} what they must or have"
-        f" no more to reach, and {missed} miss what they must."
+        f"Of {counts.total() - counts[Verdict.UNKNOWN]} targets {counts[Verdict.GOAL]} have reached their goal,"
+        f" {counts[Verdict.MUST]} what must be, {counts[Verdict.SHORT]} are short of a goal where nothing must be, and"
+        f" {counts[Verdict.MISSED]} miss what must be."
     )
 
 
