@@ -17,7 +17,7 @@ SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-pythons test-spark-matrix bench bench-quick bench-sweep bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -173,6 +173,7 @@ bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (
 bench-quick: $(VENV)/.dev  ## the rows that matter most, some two minutes; options: make bench-quick BENCH='--clients …'
 	@$(BIN)/python -m benchmarks quick $(if $(JSON),--json $(JSON)) $(BENCH)
 
+.PHONY: bench-sweep
 bench-sweep: $(VENV)/.dev  ## what is best for each client, into benchmarks/sweep/best.json, which bench reads (some half an hour)
 	@$(BIN)/python -m benchmarks sweep $(BENCH)
 
