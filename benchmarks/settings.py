@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Final, Self
+from typing import Any, Final, Self
 
 PARTITIONS: Final = 6
 """Of every topic that is written to, but for the curves of scale."""
@@ -15,8 +15,6 @@ WINDOW: Final = 10_000
 """Records per window and per bulk call …"""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """… but not more than this: every client's memory for unsent records holds it several times over."""
-
-
 TRANSACTION: Final = 10
 """Records in a transaction."""
 
@@ -46,6 +44,17 @@ class Work(StrEnum):
     """CPU per record over numbers of partitions and topics, against the in-process broker."""
 
 
+class Tuning(StrEnum):
+    """The ground on which clients are compared: each is a table of its own, in this order."""
+
+    DEFAULTS = "defaults"
+    """Each client as it comes: its own acks, idempotence, linger and batch size."""
+    BEST = "best"
+    """Idempotent with `acks=all`, and for each client what a sweep found to be its best for the work."""
+    EQUAL = "equal"
+    """Idempotent with `acks=all`, and the same linger and batch size for all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Of one run."""
@@ -53,6 +62,8 @@ class Settings:
     work: Work
     seconds: float = 1.0
     """How long the work goes on; it then ends with all that was begun acknowledged."""
+    warm_up_s: float = 0.0
+    """How long it is done before that, uncounted, where a time says it better than a number of calls."""
     records: int = 0
     """So many instead, if not 0."""
     value_bytes: int = 100
@@ -70,8 +81,9 @@ class Settings:
     tls: bool = False
     """Whether the connection is encrypted; *ca_file* has who is to be trusted then."""
     ca_file: str = ""
-    own_defaults: bool = False
-    """Whether linger, batch size, acks and idempotence are left as the client has them."""
+    tuning: Tuning = Tuning.EQUAL
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the client is configured with at its best, under its own names."""
 
     @property
     def window(self) -> int:
@@ -86,4 +98,4 @@ class Settings:
     def loads(cls, text: str) -> Self:
         """Read what `dumps` wrote."""
         fields = json.loads(text)
-        return cls(**fields | {"work": Work(fields["work"])})
+        return cls(**fields | {"work": Work(fields["work"]), "tuning": Tuning(fields["tuning"])})

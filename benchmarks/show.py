@@ -16,6 +16,7 @@ from benchmarks.clients import TITLES
 from benchmarks.figures import Played, Results
 from benchmarks.micro.baseline import Compared
 from benchmarks.parent.rounds import Step
+from benchmarks.settings import Tuning
 from benchmarks.summary import Judged, Spread, Verdict, compared, judge, spread_of, wanted
 from benchmarks.table import FIGURES, ROWS, Row
 
@@ -24,11 +25,15 @@ STYLES: Final = {
     Verdict.MUST: "green",
     Verdict.MISSED: "bold red",
     Verdict.SHORT: "yellow",
-    Verdict.BOUND: "yellow",
     Verdict.UNKNOWN: "dim",
 }
 PIPE_WIDTH: Final = 150
-OWN_DEFAULTS: Final = "at each client's own defaults"
+TABLES: Final = {
+    Tuning.DEFAULTS: "Defaults: each client as it comes",
+    Tuning.BEST: "Best: each client with what a sweep found for the work, idempotent with acks=all",
+    Tuning.EQUAL: "Equal settings: the same batch size and linger for all, idempotent with acks=all",
+}
+"""What each table is, in its title."""
 
 
 def new_console() -> Console:
@@ -65,7 +70,7 @@ class Bar:
 
     def follow(self, step: Step, failure: str) -> None:
         """Note that a step is over."""
-        what = f"{step.row.name}: {step.client}"
+        what = f"{step.tuning}, {step.row.name}: {step.player}"
         self._progress.update(self._task, advance=step.estimate_s, description=what)
         if failure:
             self._console.print(Text(f"{what}: {failure}", style="red"))
@@ -113,7 +118,7 @@ MORE: Final = {
     "growth": "growth",
 }
 """Figures that only some rows have."""
-TARGET_HEADINGS: Final = ("work", "ours", "is (rounds)", "must", "goal", "verdict")
+TARGET_HEADINGS: Final = ("table", "work", "ours", "is (rounds)", "must", "goal", "verdict")
 HEADINGS: Final = ("client", "records/s", "max/min", "CPU µs", "p50 ms", "p99 ms", "peak MiB", "")
 
 
@@ -139,9 +144,12 @@ def ordered(row: Row, played: Played) -> list[str]:
 
 
 def judged_rows(results: Results) -> list[tuple[Row, Judged]]:
-    """Return every target of what was run, with what came of it."""
+    """Return every target of what was run, with what came of it, table by table."""
     return [
-        (ROWS[name], judged) for name, played in results.rows.items() for judged in judge(ROWS[name], played)
+        (ROWS[name], judged)
+        for tuning, rows in results.tables.items()
+        for name, played in rows.items()
+        for judged in judge(ROWS[name], played, tuning)
     ]
 
 
@@ -166,6 +174,7 @@ def target_table(results: Results) -> Table:
         table.add_column(heading)
     for row, judged in judged_rows(results):
         table.add_row(
+            judged.target.tuning,
             row.name,
             compared(judged.target),
             value_text(judged),
@@ -180,10 +189,8 @@ def show_results(results: Results, console: Console) -> None:
     """Print everything."""
     facts = ", ".join([*results.machine.values(), *(f"{name} {v}" for name, v in results.versions.items())])
     console.print(Text(facts, style="dim"))
-    if results.rows:
-        console.print(measured_table(results.rows, "with the same settings for all"))
-    if results.defaults:
-        console.print(measured_table(results.defaults, OWN_DEFAULTS))
+    for tuning, rows in results.tables.items():
+        console.print(measured_table(rows, TABLES[tuning]))
     if results.judged:
         console.print(target_table(results))
     for failure in results.failures:

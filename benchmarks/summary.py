@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
-from typing import Final, Self
+from typing import Self
 
 from benchmarks.clients import TITLES
 from benchmarks.figures import Played, Run
+from benchmarks.settings import Tuning
 from benchmarks.table import FIGURES, Row, Target
-
-BOUND_SHARE: Final = 0.5
-"""A run is bound by the compressor if that takes more than this of the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,6 @@ class Verdict(StrEnum):
     MISSED = "missed"
     SHORT = "short of the goal"
     """There is nothing that must be."""
-    BOUND = "bound by the compressor"
     UNKNOWN = "not measured"
 
 
@@ -72,9 +69,9 @@ def ratio(played: Played, target: Target) -> Spread | None:
     return Spread.of(ours / theirs for ours, theirs in figures if ours is not None and theirs)
 
 
-def judge(row: Row, played: Played) -> list[Judged]:
-    """Return what came of each of a row's targets."""
-    return [_judge(row, played, target) for target in row.targets]
+def judge(row: Row, played: Played, tuning: Tuning = Tuning.EQUAL) -> list[Judged]:
+    """Return what came of each of a row's targets in the table *tuning*."""
+    return [_judge(row, played, target) for target in row.targets if target.tuning is tuning]
 
 
 def _judge(row: Row, played: Played, target: Target) -> Judged:
@@ -84,11 +81,8 @@ def _judge(row: Row, played: Played, target: Target) -> Judged:
     reached = _comparison(target.figure)
     if target.goal is not None and reached(value.median, target.goal):
         return Judged(target, value, Verdict.GOAL)
-    bound = row.settings.compression != "none" and target.figure in {"records_s", "cpu_us"}
-    share = compressor_share(played, target.ours) if bound else None
+    share = compressor_share(played, target.ours)
     remark = "" if share is None else f"the compressor takes {share:.0%} of our CPU"
-    if share is not None and share > BOUND_SHARE:
-        return Judged(target, value, Verdict.BOUND, remark)
     if target.must is None:
         return Judged(target, value, Verdict.SHORT, remark)
     verdict = Verdict.MUST if reached(value.median, target.must) else Verdict.MISSED

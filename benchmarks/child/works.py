@@ -6,13 +6,13 @@ All that was begun is acknowledged, and its time counted, before the watch is st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import cycle
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.child.watch import Watch
-from benchmarks.clients.base import Client
+from benchmarks.clients.base import Client, sends
 from benchmarks.figures import Run
 from benchmarks.payload import Window
 from benchmarks.percentiles import latency_figures
@@ -20,6 +20,11 @@ from benchmarks.settings import TASKS, TRANSACTION, Settings
 
 TIMED_TASKS: Final = 16
 """So many of the tasks take the time of their calls: it costs as much as a twentieth of a fast call."""
+LONE_WARM_UPS: Final = 5
+LONE_WARM_UP_S: Final = 1.0
+"""No call more after this, for clients that let a lone one wait for seconds."""
+
+Send = Callable[[], Awaitable[Any]]
 
 
 class Turns:
@@ -40,18 +45,19 @@ class Turns:
 
 async def closed(client: Client, window: Window, settings: Settings) -> Run:
     """256 tasks, each awaiting one acknowledgement after the other."""
-    await asyncio.gather(*(client.send(value) for value in window.values[:TASKS]))
+    calls = sends(client, window)
+    await asyncio.gather(*(send() for send in calls[:TASKS]))
     latencies: list[float] = []
     counts: list[int] = []
     turns = Turns(settings)
     over = False
 
-    async def timed(values: Window) -> None:
+    async def timed(calls: Sequence[Send]) -> None:
         nonlocal over
         count = 0
-        for value in cycle(values.values):
+        for send in cycle(calls):
             began = perf_counter()
-            await client.send(value)
+            await send()
             latencies.append(perf_counter() - began)
             count += 1
             over = over or turns.over(TASKS // TIMED_TASKS)
@@ -59,10 +65,10 @@ async def closed(client: Client, window: Window, settings: Settings) -> Run:
                 break
         counts.append(count)
 
-    async def untimed(values: Window) -> None:
+    async def untimed(calls: Sequence[Send]) -> None:
         count = 0
-        for value in cycle(values.values):
-            await client.send(value)
+        for send in cycle(calls):
+            await send()
             count += 1
             if over:
                 break
@@ -71,26 +77,29 @@ async def closed(client: Client, window: Window, settings: Settings) -> Run:
     watch = Watch()
     async with asyncio.TaskGroup() as group:
         for task in range(TASKS):
-            values = Window(window.values[task % len(window) :: TASKS])
-            group.create_task((timed if task % (TASKS // TIMED_TASKS) == 0 else untimed)(values))
+            own = calls[task % len(calls) :: TASKS]
+            group.create_task((timed if task % (TASKS // TIMED_TASKS) == 0 else untimed)(own))
     figures = watch.figures(sum(counts))
     return Run(sent=min(TASKS, len(window)) + sum(counts), figures={**figures, **latency_figures(latencies)})
 
 
 async def lone(client: Client, window: Window, settings: Settings) -> Run:
     """One task, awaiting one acknowledgement after the other."""
+    calls, warm_ups = sends(client, window), 0
+    warm_at = perf_counter() + LONE_WARM_UP_S
+    while warm_ups < LONE_WARM_UPS and perf_counter() < warm_at:
+        await calls[warm_ups % len(calls)]()
+        warm_ups += 1
     latencies: list[float] = []
-    for value in window.values[:5]:
-        await client.send(value)
     turns, watch = Turns(settings), Watch()
-    for value in cycle(window.values):
+    for send in cycle(calls):
         began = perf_counter()
-        await client.send(value)
+        await send()
         latencies.append(perf_counter() - began)
         if turns.over():
             break
     figures = watch.figures(len(latencies))
-    return Run(sent=min(5, len(window)) + len(latencies), figures={**figures, **latency_figures(latencies)})
+    return Run(sent=warm_ups + len(latencies), figures={**figures, **latency_figures(latencies)})
 
 
 async def fire(client: Client, window: Window, settings: Settings) -> Run:
@@ -147,18 +156,21 @@ async def transactions(client: Client, window: Window, settings: Settings) -> Ru
         Window(window.values[start : start + TRANSACTION], keys[start : start + TRANSACTION] or None)
         for start in range(0, len(window), TRANSACTION)
     ]
-    for each in small[:20]:
-        await client.transact(each)
+    going_round, warm_ups = cycle(small), 0
+    warm_at = perf_counter() + settings.warm_up_s
+    while perf_counter() < warm_at:
+        await client.transact(next(going_round))
+        warm_ups += 1
     latencies: list[float] = []
     turns, watch = Turns(settings), Watch()
-    for each in cycle(small):
+    for each in going_round:
         began = perf_counter()
         await client.transact(each)
         latencies.append(perf_counter() - began)
         if turns.over(TRANSACTION):
             break
     figures = watch.figures(len(latencies) * TRANSACTION)
-    sent = (20 + len(latencies)) * TRANSACTION
+    sent = (warm_ups + len(latencies)) * TRANSACTION
     return Run(sent=sent, figures={**figures, **latency_figures(latencies)})
 
 

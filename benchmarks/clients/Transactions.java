@@ -1,5 +1,6 @@
 // Transactions of the JVM client, one after the other: warmed up, then counted for a while. Run from source.
-// Arguments: servers, topic, records in a transaction, seconds, bytes of a value, then name=value of the producer.
+// Arguments: servers, topic, records in a transaction, seconds of warm-up, seconds that count, bytes of a value, then
+// name=value of the producer.
 
 import java.util.Map;
 import java.util.Properties;
@@ -13,18 +14,17 @@ public class Transactions {
     public static void main(String[] given) {
         var options = new Properties();
         options.putAll(Map.of("bootstrap.servers", given[0], "transactional.id", "benchmark-" + UUID.randomUUID()));
-        for (int i = 5; i < given.length; i++) {
+        for (int i = 6; i < given.length; i++) {
             options.put(given[i].substring(0, given[i].indexOf('=')), given[i].substring(given[i].indexOf('=') + 1));
         }
         int each = Integer.parseInt(given[2]);
-        double seconds = Double.parseDouble(given[3]);
-        byte[] value = new byte[Integer.parseInt(given[4])];
+        double warmUp = Double.parseDouble(given[3]), seconds = Double.parseDouble(given[4]);
+        byte[] value = new byte[Integer.parseInt(given[5])];
         var random = new Random(1);
         try (var producer = new KafkaProducer<>(options, new ByteArraySerializer(), new ByteArraySerializer())) {
             producer.initTransactions();
             long sent = 0, counted = 0;
-            // Its just-in-time compiler needs a while.
-            double warm = System.nanoTime() / 1e9 + 3, began = 0;
+            double warm = System.nanoTime() / 1e9 + warmUp, began = 0;
             while (true) {
                 double now = System.nanoTime() / 1e9;
                 if (began == 0 && now >= warm) {

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from benchmarks.clients.base import Client, rows
 from benchmarks.clients.options import options
-from benchmarks.payload import Window
+from benchmarks.payload import Header, Window
 from benchmarks.settings import Work
 
 
@@ -36,6 +36,11 @@ class Aiokafka(Client):
     def send(self, value: bytes) -> Awaitable[Any]:
         """Send one record."""
         sent: Awaitable[Any] = self._producer.send_and_wait(self.topic, value)
+        return sent
+
+    def send_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Awaitable[Any]:
+        """Send one record with a key and headers."""
+        sent: Awaitable[Any] = self._producer.send_and_wait(self.topic, value, key, headers=headers)
         return sent
 
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:

@@ -26,6 +26,7 @@ class ConfluentBatch(Client):
         from confluent_kafka import Producer
 
         self._producer = Producer(configuration(self.servers, self.settings))
+        self._room = self.settings.options.get("queue.buffering.max.messages", QUEUE_RECORDS)
         self._messages: dict[int, list[dict[str, Any]]] = {}
 
     async def close(self) -> None:
@@ -35,7 +36,7 @@ class ConfluentBatch(Client):
     async def bulk(self, window: Window) -> None:
         """Hand records over with one call, when there is room for all of them: finding none is dear."""
         messages = self._as_messages(window)
-        while len(self._producer) + len(messages) > QUEUE_RECORDS:
+        while len(self._producer) + len(messages) > self._room:
             self._producer.poll(ROOM_POLL_S)
         taken = self._producer.produce_batch(self.topic, messages)
         self._producer.poll(0)

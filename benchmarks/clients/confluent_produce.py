@@ -45,7 +45,7 @@ class ConfluentProduce(Client):
         else:
             for value, key, headers in rows(window):
                 try:
-                    produce(topic, value, key, headers=headers)  # type: ignore[arg-type] # a list, to mypy any sequence
+                    produce(topic, value, key, headers=headers)  # type: ignore[arg-type] # a list is invariant
                 except BufferError:
                     self._insist(value, key, headers=headers)
         self._producer.poll(0)

@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.figures import Run
 from benchmarks.payload import window_of
-from benchmarks.settings import TRANSACTION, Settings, Work
+from benchmarks.settings import TRANSACTION, Settings, Tuning, Work
 from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.java import find_java
 
@@ -54,9 +54,9 @@ def measure(servers: str, topic: str, settings: Settings) -> Run:
 def transactions(servers: str, topic: str, settings: Settings) -> Run:
     """Run a program of ours, since the tool has transactions by time only. It takes a Java that compiles."""
     program = Path(__file__).with_name("Transactions.java")
-    given = [servers, topic, str(TRANSACTION), str(settings.seconds), str(settings.value_bytes)]
+    asked = (TRANSACTION, settings.warm_up_s, settings.seconds, settings.value_bytes)
     done = subprocess.run(
-        [find_java(), "-cp", class_path(), program, *given, *properties(settings)],
+        [find_java(), "-cp", class_path(), program, servers, topic, *map(str, asked), *properties(settings)],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -79,10 +79,11 @@ def numbers(settings: Settings) -> tuple[int, int]:
 def properties(settings: Settings) -> list[str]:
     """Return the producer's configuration."""
     given = [f"compression.type={settings.compression}"]
-    if not settings.own_defaults:
+    if settings.tuning is not Tuning.DEFAULTS:
         given += ["acks=all", "enable.idempotence=true"]
+    if settings.tuning is Tuning.EQUAL:
         given += [f"batch.size={settings.batch_bytes}", f"linger.ms={settings.linger_ms}"]
-    return given
+    return given + [f"{name}={value}" for name, value in settings.options.items()]
 
 
 def steady_rate(said: Iterable[str]) -> float:

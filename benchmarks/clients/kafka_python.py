@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from benchmarks.clients.base import Client
+from benchmarks.clients.base import Client, rows
 from benchmarks.clients.options import options
 from benchmarks.payload import Window
 from benchmarks.settings import Work
@@ -35,6 +35,9 @@ class KafkaPython(Client):
     async def fire(self, window: Window) -> None:
         """Hand records over one by one, then wait for each."""
         topic, send = self.topic, self._producer.send
-        futures = [send(topic, value) for value in window.values]
+        if window.keys is None and window.headers is None:
+            futures = [send(topic, value) for value in window.values]
+        else:
+            futures = [send(topic, value, key, headers) for value, key, headers in rows(window)]
         for future in futures:
             future.get(timeout=PATIENCE_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.settings import Settings, Work
+from benchmarks.settings import Settings, Tuning, Work
 
 
 def options(settings: Settings, *, batch_size: str = "batch_size") -> dict[str, Any]:
@@ -15,11 +15,8 @@ def options(settings: Settings, *, batch_size: str = "batch_size") -> dict[str, 
         given["transactional_id"] = f"benchmark-{uuid4()}"
     if settings.compression != "none":
         given["compression_type"] = settings.compression
-    if not settings.own_defaults:
-        given |= {
-            "acks": "all",
-            "enable_idempotence": True,
-            batch_size: settings.batch_bytes,
-            "linger_ms": settings.linger_ms,
-        }
-    return given
+    if settings.tuning is not Tuning.DEFAULTS:
+        given |= {"acks": "all", "enable_idempotence": True}
+    if settings.tuning is Tuning.EQUAL:
+        given |= {batch_size: settings.batch_bytes, "linger_ms": settings.linger_ms}
+    return given | settings.options

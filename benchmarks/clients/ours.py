@@ -6,9 +6,9 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Any, ClassVar
 
-from benchmarks.clients.base import Client
+from benchmarks.clients.base import Client, rows
 from benchmarks.clients.options import options
-from benchmarks.payload import Window
+from benchmarks.payload import Header, Window
 from benchmarks.settings import Work
 
 
@@ -38,6 +38,10 @@ class Aioproducer(Client):
         """Send one record."""
         return self._producer.send(self.topic, value)
 
+    def send_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Awaitable[Any]:
+        """Send one record with a key and headers."""
+        return self._producer.send(self.topic, value, key, headers=headers or ())
+
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
         """Hand one record over."""
         return self._producer.enqueue(self.topic, value)
@@ -45,7 +49,13 @@ class Aioproducer(Client):
     async def fire(self, window: Window) -> None:
         """Hand records over one by one, then wait for each."""
         topic, enqueue = self.topic, self._producer.enqueue
-        futures = [await enqueue(topic, value) for value in window.values]
+        if window.keys is None and window.headers is None:
+            futures = [await enqueue(topic, value) for value in window.values]
+        else:
+            futures = [
+                await enqueue(topic, value, key, headers=headers or ())
+                for value, key, headers in rows(window)
+            ]
         for future in futures:
             await future
 
@@ -70,6 +80,11 @@ class AioproducerNowait(Aioproducer):
     async def fire(self, window: Window) -> None:
         """Hand records over one by one, then wait for each."""
         topic, send_nowait = self.topic, self._producer.send_nowait
-        futures = [send_nowait(topic, value) for value in window.values]
+        if window.keys is None and window.headers is None:
+            futures = [send_nowait(topic, value) for value in window.values]
+        else:
+            futures = [
+                send_nowait(topic, value, key, headers=headers or ()) for value, key, headers in rows(window)
+            ]
         for future in futures:
             await future

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,10 +15,12 @@ from benchmarks.figures import Played, Results, Run
 from benchmarks.machine import machine, versions
 from benchmarks.parent import cold
 from benchmarks.parent.process import answer_of
-from benchmarks.parent.rounds import Step, plan, play
+from benchmarks.parent.rounds import Step, no_options, plan, play
 from benchmarks.parent.topics import Topics
 from benchmarks.scale import curve
-from benchmarks.settings import PARTITIONS, Settings, Work
+from benchmarks.settings import PARTITIONS, Settings, Tuning, Work
+from benchmarks.sweep.grid import Options
+from benchmarks.sweep.winners import Winners
 from benchmarks.table import ROWS, Row
 from tests.kafka.apache.broker import HOST, THROUGHPUT, ApacheKafka, free_ports
 from tests.kafka.apache.jars import VERSION
@@ -30,8 +32,9 @@ WARM_UPS: Final = (("bulk", "confluent-batch", 5.0), ("lone", "aiokafka", 15.0))
 """What the broker is warmed up with: row, client, seconds. Bytes by the bulk, and then requests by the ten thousands,
 each with a record: its just-in-time compiler counts calls. Without the latter it was three times as slow in the first
 round of a closed loop as in the last."""
-WITHOUT_DEFAULTS: Final = frozenset({Work.COLD, Work.SCALE, Work.MEMORY, Work.LAG})
-"""Kinds of work that are not run again with each client's own defaults."""
+TRANSACTIONS_WARM_UPS: Final = (("transactions", "aiokafka", 5.0), ("transactions", "jvm", 5.0))
+"""The same for a session with transactions, some thousand of them: of the protocol in which a client names the partitions
+of a transaction first, and of the one in which the broker does (KIP-890). Neither is what is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +45,22 @@ class Asked:
     clients: tuple[str, ...]
     rounds: int
     seconds: float
-    defaults_rounds: int
-    """Rounds of the table at each client's own defaults; 0 for none."""
+    tables: tuple[Tuning, ...] = tuple(Tuning)
     bootstrap_servers: str | None = None
     value_bytes: int | None = None
     compression: str | None = None
     uvloop: bool = False
     scale_sizes: Mapping[str, Sequence[int]]
 
-    def settings_of(self, row: Row, *, own_defaults: bool) -> Settings:
-        """Return what a client is asked to do for *row*."""
-        settings = replace(row.settings, seconds=self.seconds * row.lasts, own_defaults=own_defaults)
+    def settings_of(self, step: Step) -> Settings:
+        """Return what a client is asked to do for *step*."""
+        row = step.row
+        settings = replace(
+            row.settings,
+            seconds=self.seconds * row.lasts,
+            tuning=step.tuning,
+            options=dict(step.options),
+        )
         if self.value_bytes is not None:
             settings = replace(settings, value_bytes=self.value_bytes)
         if self.compression is not None:
@@ -60,16 +68,36 @@ class Asked:
         return replace(settings, uvloop=settings.uvloop or self.uvloop)
 
 
-def steps_of(asked: Asked) -> tuple[list[Step], list[Step]]:
-    """Return the runs of the table, and those of the table at each client's own defaults."""
+def steps_of(asked: Asked, winners: Winners) -> dict[Tuning, list[Step]]:
+    """Return the runs of each table. Raises: LookupError if one at its best was never swept."""
     rows = [ROWS[name] for name in asked.rows]
     if asked.bootstrap_servers is not None:  # who knows where it speaks TLS, and as whom
         rows = [row for row in rows if not row.settings.tls]
-    again = [row for row in rows if row.work not in WITHOUT_DEFAULTS]
-    return (
-        plan(rows, asked.clients, asked.rounds, asked.seconds),
-        plan(again, asked.clients, asked.defaults_rounds, asked.seconds),
-    )
+
+    def best(row: Row, client: str) -> Options:
+        return winners.options(row.tuned_as or row.name, client)
+
+    steps = {
+        tuning: plan(
+            [row for row in rows if tuning in row.tunings],
+            asked.clients,
+            asked.rounds,
+            asked.seconds,
+            tuning,
+            best if tuning is Tuning.BEST else no_options,
+        )
+        for tuning in Tuning
+        if tuning in asked.tables
+    }
+    return {tuning: planned for tuning, planned in steps.items() if planned}
+
+
+def best_of(steps: Iterable[Step]) -> dict[str, dict[str, Options]]:
+    """Return the options that each client has at its best, by row."""
+    options: dict[str, dict[str, Options]] = {}
+    for step in steps:
+        options.setdefault(step.row.name, {})[step.client] = dict(step.options)
+    return options
 
 
 class Session:
@@ -81,18 +109,20 @@ class Session:
         self._tls = tls
         self._runs = 0
 
-    def warm_up(self) -> None:
-        """Let the broker get going, which no client is to pay for."""
-        for row, client, seconds in WARM_UPS:
+    def warm_up(self, steps: Iterable[Step]) -> None:
+        """Let the broker get going with what *steps* will ask of it, which no client is to pay for."""
+        works = {step.row.work for step in steps}
+        if works <= {Work.SCALE}:
+            return
+        warm_ups = WARM_UPS + (TRANSACTIONS_WARM_UPS if Work.TRANSACTIONS in works else ())
+        for row, client, seconds in warm_ups:
             self._in_child(client, replace(ROWS[row].settings, seconds=seconds), f"warm-up-{row}")
 
-    def play(
-        self, steps: Sequence[Step], follow: Callable[[Step, str], None], *, own_defaults: bool
-    ) -> dict[str, Played]:
+    def play(self, steps: Sequence[Step], follow: Callable[[Step, str], None]) -> dict[str, Played]:
         """Take steps, and return what came of them."""
-        return play(steps, lambda step: self._run(step, own_defaults=own_defaults), follow)
+        return play(steps, self._run, follow)
 
-    def _run(self, step: Step, *, own_defaults: bool) -> Run:
+    def _run(self, step: Step) -> Run:
         self._runs += 1
         topic = f"{self._runs}-{step.row.name}"
         if step.row.work is Work.SCALE:
@@ -100,8 +130,7 @@ class Session:
             return curve.measure(step.row.name, self._asked.scale_sizes[what])
         if step.row.work is Work.COLD:
             return cold.measure(step.client, self._topics, topic)
-        settings = self._asked.settings_of(step.row, own_defaults=own_defaults)
-        return self._in_child(step.client, settings, topic)
+        return self._in_child(step.client, self._asked.settings_of(step), topic)
 
     def _in_child(self, client: str, settings: Settings, name: str) -> Run:
         with self._topics.fresh(name, PARTITIONS) as topic:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from benchmarks.clients import TITLES
 from benchmarks.figures import Played, Results
+from benchmarks.reporting.headline import behind, headlines, reached
 from benchmarks.reporting.plots import all_plots
+from benchmarks.settings import Tuning
 from benchmarks.show import (
     HEADINGS,
-    OWN_DEFAULTS,
+    TABLES,
     TARGET_HEADINGS,
     cells_of,
     judged_rows,
@@ -27,12 +30,28 @@ from benchmarks.summary import compared, wanted
 from benchmarks.table import ROWS
 
 CAPTIONS: Final = {  # of what is on the pages; the headline is for the README
-    "throughput": "Throughput",
-    "latency": "Latency",
-    "cpu": "CPU per record, of the whole client process",
+    "throughput": "Throughput, in each table",
+    "latency": "Latency, in each table",
+    "cpu": "CPU per record, of the whole client process, in each table",
     "scale": "CPU per record over partitions and topics",
     "memory": "Memory over time, while more is handed over than can be sent",
 }
+NOTES: Final = {
+    Tuning.DEFAULTS: (
+        "Nothing is set but servers and compression. So it is not the same promise everywhere: aiokafka is not"
+        " idempotent and waits for the leader alone, librdkafka waits for all replicas and is not idempotent;"
+        " kafka-python, the JVM client and we are idempotent and wait for all. docs/performance.md has the defaults."
+    ),
+    Tuning.BEST: (
+        "Idempotent with acks=all; batches, linger and buffers as a sweep of eight sets of options per client found them"
+        " fastest for this work, or shortest for a lone call (benchmarks/sweep/grid.toml, best.json)."
+    ),
+    Tuning.EQUAL: (
+        "Idempotent with acks=all, batches of 16 KiB; no linger where every call is awaited, else 5 ms. These are near"
+        " our own defaults and far from librdkafka's, which has batches of 1 MB."
+    ),
+}
+"""What a visitor should know of each table."""
 NEWLINES: Final = re.compile(r"\s*\n\s*")
 
 
@@ -43,6 +62,7 @@ class Section:
     title: str
     headings: tuple[str, ...]
     rows: list[list[str]]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +98,13 @@ def markdown(results: Results, plots: list[Plot]) -> str:
 
 
 def sections(results: Results) -> Iterator[Section]:
-    """Return the tables of a report."""
+    """Return the tables of a report: the headlines, the verdicts, what was measured on each ground."""
+    for headline in headlines(results):
+        yield Section(f"In short. {headline.title}", headline.headings, headline.rows)
     if results.judged:
         rows = [
             [
+                judged.target.tuning,
                 row.name,
                 compared(judged.target),
                 value_text(judged),
@@ -91,20 +114,36 @@ def sections(results: Results) -> Iterator[Section]:
             ]
             for row, judged in judged_rows(results)
         ]
-        yield Section("What there was to reach", TARGET_HEADINGS, rows)
-    if results.rows:
-        yield _measured("Measured, with the same settings for all", results.rows)
-    if results.defaults:
-        yield _measured(f"Measured, {OWN_DEFAULTS}", results.defaults)
+        yield Section("What there was to reach, in which table", TARGET_HEADINGS, rows, reached(results))
+    for tuning, played in results.tables.items():
+        yield _measured(tuning, played)
+    if results.best:
+        rows = [
+            [row, TITLES[client], _written(options)]
+            for row, clients in results.best.items()
+            for client, options in clients.items()
+        ]
+        yield Section("Best: what the sweep found", ("work", "client", "options"), rows, NOTES[Tuning.BEST])
 
 
-def _measured(title: str, rows: dict[str, Played]) -> Section:
+def _measured(tuning: Tuning, rows: dict[str, Played]) -> Section:
     cells = [
         [name, *cells_of(ROWS[name], played, client)]
         for name, played in rows.items()
         for client in ordered(ROWS[name], played)
     ]
-    return Section(title, ("work", *HEADINGS), [row for row in cells if any(row[2:])])
+    told = [row for row in cells if any(row[2:])]
+    return Section(f"Measured. {TABLES[tuning]}", ("work", *HEADINGS), told, NOTES[tuning])
+
+
+def _written(options: Mapping[str, Any]) -> str:
+    """Return options as one would write them; none are the client's own defaults."""
+    return ", ".join(f"{name}={value}" for name, value in options.items()) or "its own defaults"
+
+
+def anchor(title: str) -> str:
+    """Return the anchor of a heading, as pages of Markdown have it."""
+    return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
 
 
 def _render(template: str, results: Results, plots: list[Plot]) -> str:
@@ -120,7 +159,9 @@ def _render(template: str, results: Results, plots: list[Plot]) -> str:
         results=results,
         plots=plots,
         sections=list(sections(results)),
-        works=[ROWS[name] for name in results.rows],
+        anchor=anchor,
+        behind=behind(results) if results.judged else [],
+        works=[row for row in ROWS.values() if any(row.name in played for played in results.tables.values())],
         failures=[NEWLINES.sub(" / ", failure) for failure in results.failures],
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Any, Final
 
@@ -14,9 +14,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from benchmarks.clients import CLIENTS, OURS, TITLES
 from benchmarks.figures import Played, Results
 from benchmarks.percentiles import PERCENTILES
-from benchmarks.settings import Work
+from benchmarks.settings import Tuning, Work
 from benchmarks.show import number, ordered
-from benchmarks.summary import spread_of
+from benchmarks.summary import Spread, spread_of
 from benchmarks.table import ROWS, SHAPES
 
 STYLE: Final[Any] = {
@@ -39,7 +39,7 @@ SHAPE_COLOURS: Final = dict(zip(SHAPES, (OUR_COLOUR, PALETTE[1], PALETTE[4]), st
 HEADLINE: Final = ("closed", "fire", "bulk")
 """What the README shows."""
 BAR_INCHES: Final = 0.24
-WIDTH_INCHES: Final = 8.5
+WIDTH_INCHES: Final = 10.5
 
 
 def all_plots(results: Results) -> dict[str, str]:
@@ -65,74 +65,92 @@ def svg(figure: Figure) -> str:
 
 
 def bars(results: Results, figure: str, title: str, rows: Container[str] = ROWS) -> Figure | None:
-    """Return a panel of bars for each of some *rows*: the median, and how far rounds lie apart."""
-    panels = {
-        name: found
-        for name, played in results.rows.items()
-        if name in rows and len(found := _spreads(name, played, figure)) > 1
-    }
+    """Return bars for each of some *rows*, a column for each table: the median, and how far rounds lie apart."""
+    panels: dict[str, dict[Tuning, Mapping[str, Spread]]] = {}
+    for tuning, name, played in _played(results):
+        if name in rows and len(found := _spreads(name, played, figure)) > 1:
+            panels.setdefault(name, {})[tuning] = found
     if not panels:
         return None
-    heights = [len(found) * BAR_INCHES + 0.45 for found in panels.values()]
-    drawing = Figure(figsize=(WIDTH_INCHES, sum(heights) + 0.4), layout="constrained")
+    clients = {
+        name: [client for client in ROWS[name].clients if any(client in each for each in found.values())]
+        for name, found in panels.items()
+    }
+    heights = [len(each) * BAR_INCHES + 0.45 for each in clients.values()]
+    tunings = _tunings(panels.values())
+    drawing = Figure(figsize=(WIDTH_INCHES, sum(heights) + 0.7), layout="constrained")
     drawing.suptitle(title, x=0.01, ha="left")
-    axes = drawing.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for panel, (name, found) in zip(axes, panels.items(), strict=True):
-        clients = list(found)[::-1]
-        medians = [found[client].median for client in clients]
-        lows = [found[client].median - found[client].low for client in clients]
-        highs = [found[client].high - found[client].median for client in clients]
-        panel.barh(
-            [TITLES[client] for client in clients],
-            medians,
-            xerr=[lows, highs],
-            color=[COLOURS[client] for client in clients],
-            error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
-        )
-        furthest = max(found[client].high for client in clients)
-        for place, client in enumerate(clients):
-            panel.text(found[client].high + furthest * 0.01, place, number(found[client].median), va="center")
-        panel.set_title(ROWS[name].title)
-        panel.set_xlim(0, furthest * 1.15)
-        panel.xaxis.set_visible(False)
-        panel.spines["bottom"].set_visible(False)
+    axes = drawing.subplots(len(panels), len(tunings), squeeze=False, height_ratios=heights)
+    for line, (name, by_table) in zip(axes, panels.items(), strict=True):
+        furthest = max(spread.high for each in by_table.values() for spread in each.values())
+        for panel, tuning in zip(line, tunings, strict=True):
+            _bar_panel(panel, clients[name], by_table.get(tuning, {}), furthest)
+            if panel is line[0]:
+                panel.set_title(ROWS[name].title)
+            else:
+                panel.tick_params(labelleft=False)
+    for panel, tuning in zip(axes[0], tunings, strict=True):
+        panel.annotate(tuning.upper(), (0, 1), (0, 20), "axes fraction", "offset points", weight="bold")
     return drawing
 
 
+def _bar_panel(panel: Axes, clients: Sequence[str], found: Mapping[str, Spread], furthest: float) -> None:
+    """Draw a bar for each client that there is a figure of, as long as it is next to the furthest of its row."""
+    places = {client: place for place, client in enumerate(reversed(clients))}
+    panel.barh(
+        [places[client] for client in found],
+        [spread.median for spread in found.values()],
+        xerr=[
+            [spread.median - spread.low for spread in found.values()],
+            [spread.high - spread.median for spread in found.values()],
+        ],
+        color=[COLOURS[client] for client in found],
+        error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
+    )
+    for client, spread in found.items():
+        panel.text(spread.high + furthest * 0.02, places[client], number(spread.median), va="center")
+    panel.set_yticks([*places.values()], [TITLES[client] for client in places])
+    panel.set_ylim(-0.6, len(places) - 0.4)
+    panel.set_xlim(0, furthest * 1.35)
+    panel.xaxis.set_visible(False)
+    panel.spines["bottom"].set_visible(False)
+
+
 def latency(results: Results) -> Figure | None:
-    """Return latency percentiles of the rows in which every call is awaited, on a logarithmic axis."""
+    """Return latency percentiles of the rows in which every call is awaited, on a logarithmic axis, table by table."""
     names = list(PERCENTILES.values())
-    panels = {
-        name: lines
-        for name, played in results.rows.items()
-        if ROWS[name].work in {Work.CLOSED, Work.LONE}
-        and (
-            lines := {
-                client: [spread.median for spread in spreads if spread is not None]
-                for client in ordered(ROWS[name], played)
-                if all(spreads := [spread_of(played, client, figure) for figure in names])
-            }
-        )
-    }
+    panels: dict[str, dict[Tuning, dict[str, list[float]]]] = {}
+    for tuning, name, played in _played(results):
+        if ROWS[name].work not in {Work.CLOSED, Work.LONE}:
+            continue
+        for client in ordered(ROWS[name], played):
+            if all(spreads := [spread_of(played, client, figure) for figure in names]):
+                values = [spread.median for spread in spreads if spread is not None]
+                panels.setdefault(name, {}).setdefault(tuning, {})[client] = values
     if not panels:
         return None
-    drawing = Figure(figsize=(WIDTH_INCHES, 3.2), layout="constrained")
-    axes = drawing.subplots(1, len(panels), squeeze=False)[0]
+    tunings = _tunings(panels.values())
+    drawing = Figure(figsize=(WIDTH_INCHES, 2.3 * len(panels) + 0.6), layout="constrained")
+    axes = drawing.subplots(len(panels), len(tunings), squeeze=False, sharey="row")
     labels = [f"p{percent:g}" for percent in PERCENTILES]
-    for panel, (name, lines) in zip(axes, panels.items(), strict=True):
-        for client, values in lines.items():
-            panel.plot(labels, values, marker="o", color=COLOURS[client], label=TITLES[client])
-        panel.set_title(_wrapped(ROWS[name].title))
-        _logarithmic(panel)
-    axes[0].set_ylabel("ms from call to acknowledgement")
-    _legend(drawing, axes)
+    for line, (name, found) in zip(axes, panels.items(), strict=True):
+        for panel, tuning in zip(line, tunings, strict=True):
+            for client, values in found.get(tuning, {}).items():
+                panel.plot(labels, values, marker="o", color=COLOURS[client], label=TITLES[client])
+            panel.set_title(f"{tuning}: {_wrapped(ROWS[name].title)}")
+            if tuning not in found:
+                panel.set_visible(False)
+                continue
+            _logarithmic(panel)
+        line[0].set_ylabel("ms to acknowledgement")
+    _legend(drawing, axes.flat)
     return drawing
 
 
 def scale(results: Results) -> Figure | None:
     """Return what a record costs over numbers of partitions and topics."""
     curves: dict[str, dict[str, Sequence[tuple[float, float]]]] = {}
-    for name, played in results.rows.items():
+    for _, name, played in _played(results):
         if ROWS[name].work is not Work.SCALE:
             continue
         _, what, shape = name.split("-")
@@ -158,7 +176,7 @@ def scale(results: Results) -> Figure | None:
 
 def memory(results: Results) -> Figure | None:
     """Return resident memory over time, of the first round that there is of each client."""
-    played = results.rows.get("memory")
+    played = results.tables.get(Tuning.EQUAL, {}).get("memory")
     lines = {
         client: run.series
         for client in (ordered(ROWS["memory"], played) if played else ())
@@ -180,7 +198,20 @@ def memory(results: Results) -> Figure | None:
     return drawing
 
 
-def _spreads(name: str, played: Played, figure: str) -> Mapping[str, Any]:
+def _played(results: Results) -> Iterator[tuple[Tuning, str, Played]]:
+    """Return what came of each row of each table, in the order of their declaration."""
+    for name in ROWS:
+        for tuning in Tuning:
+            if name in (rows := results.tables.get(tuning, {})):
+                yield tuning, name, rows[name]
+
+
+def _tunings(panels: Iterable[Mapping[Tuning, Any]]) -> list[Tuning]:
+    used = {tuning for found in panels for tuning in found}
+    return [tuning for tuning in Tuning if tuning in used]
+
+
+def _spreads(name: str, played: Played, figure: str) -> Mapping[str, Spread]:
     found = {client: spread_of(played, client, figure) for client in ordered(ROWS[name], played)}
     return {client: spread for client, spread in found.items() if spread is not None}
 
@@ -194,7 +225,7 @@ def _logarithmic(panel: Axes) -> None:
     panel.grid(axis="y", linewidth=0.3)
 
 
-def _legend(drawing: Figure, axes: Sequence[Axes]) -> None:
+def _legend(drawing: Figure, axes: Iterable[Axes]) -> None:
     seen: dict[str, Any] = {}
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):

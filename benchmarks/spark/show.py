@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.figures import Played, Results
+from benchmarks.settings import Tuning
 from benchmarks.show import STYLES, TARGET_HEADINGS, amount, times, verdict_text
 from benchmarks.spark.table import COLUMNS, SPARKS, TABLE
 from benchmarks.summary import judge, spread_of, wanted
@@ -20,8 +21,9 @@ def show_results(results: Results, console: Console) -> None:
     """Print everything."""
     facts = ", ".join([*results.machine.values(), *(f"{name} {v}" for name, v in results.versions.items())])
     console.print(Text(facts, style="dim"))
-    console.print(measured_table(results.rows))
-    console.print(target_table(results.rows))
+    for rows in results.tables.values():
+        console.print(measured_table(rows))
+        console.print(target_table(rows))
     for failure in results.failures:
         console.print(Text(f"failed: {failure}", style="bold red"))
 
@@ -42,9 +44,10 @@ def target_table(rows: Mapping[str, Played]) -> Table:
     """Return what there was to reach, next to Spark's own sink, and whether it was."""
     table = _table(*TARGET_HEADINGS)
     for name, played in rows.items():
-        for judged in judge(TABLE[name], played):
+        for judged in judge(TABLE[name], played, Tuning.DEFAULTS):
             target = judged.target
             table.add_row(
+                target.tuning,
                 name,
                 f'{FIGURES[target.figure].title} next to format("{SPARKS}")',
                 "" if judged.value is None else times(judged.value, "×"),

@@ -12,25 +12,54 @@ from benchmarks.cli import program
 from benchmarks.clients import CLIENTS
 from benchmarks.figures import Results
 from benchmarks.parent import session
+from benchmarks.settings import Tuning, Work
+from benchmarks.sweep.grid import points
+from benchmarks.sweep.winners import Winners
 from tests.kafka.apache.broker import ApacheKafka
+
+
+@pytest.fixture(autouse=True)
+def short_warm_ups(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = tuple((row, client, 0.05) for row, client, _ in session.WARM_UPS)
+    monkeypatch.setattr(session, "WARM_UPS", short)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_every_client_has_its_run_and_no_topic_is_left(
-    kafka: ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "WARM_UPS", [(row, client, 0.05) for row, client, _ in session.WARM_UPS])
+def test_every_client_has_its_run_and_no_topic_is_left(kafka: ApacheKafka, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    small = ["--seconds", "0.05", "--rounds", "1", "--defaults-rounds", "0", "--json", str(path)]
+    small = ["--seconds", "0.05", "--rounds", "1", "--tables", "best", "--json", str(path)]
     where = ["--bootstrap-servers", kafka.bootstrap_servers, "--work", "fire,bulk"]
     done = CliRunner().invoke(program, ["run", *where, *small, "--value-bytes", "1000"])
     assert done.exit_code == 0, done.output
     results = Results.load(path)
-    runs = {client: runs for played in results.rows.values() for client, runs in played.runs.items()}
+    runs = {
+        client: runs
+        for played in results.tables[Tuning.BEST].values()
+        for client, runs in played.runs.items()
+    }
     assert set(runs) == set(CLIENTS)
     for run in (run for of_client in runs.values() for run in of_client):
         assert run is not None
         assert run.figures["records_s"] > 0
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     assert not [name for name in admin.list_topics().topics if name.startswith("aioproducer-bench")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_sweep_tries_every_set_of_options_and_keeps_what_others_had(
+    kafka: ApacheKafka, tmp_path: Path
+) -> None:
+    path = tmp_path / "best.json"
+    Winners(rows={"lone": {"aioproducer": [{"options": {}, "p50_ms": 1.0}]}}).save(path)
+    small = ["--seconds", "0.05", "--rounds", "1", "--out", str(path)]
+    where = ["--bootstrap-servers", kafka.bootstrap_servers, "--work", "lone", "--clients", "aiokafka"]
+    done = CliRunner().invoke(program, ["sweep", *where, *small])
+    assert done.exit_code == 0, done.output
+    swept = Winners.load(path).rows["lone"]
+    assert list(swept) == ["aioproducer", "aiokafka"]
+    tried = [each["options"] for each in swept["aiokafka"]]
+    assert all(options in tried for options in points("aiokafka", Work.LONE))
+    times = [each["p50_ms"] for each in swept["aiokafka"]]
+    assert times == sorted(times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.figures import Played, Results, Run
+from benchmarks.settings import Tuning
 
 LATENCIES = {"p50_ms": 1.0, "p90_ms": 2.0, "p99_ms": 4.0, "p999_ms": 8.0}
 
@@ -38,10 +39,14 @@ def results() -> Results:
         machine={"processor": "A Processor", "cores": "2 cores"},
         versions={"CPython": "3.11.7", "aiokafka": "0.14.0"},
         options={"rounds": 3, "value_bytes": None},
-        rows={
-            "closed": closed(),
-            "memory": Played(runs={"aioproducer": [memory]}),
-            "scale-partitions-all": Played(runs={"aioproducer": [curve]}),
+        tables={
+            Tuning.DEFAULTS: {"closed": closed()},
+            Tuning.BEST: {"closed": closed()},
+            Tuning.EQUAL: {
+                "closed": closed(),
+                "memory": Played(runs={"aioproducer": [memory]}),
+                "scale-partitions-all": Played(runs={"aioproducer": [curve]}),
+            },
         },
-        defaults={"closed": closed()},
+        best={"closed": {"aioproducer": {}, "aiokafka": {"max_batch_size": 65_536, "linger_ms": 1}}},
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.figures import Played, Run
+from benchmarks.settings import Tuning
 from benchmarks.summary import (
     Spread,
     Verdict,
@@ -28,10 +29,8 @@ def two(ours: float, theirs: float, figure: str = "records_s") -> Played:
     return Played(runs={"aioproducer": [run(**{figure: ours})], "aiokafka": [run(**{figure: theirs})]})
 
 
-def verdict(played: Played, *targets: Target, compression: str = "none") -> Verdict:
-    row = ROWS["closed"]
-    settings = replace(row.settings, compression=compression)
-    [judged] = judge(replace(row, targets=targets, settings=settings), played)
+def verdict(played: Played, *targets: Target) -> Verdict:
+    [judged] = judge(replace(ROWS["closed"], targets=targets), played)
     return judged.verdict
 
 
@@ -88,18 +87,20 @@ def test_what_was_not_measured_is_not_judged() -> None:
     assert verdict(Played(), RATE) == Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize(("compressor_us", "expected"), [(6.0, Verdict.BOUND), (4.0, Verdict.MISSED)])
-def test_nobody_is_faster_than_the_compressor(compressor_us: float, expected: Verdict) -> None:
-    ours = Run(figures={"records_s": 1.0, "cpu_us": 10.0, "compressor_us": compressor_us})
+def test_what_the_compressor_takes_is_a_remark_and_no_excuse() -> None:
+    ours = Run(figures={"records_s": 1.0, "cpu_us": 10.0, "compressor_us": 9.0})
     played = Played(runs={"aioproducer": [ours], "aiokafka": [run(records_s=1.0)]})
-    assert compressor_share(played, "aioproducer") == compressor_us / 10
-    assert verdict(played, RATE, compression="zstd") == expected
+    assert compressor_share(played, "aioproducer") == 0.9
+    [judged] = judge(replace(ROWS["closed"], targets=(RATE,)), played)
+    assert judged.verdict == Verdict.MISSED
+    assert judged.remark == "the compressor takes 90% of our CPU"
 
 
-def test_a_goal_that_is_reached_needs_no_excuse() -> None:
-    ours = Run(figures={"records_s": 5.0, "cpu_us": 10.0, "compressor_us": 9.0})
-    played = Played(runs={"aioproducer": [ours], "aiokafka": [run(records_s=1.0)]})
-    assert verdict(played, RATE, compression="zstd") == Verdict.GOAL
+def test_a_target_is_judged_in_its_own_table_only() -> None:
+    row = replace(ROWS["closed"], targets=(RATE, replace(RATE, tuning=Tuning.BEST, must=3.6)))
+    assert [judged.verdict for judged in judge(row, closed())] == [Verdict.MUST]
+    assert [judged.verdict for judged in judge(row, closed(), Tuning.BEST)] == [Verdict.MISSED]
+    assert judge(row, closed(), Tuning.DEFAULTS) == []
 
 
 @pytest.mark.parametrize(

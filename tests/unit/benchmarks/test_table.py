@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.clients import CLIENTS, JVM, OURS, TITLES, adapter
-from benchmarks.settings import Work
+from benchmarks.settings import Tuning, Work
 from benchmarks.table import FIGURES, ROWS, Row
 
 MEASURED = {
@@ -36,6 +36,7 @@ def test_targets_are_of_clients_and_figures_that_the_row_has(row: Row) -> None:
         assert not target.against or target.against in row.clients
         assert target.figure in MEASURED[row.work]
         assert target.must is not None or target.goal is not None
+        assert target.tuning in row.tunings
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
@@ -49,6 +50,22 @@ def test_a_goal_is_never_easier_than_what_must_be(row: Row) -> None:
 def test_only_calls_that_are_awaited_one_by_one_do_not_linger(row: Row) -> None:
     awaited = row.work in {Work.CLOSED, Work.LONE, Work.COLD, Work.TRANSACTIONS}
     assert row.settings.linger_ms == (0 if awaited else 5)
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_who_is_tuned_as_another_row_takes_part_in_that(row: Row) -> None:
+    if row.tuned_as:
+        assert ROWS[row.tuned_as].swept
+        assert set(row.clients) <= set(ROWS[row.tuned_as].clients)
+
+
+def test_no_table_is_empty_and_what_is_sent_has_keys_and_headers_in_each_kind() -> None:
+    for tuning in Tuning:
+        assert any(tuning in row.tunings for row in ROWS.values())
+    for work in (Work.CLOSED, Work.FIRE, Work.BULK):
+        whole = [row for row in ROWS.values() if row.work is work and row.settings.headers]
+        assert all(row.settings.keys for row in whole)
+        assert {Tuning.DEFAULTS, Tuning.BEST} <= {tuning for row in whole for tuning in row.tunings}
 
 
 def test_names_are_those_that_rows_are_found_by() -> None:

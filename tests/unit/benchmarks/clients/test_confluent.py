@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from benchmarks.clients.confluent import configuration, flush
+from benchmarks.clients.confluent_aio import ConfluentAio
 from benchmarks.clients.confluent_batch import ConfluentBatch
 from benchmarks.payload import Window
-from benchmarks.settings import Settings, Work
+from benchmarks.settings import Settings, Tuning, Work
 
 SETTINGS = Settings(work=Work.BULK, linger_ms=5)
 
@@ -24,12 +26,39 @@ def test_the_same_settings_in_librdkafkas_words() -> None:
 
 
 def test_keys_go_where_the_jvm_client_puts_them() -> None:
-    settings = Settings(work=Work.BULK, keys=True, own_defaults=True)
+    assert configuration("here:1", replace(SETTINGS, keys=True))["partitioner"] == "murmur2_random"
+
+
+def test_its_own_defaults_are_its_own() -> None:
+    settings = Settings(work=Work.BULK, keys=True, tuning=Tuning.DEFAULTS)
+    assert configuration("here:1", settings) == {"bootstrap.servers": "here:1", "compression.type": "none"}
+
+
+def test_at_its_best_it_promises_what_others_do_and_has_what_was_found() -> None:
+    found = {"batch_size": 100, "batch.size": 262_144}
+    settings = Settings(work=Work.FIRE, tuning=Tuning.BEST, options=found)
     assert configuration("here:1", settings) == {
         "bootstrap.servers": "here:1",
         "compression.type": "none",
-        "partitioner": "murmur2_random",
+        "acks": "all",
+        "enable.idempotence": True,
+        "batch.size": 262_144,
     }
+    assert ConfluentAio("here:1", "t", settings)._buffer() == {"batch_size": 100}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (Settings(work=Work.CLOSED, tuning=Tuning.DEFAULTS), {}),
+        (Settings(work=Work.CLOSED), {"batch_size": 1, "buffer_timeout": 0.1}),
+        (SETTINGS, {"buffer_timeout": 0.1}),
+    ],
+)
+def test_the_buffer_is_its_own_unless_settings_are_equal(
+    settings: Settings, expected: dict[str, float]
+) -> None:
+    assert ConfluentAio("here:1", "t", settings)._buffer() == expected
 
 
 class SmallProducer:
@@ -58,11 +87,16 @@ class SmallProducer:
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> ConfluentBatch:
-    monkeypatch.setattr("benchmarks.clients.confluent_batch.QUEUE_RECORDS", 10)
-    client = ConfluentBatch("here:1", "t", SETTINGS)
-    client._producer = SmallProducer()  # type: ignore[assignment]
-    client._messages = {}
+async def client(monkeypatch: pytest.MonkeyPatch) -> ConfluentBatch:
+    return await started(monkeypatch, 10)
+
+
+async def started(monkeypatch: pytest.MonkeyPatch, room: int) -> ConfluentBatch:
+    """A client whose queue holds so many records, it thinks."""
+    monkeypatch.setattr("confluent_kafka.Producer", lambda _: SmallProducer())
+    options = {"queue.buffering.max.messages": room}
+    client = ConfluentBatch("here:1", "t", replace(SETTINGS, tuning=Tuning.BEST, options=options))
+    await client.start()
     return client
 
 
@@ -75,8 +109,8 @@ async def test_a_call_is_made_when_there_is_room_for_all_of_it(client: Confluent
     assert producer.queued[-7:] == [{"value": b"%d" % number, "key": b"k"} for number in range(7)]
 
 
-async def test_what_is_not_taken_is_an_error(client: ConfluentBatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.clients.confluent_batch.QUEUE_RECORDS", 20)
+async def test_what_is_not_taken_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await started(monkeypatch, 20)
     with pytest.raises(BufferError, match="only 10 of 12 records were taken"):
         await client.bulk(Window([b"v"] * 12))
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from benchmarks.clients import CLIENTS
 from benchmarks.figures import Run
-from benchmarks.parent.rounds import Step, plan, play
+from benchmarks.parent.rounds import OVERHEAD_S, Step, plan, play
 from benchmarks.parent.topics import MissingRecordsError
 from benchmarks.table import ROWS
 
@@ -49,3 +49,9 @@ def test_a_client_that_fails_stops_nobody_and_counts_for_nothing() -> None:
     assert played.runs["aioproducer"] == [Run(sent=0), Run(sent=1)]
     assert played.failures == {"aiokafka": ["round 1: 9 of 10"]}
     assert told == ["", "round 1: 9 of 10", "", "", "", ""]
+
+
+def test_a_warm_up_by_time_is_part_of_the_estimate() -> None:
+    row = ROWS["transactions"]
+    [step, *_] = plan([row], CLIENTS, 1, seconds=1)
+    assert step.estimate_s == row.settings.warm_up_s + row.lasts + OVERHEAD_S

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -9,11 +10,15 @@ import pytest
 from benchmarks.clients import CLIENTS
 from benchmarks.figures import Run
 from benchmarks.parent import session
-from benchmarks.parent.session import Asked, Session, empty_results, steps_of
+from benchmarks.parent.rounds import Step
+from benchmarks.parent.session import Asked, Session, best_of, empty_results, steps_of
 from benchmarks.parent.topics import Topics, check_count
 from benchmarks.scale.shapes import SIZES
-from benchmarks.settings import Work
+from benchmarks.settings import Tuning
+from benchmarks.sweep.winners import BEST, Winners
 from benchmarks.table import ROWS
+
+WINNERS = Winners.load(BEST)
 
 
 def asked(**changes: Any) -> Asked:
@@ -22,35 +27,51 @@ def asked(**changes: Any) -> Asked:
         "clients": CLIENTS,
         "rounds": 3,
         "seconds": 2.0,
-        "defaults_rounds": 1,
         "scale_sizes": SIZES,
     }
     return Asked(**(given | changes))
 
 
+def step(row: str, tuning: Tuning = Tuning.EQUAL, **options: Any) -> Step:
+    return Step(ROWS[row], "aioproducer", 0, 1.0, tuning, options)
+
+
 def test_a_row_is_run_as_it_is_declared() -> None:
-    row = ROWS["bulk-keys"]
-    settings = asked().settings_of(row, own_defaults=False)
-    assert (settings.seconds, settings.keys, settings.own_defaults) == (2.0, True, False)
-    assert asked().settings_of(ROWS["lag"], own_defaults=False).seconds == 2.0 * ROWS["lag"].lasts
-    assert asked().settings_of(row, own_defaults=True).own_defaults
+    settings = asked().settings_of(step("bulk-keys"))
+    assert (settings.seconds, settings.keys, settings.tuning) == (2.0, True, Tuning.EQUAL)
+    assert asked().settings_of(step("lag")).seconds == 2.0 * ROWS["lag"].lasts
+    best = asked().settings_of(step("bulk-keys", Tuning.BEST, linger_ms=1))
+    assert (best.tuning, best.options) == (Tuning.BEST, {"linger_ms": 1})
 
 
 def test_what_is_asked_for_changes_every_row() -> None:
-    settings = asked(value_bytes=500, compression="lz4", uvloop=True).settings_of(
-        ROWS["bulk"], own_defaults=False
-    )
+    settings = asked(value_bytes=500, compression="lz4", uvloop=True).settings_of(step("bulk"))
     assert (settings.value_bytes, settings.compression, settings.json_like) == (500, "lz4", True)
     assert settings.uvloop
-    assert asked().settings_of(ROWS["closed-uvloop"], own_defaults=False).uvloop
+    assert asked().settings_of(step("closed-uvloop")).uvloop
 
 
-def test_at_their_own_defaults_only_what_those_matter_to_is_run_again() -> None:
-    steps, again = steps_of(asked())
-    assert {step.row.work for step in steps} == set(Work)
-    assert {step.row.work for step in again} == set(Work) - {Work.COLD, Work.SCALE, Work.MEMORY, Work.LAG}
-    assert {step.round_number for step in again} == {0}
-    assert steps_of(asked(defaults_rounds=0))[1] == []
+def test_each_table_has_its_rows() -> None:
+    tables = steps_of(asked(), WINNERS)
+    assert list(tables) == list(Tuning)
+    for tuning, steps in tables.items():
+        assert {step.tuning for step in steps} == {tuning}
+        assert {step.row.name for step in steps} == {
+            name for name, row in ROWS.items() if tuning in row.tunings
+        }
+    assert list(steps_of(asked(tables=(Tuning.BEST,)), WINNERS)) == [Tuning.BEST]
+    assert list(steps_of(asked(rows=("lag",)), Winners())) == [Tuning.EQUAL]
+
+
+def test_clients_at_their_best_have_what_the_sweep_found_for_their_row() -> None:
+    winners = Winners(rows={"closed": {"aiokafka": [{"options": {"linger_ms": 7}}]}})
+    what = asked(rows=("closed", "closed-uvloop"), clients=("aiokafka",), rounds=1)
+    tables = steps_of(what, winners)
+    assert [dict(step.options) for step in tables[Tuning.BEST]] == [{"linger_ms": 7}] * 2
+    assert not any(step.options for step in tables[Tuning.DEFAULTS] + tables[Tuning.EQUAL])
+    assert best_of(tables[Tuning.BEST])["closed-uvloop"] == {"aiokafka": {"linger_ms": 7}}
+    with pytest.raises(LookupError, match="sweep --work fire --clients aiokafka"):
+        steps_of(replace(what, rows=("fire",)), winners)
 
 
 def test_results_name_what_took_part_and_not_whose_cluster_it_was() -> None:
@@ -96,14 +117,33 @@ def test_a_time_is_believed_only_if_every_record_arrived(
         return f'{{"sent": {sent}, "figures": {{"records_s": 1.0}}, "series": []}}'
 
     monkeypatch.setattr(session, "answer_of", answer_of)
-    what = asked(rows=(row,), clients=("aioproducer",), rounds=1, defaults_rounds=0)
+    what = asked(rows=(row,), clients=("aioproducer",), rounds=1, tables=(Tuning.EQUAL,))
     topics = FakeTopics()
-    steps, _ = steps_of(what)
+    [steps] = steps_of(what, WINNERS).values()
     tls = session.TlsListener("there:2", "ca.pem")
-    played = Session(what, cast("Topics", topics), tls).play(steps, lambda *_: None, own_defaults=False)[row]
+    played = Session(what, cast("Topics", topics), tls).play(steps, lambda *_: None)[row]
     [[client, servers, topic, _]] = calls
     assert (client, servers) == ("aioproducer", at)
     assert topics.deleted == [topic]
     expected = Run(sent=3, figures={"records_s": 1.0}) if believed else None
     assert played.runs == {"aioproducer": [expected]}
     assert bool(played.failures) == (not believed)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (("closed",), {"warm-up-bulk", "warm-up-lone"}),
+        (("closed", "transactions"), {"warm-up-bulk", "warm-up-lone", "warm-up-transactions"}),
+        (("scale-topics-all",), set()),
+    ],
+)
+def test_the_broker_is_warmed_up_with_what_will_be_asked_of_it(
+    monkeypatch: pytest.MonkeyPatch, rows: tuple[str, ...], expected: set[str]
+) -> None:
+    monkeypatch.setattr(session, "answer_of", lambda *_: '{"sent": 3, "figures": {}, "series": []}')
+    topics = FakeTopics()
+    what = asked(rows=rows)
+    steps = steps_of(what, WINNERS)[Tuning.EQUAL]
+    Session(what, cast("Topics", topics), session.NO_TLS).warm_up(steps)
+    assert set(topics.deleted) == expected

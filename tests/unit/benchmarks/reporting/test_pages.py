@@ -10,7 +10,8 @@ import pytest
 from benchmarks.figures import Results
 from benchmarks.reporting.pages import write
 from benchmarks.reporting.plots import all_plots
-from tests.unit.benchmarks.samples import results
+from benchmarks.settings import Tuning
+from tests.unit.benchmarks.samples import results, run
 
 PLOTS = ["headline", "throughput", "latency", "cpu", "scale", "memory"]
 
@@ -41,7 +42,7 @@ def test_the_markdown_page_shows_plots_that_lie_beside_it(written: Path) -> None
 def test_markdown_tables_are_whole(written: Path) -> None:
     page = (written / "README.md").read_text()
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
-    assert len(tables) == 4
+    assert len(tables) == 9  # in short, verdicts, measured, what the sweep found, the work
     for table in tables:
         rows = table.splitlines()
         assert set(rows[1]) == {"|", "-"}
@@ -59,7 +60,8 @@ def test_pages_say_what_was_measured_where_and_with_what(written: Path, page: st
         "3.50×",
         "must reached",
         "400,000",
-        "own defaults",
+        "Defaults: each client as it comes",
+        "max_batch_size=65536, linger_ms=1",
     ):
         assert words in text
     assert "closed, aiokafka: round 2: ended with 1: / it" in text
@@ -93,5 +95,24 @@ def test_the_same_results_make_the_same_plots() -> None:
 
 def test_what_was_not_measured_is_not_drawn() -> None:
     nothing = results()
-    nothing.rows = {}
+    nothing.tables = {}
     assert all_plots(nothing) == {}
+
+
+def test_the_index_leads_to_every_heading(written: Path) -> None:
+    page = (written / "README.md").read_text()
+    headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    index = dict(re.findall(r"^- \[([^\]]*)\]\(#([^)]*)\)$", page, re.MULTILINE))
+    assert set(index) == set(headings) - {"Index", "What failed"}
+    text = (written / "index.html").read_text()
+    assert all(f'id="{anchor}"' in text for anchor in index.values())
+
+
+@pytest.mark.slow
+def test_what_is_missed_comes_before_the_index(tmp_path: Path) -> None:
+    slow = results()
+    slow.tables[Tuning.BEST]["closed"].runs["aioproducer"] = [run(records_s=200_000.0)]
+    write(slow, tmp_path)
+    for page in ("README.md", "index.html"):
+        before, _, _ = (tmp_path / page).read_text().partition("Index")
+        assert "best: closed, throughput next to aiokafka: 2.00× (2.00-2.00), must be ≥ 3.4×" in before

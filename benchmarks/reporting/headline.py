@@ -1,0 +1,133 @@
+"""The headline of a report, for the README: a few works of each table next to each other client, and what was missed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.clients import JVM, OURS, TITLES
+from benchmarks.figures import Played, Results
+from benchmarks.settings import Work
+from benchmarks.show import TABLES, judged_rows, number, ordered, value_text
+from benchmarks.summary import Spread, Verdict, compared, ratio, wanted
+from benchmarks.table import FIGURES, ROWS, Target
+
+BEGINS: Final = "<!-- made by make bench-report: begin -->\n"
+ENDS: Final = "<!-- made by make bench-report: end -->\n"
+WORKS: Final = {
+    "closed": "256 tasks, each awaiting `send`",
+    "closed-headers": "the same with key and two headers",
+    "closed-uvloop": "256 tasks, each awaiting `send`, on uvloop",
+    "closed-headers-uvloop": "the same with key and two headers, on uvloop",
+    "lone": "one task, one `send` after the other: time (p50)",
+    "fire": "`enqueue` in windows of 10,000",
+    "fire-headers": "the same with key and two headers",
+    "value-1k": "`enqueue`, values of 1 KiB",
+    "compression-zstd": "`enqueue`, JSON of 1 KiB, zstd",
+    "bulk": "`send_many`, 10,000 values a call",
+    "bulk-keys": "the same with 16-byte keys",
+    "bulk-headers": "the same with key and two headers",
+}
+"""What is told of each table, by row."""
+COLUMNS: Final = {"aiokafka": "aiokafka", "confluent-": "confluent-kafka", JVM: "the JVM's perf tool"}
+"""The other clients, by how their names begin."""
+LEAST: Final = 0.01
+"""What is less is not told in digits."""
+LEFT_OUT: Final = frozenset({"kafka-python", "aioproducer-nowait"})
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A table of one ground: works and what we are next to others."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: list[list[str]]
+
+
+def headlines(results: Results) -> Iterator[Headline]:
+    """Return a headline for each table that there is something of."""
+    for tuning, played in results.tables.items():
+        rows = [
+            [told, *(_cell(name, played[name], begins) for begins in COLUMNS)]
+            for name, told in WORKS.items()
+            if name in played
+        ]
+        if rows := [row for row in rows if any(row[1:])]:
+            headings = ("records/s of ours over theirs", *(f"next to {title}" for title in COLUMNS.values()))
+            yield Headline(TABLES[tuning], headings, [[cell or "-" for cell in row] for row in rows])
+
+
+def reached(results: Results) -> str:
+    """Return in a sentence how much of what there was to reach was reached."""
+    counts = Counter(judged.verdict for _, judged in judged_rows(results))
+    return (
+        f"Of {counts.total() - counts[Verdict.UNKNOWN]} targets {counts[Verdict.GOAL]} have reached their goal,"
+        f" {counts[Verdict.MUST]} what must be, {counts[Verdict.SHORT]} are short of a goal where nothing must be, and"
+        f" {counts[Verdict.MISSED]} miss what must be."
+    )
+
+
+def behind(results: Results) -> list[str]:
+    """Return every target that is missed, in a line each that names its table."""
+    return [
+        f"{judged.target.tuning}: {row.name}, {compared(judged.target)}: {value_text(judged)},"
+        f" must be {wanted(judged.target, judged.target.must)}"
+        for row, judged in judged_rows(results)
+        if judged.verdict is Verdict.MISSED
+    ]
+
+
+def markdown(results: Results) -> str:
+    """Return the headline as Markdown."""
+    made = ", ".join([results.made, *results.machine.values()])
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    parts = [f"Measured {made}; {versions}.\n"]
+    for each in headlines(results):
+        rows = [each.headings, ["---"] * len(each.headings), *each.rows]
+        parts.append(f"**{each.title}**\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows))
+    if results.judged:
+        missed = "".join(f"- {line}\n" for line in behind(results))
+        parts.append(reached(results) + "\n" + (f"\n{missed}" if missed else ""))
+    return "\n".join(parts)
+
+
+def write_into(page: Path, results: Results) -> None:
+    """Replace what stands between the marks in *page*. Raises: ValueError if they are not there."""
+    before, begins, rest = page.read_text(encoding="utf-8").partition(BEGINS)
+    _, ends, after = rest.partition(ENDS)
+    if not begins or not ends:
+        raise ValueError(f"{page.name} has no place for the headline: {BEGINS.strip()} … {ENDS.strip()}")
+    page.write_text(f"{before}{BEGINS}\n{markdown(results)}\n{ENDS}{after}", encoding="utf-8")
+
+
+def _cell(name: str, played: Played, begins: str) -> str:
+    """Return what we are next to the clients whose names begin so, such as `3.40× at 0.31× the CPU`."""
+    row = ROWS[name]
+    told = []
+    for client in ordered(row, played):
+        if client == OURS or client in LEFT_OUT or not client.startswith(begins):
+            continue
+        figure = "p50_ms" if row.work is Work.LONE else "records_s"
+        if (found := ratio(played, Target(figure=figure, against=client))) is None:
+            continue
+        cpu = ratio(played, Target(figure="cpu_us", against=client))
+        call = TITLES[client].removeprefix("confluent-kafka ")
+        who = f"`{call}`: " if client.startswith("confluent-") else ""
+        told.append(
+            f"{who}{_marked(found, figure)}" + ("" if cpu is None else f" at {_short(cpu.median)}× the CPU")
+        )
+    return "; ".join(told)
+
+
+def _marked(found: Spread, figure: str) -> str:
+    """Return a ratio, and that it is behind, if it is."""
+    ahead = found.median >= 1 if FIGURES[figure].more_is_better else found.median <= 1
+    return f"{_short(found.median)}×" + ("" if ahead else ", **behind**,")
+
+
+def _short(value: float) -> str:
+    return number(value) if value >= LEAST else f"< {LEAST}"

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.child import works
+from benchmarks.clients.base import Client
+from benchmarks.payload import Window, window_of
+from benchmarks.settings import TRANSACTION, Settings, Work
+
+
+class Clock:
+    """Time that goes on only when a client works."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeClient(Client):
+    """Takes a tenth of a second for a transaction."""
+
+    clock: Clock
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        super().__init__("here:1", "t", settings)
+        self.clock = clock
+        self.windows: list[Window] = []
+
+    async def start(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+    async def transact(self, window: Window) -> None:
+        self.windows.append(window)
+        self.clock.now += 0.1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(works, "perf_counter", clock)
+    return clock
+
+
+async def test_transactions_are_warmed_up_for_a_time_that_does_not_count(clock: Clock) -> None:
+    settings = Settings(work=Work.TRANSACTIONS, keys=True, warm_up_s=2.95, seconds=0.95)
+    client = FakeClient(settings, clock)
+    run = await works.transactions(client, window_of(settings), settings)
+    assert len(client.windows) == 30 + 10
+    assert run.sent == 40 * TRANSACTION
+    assert run.figures["p50_ms"] == pytest.approx(100)
+    assert client.windows[0] != client.windows[1]
+    assert {len(window) for window in client.windows} == {TRANSACTION}

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures import Played
+from benchmarks.reporting.headline import BEGINS, ENDS, WORKS, headlines, markdown, reached, write_into
+from benchmarks.settings import Tuning
+from benchmarks.table import ROWS
+from tests.unit.benchmarks.samples import results, run
+
+README = Path(__file__).parents[4] / "README.md"
+
+
+def played(**rates: float) -> Played:
+    return Played(
+        runs={
+            name.replace("_", "-"): [run(records_s=rate, cpu_us=1e6 / rate, p50_ms=1e3 / rate)]
+            for name, rate in rates.items()
+        }
+    )
+
+
+def test_each_table_has_a_headline_that_says_which_it_is() -> None:
+    told = list(headlines(results()))
+    assert [each.title.split(":")[0] for each in told] == ["Defaults", "Best", "Equal settings"]
+    for each in told:
+        assert each.rows == [["256 tasks, each awaiting `send`", "3.50× at 0.24× the CPU", "-", "-"]]
+        assert len(each.headings) == len(each.rows[0])
+
+
+def test_what_is_behind_is_said() -> None:
+    these = results()
+    these.tables = {
+        Tuning.DEFAULTS: {
+            "lone": played(aioproducer=100.0, aiokafka=200.0, confluent_aio=0.5),
+            "value-1k": played(aioproducer=400.0, aiokafka=100.0, confluent_produce=800.0),
+            "bulk": played(aioproducer=100.0, confluent_batch=50.0, jvm=200.0),
+        }
+    }
+    [headline] = headlines(these)
+    lone, values, bulk = (row[1:] for row in headline.rows)
+    assert lone[0] == "2.00×, **behind**, at 2.00× the CPU"
+    assert lone[1] == "`AIOProducer`: < 0.01× at < 0.01× the CPU"
+    assert values == ["4.00× at 0.25× the CPU", "`produce`: 0.50×, **behind**, at 2.00× the CPU", "-"]
+    assert bulk == ["-", "`produce_batch`: 2.00× at 0.50× the CPU", "0.50×, **behind**, at 2.00× the CPU"]
+    assert "- defaults: value-1k, throughput next to confluent-kafka produce: 0.50×" in markdown(these)
+    assert "must be ≥ 0.7×" in markdown(these)
+    assert reached(these) == (
+        "Of 3 targets 0 have reached their goal, 1 what must be, 0 are short of a goal where nothing must be, and 2 miss"
+        " what must be."
+    )
+
+
+def test_rows_that_were_changed_have_no_verdict() -> None:
+    other = results()
+    other.options["uvloop"] = True
+    assert "targets" in markdown(results())
+    assert "targets" not in markdown(other)
+
+
+def test_it_replaces_what_stands_between_the_marks(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{BEGINS}old\n{ENDS}after\n")
+    write_into(page, results())
+    written = page.read_text()
+    assert written.startswith(f"before\n{BEGINS}\nMeasured 2026-01-31")
+    assert written.endswith(f"\n{ENDS}after\n")
+    assert "old" not in written
+    write_into(page, results())
+    assert page.read_text() == written
+
+
+@pytest.mark.parametrize("text", ["", BEGINS, ENDS])
+def test_a_page_without_the_marks_is_refused(tmp_path: Path, text: str) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(text)
+    with pytest.raises(ValueError, match=r"README\.md has no place for the headline"):
+        write_into(page, results())
+    assert page.read_text() == text
+
+
+def test_the_readme_has_a_place_for_it() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text.index(BEGINS) < text.index(ENDS)
+
+
+def test_what_is_told_is_measured() -> None:
+    assert set(WORKS) <= set(ROWS)
