@@ -116,26 +116,23 @@ class Accumulator:
     def append_to_open(self, topic: TopicQueues, value: bytes, waits: Callable[[], W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
-        This is `append` for the most common records by far, without what those do not need; where more has
-        to be done than to join a batch, `append` does it.
+        This is `append` without what those do not need; it does all that is more than to join a batch.
         """
         size = len(value) + RECORD_OVERHEAD
-        sticky = topic.sticky
+        sticky, memory = topic.sticky, self.memory
         batch = sticky.open if sticky is not None else None
-        if batch is None or batch.waits is not waits:
-            return self.append(topic, None, value, None, (), self.clock.fresh_ms(), size, waits)
-        filled = batch.size + size
-        memory, columns = self.memory, batch.columns
         if (
-            filled > batch.limit
+            batch is None
+            or batch.waits is not waits
+            or batch.size + size > batch.limit
             or size > memory.free
             or memory.waiters
-            or columns.keys is not None
+            or (columns := batch.columns).keys is not None
             or columns.headers is not None
         ):
-            return self.append(topic, None, value, None, (), self.clock.fresh_ms(), size, waits)
+            return self.append(topic, None, value, None, (), None, size, waits)
         memory.free -= size
-        batch.size = filled
+        batch.size += size
         columns.values.append(value)
         clock = self.clock
         columns.timestamps.append(clock.known_ms or clock.now_ms())
@@ -150,7 +147,7 @@ class Accumulator:
         value: bytes | None,
         key: bytes | None,
         headers: Headers,
-        timestamp_ms: int,
+        timestamp_ms: int | None,
         size: int,
         waits: Callable[[], W],
         *,
@@ -158,6 +155,7 @@ class Accumulator:
     ) -> W | None:
         """Append one record to *queue*, or to the sticky partition; return what waits for it, a new *waits*.
 
+        *timestamp_ms* None is now: as of this iteration of the event loop, unless the record is the first of its batch.
         *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if there is no memory for
         it now, or if others wait for some. Who has waited hands in what it got as *reserved*: enough for the record
         and a batch (`settings.room_for`), even if the halves of a split batch have overdrawn the budget since.
@@ -175,6 +173,9 @@ class Accumulator:
             batch = self._batch_with_room(topic, queue, size)
         elif memory.free < size and not reserved:
             return None
+        if timestamp_ms is None:  # the first record of a batch is most often alone in its iteration
+            clock, is_first = self.clock, batch.size == BATCH_OVERHEAD
+            timestamp_ms = clock.fresh_ms() if is_first else clock.known_ms or clock.now_ms()
         memory.free -= size
         batch.size += size
         columns = batch.columns

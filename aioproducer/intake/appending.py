@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.batch import Appended
+from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import Ticket, TopicQueues
-from aioproducer.errors import BufferTimeout, MetadataTimeout
+from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.types import Headers, HeadersInput
 
@@ -78,6 +79,14 @@ def earlier_calls(queues: TopicQueues) -> str:
     """Return, for a message, how many calls for the topic wait to append."""
     count = queues.append_lock.calls
     return f"{count} earlier call{'' if count == 1 else 's'} for {queues.name!r}"
+
+
+def no_memory(memory: MemoryBudget) -> BufferFull:
+    """Return the error for a record that would have to wait for memory."""
+    return BufferFull(
+        f"{memory.free:,} of {memory.limit:,} bytes of buffer_memory are free, "
+        + ("and others wait for them already" if memory.waiters else "too few for this record")
+    )
 
 
 class Caller:

@@ -31,6 +31,7 @@ from aioproducer.intake.appending import (
     Ready,
     earlier_calls,
     has_partition,
+    no_memory,
     no_such_partition,
 )
 from aioproducer.intake.checks import (
@@ -43,6 +44,7 @@ from aioproducer.intake.checks import (
 )
 from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.intake.serializing import InContext, in_context, serialized
+from aioproducer.intake.short_way import AppendShort, ShortWay
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.partitioning.partitioner import ColumnPartitioner
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
@@ -99,10 +101,11 @@ class Intake:
             self.key_serializer = cast("Serializer | None", settings.key_serializer)
             self.value_serializer = cast("Serializer | None", settings.value_serializer)
         plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
+        short_up_to = min(SMALL_PAYLOAD, accumulator.settings.largest_record)
+        short = ShortWay(settings.partitioner, accumulator, short_up_to, self.choose, self.tell)
+        self._append_short: AppendShort | None = short.append if plain else None
         goes_to_open = plain and settings.partitioner.keyless_is_sticky
-        self._goes_to_open_up_to = (
-            min(SMALL_PAYLOAD, accumulator.settings.largest_record) - RECORD_OVERHEAD if goes_to_open else -1
-        )
+        self._goes_to_open_up_to = short_up_to - RECORD_OVERHEAD if goes_to_open else -1
         """How long a value may be for `Accumulator.append_to_open`."""
 
     def try_append(
@@ -119,24 +122,31 @@ class Intake:
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
-        if (
-            key is None
-            and type(value) is bytes
-            and partition is None
-            and headers is _NO_HEADERS
-            and timestamp_ms is None
-            and len(value) <= self._goes_to_open_up_to
-        ):  # the most common records by far: nothing to check, nothing to convert
-            try:
-                queues = self._topics[topic]
-                here = self._running_loop()
-            except (KeyError, TypeError, RuntimeError):
-                pass  # not written to yet, or not even a str; another thread
-            else:
-                if here is self.loop and queues.leaders and not queues.append_lock.calls:
-                    waiter = self._accumulator.append_to_open(queues, value, waits)
-                    if waiter is not None:
-                        return waiter
+        try:
+            queues = self._topics[topic]
+            here = self._running_loop()
+        except (KeyError, TypeError, RuntimeError):
+            pass  # not written to yet, or not even a str; another thread
+        else:
+            if here is not self.loop or not queues.leaders or queues.append_lock.calls:
+                pass
+            elif (
+                key is None
+                and type(value) is bytes
+                and partition is None
+                and headers is _NO_HEADERS
+                and timestamp_ms is None
+                and len(value) <= self._goes_to_open_up_to
+            ):  # nothing to check, nothing to convert
+                waiter = self._accumulator.append_to_open(queues, value, waits)
+                if waiter is not None:
+                    return waiter
+            elif self._append_short is not None:
+                outcome = self._append_short(
+                    waits, queues, topic, value, key, partition, headers, timestamp_ms
+                )
+                if outcome is not None:
+                    return outcome
         self.check_loop()
         return self._append_pending(waits, self.check(topic, value, key, partition, headers, timestamp_ms))
 
@@ -240,11 +250,7 @@ class Intake:
             )
         if queues.append_lock.calls:
             return BufferFull(f"the record would have to wait behind {earlier_calls(queues)}")
-        memory = self._accumulator.memory
-        return BufferFull(
-            f"{memory.free:,} of {memory.limit:,} bytes of buffer_memory are free, "
-            + ("and others wait for them already" if memory.waiters else "too few for this record")
-        )
+        return no_memory(self._accumulator.memory)
 
     async def append_when_possible(
         self, pending: Pending, called_at: float, timeout_s: float | None

@@ -44,12 +44,15 @@ class RecordColumns:
         self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int
     ) -> None:
         """Add one record."""
-        if self.keys is not None:
-            self.keys.append(key)
+        keys, of_each = self.keys, self.headers
+        if keys is not None:
+            keys.append(key)
         elif key is not None:
             self.keys = [None] * len(self.values)
             self.keys.append(key)
-        if headers or self.headers is not None:
+        if type(of_each) is list:
+            of_each.append(headers)
+        elif headers or of_each is not None:
             self._header_list().append(headers)
         self.values.append(value)
         self.timestamps.append(timestamp_ms)

@@ -13,6 +13,7 @@ from operator import add
 from typing import cast
 
 from aioproducer.records.headers import NAMES, HeaderColumns, RecordHeaders, as_columns
+from aioproducer.records.memo import Memo
 
 BATCH_OVERHEAD = 61
 """The header of a batch."""
@@ -34,6 +35,9 @@ HEADER_OVERHEAD = 3
 
 (The length of the name is not in it: names are measured with theirs.)
 """
+
+HEADER_SIZES: Memo[str, int] = Memo(lambda name: len(NAMES[name]) + HEADER_OVERHEAD)
+"""What a header of that name takes in a small record, besides the bytes of its value."""
 
 LARGE_RECORD_OVERHEAD = 36
 """The same for any record, at any timestamp and place.
@@ -107,10 +111,10 @@ def _lengths(column: Sequence[bytes | None]) -> list[int]:
 def _headers_payload(headers: RecordHeaders) -> int:
     payload = 0
     for name, value in headers:
-        payload += len(NAMES[name]) + (len(value) if value else 0) + HEADER_OVERHEAD
+        payload += HEADER_SIZES[name] + (len(value) if value else 0)
     return payload
 
 
 def _shared_payload(columns: HeaderColumns) -> int:
     """Return what the headers take in every record, besides the values in which they differ."""
-    return sum([len(NAMES[name]) + len(value or b"") + HEADER_OVERHEAD for name, value, _ in columns.columns])
+    return sum([HEADER_SIZES[name] + len(value or b"") for name, value, _ in columns.columns])

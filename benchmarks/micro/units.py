@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement
 from aioproducer.config import ProducerConfig
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.intake.short_way import ShortWay
 from aioproducer.metrics.counters import Metrics
 from aioproducer.partitioning.murmur2 import murmur2, python_murmur2
 from aioproducer.partitioning.partitioner import Murmur2Partitioner
@@ -34,7 +36,7 @@ from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import decode_batches
 from aioproducer.records.encode import encode_batch
 from aioproducer.records.record_columns import RecordColumns
-from aioproducer.records.sizes import record_size_bound
+from aioproducer.records.sizes import SMALL_PAYLOAD, record_size_bound
 from benchmarks.micro.clock import Unit
 from benchmarks.payload import Window, window_of
 from benchmarks.settings import PARTITIONS, Settings, Work
@@ -106,6 +108,29 @@ def appending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
     append(bench)
     assert sum(map(len, bench.accumulator.unresolved)) == APPENDED
     return Unit(lambda: Bench(loop), append, APPENDED)
+
+
+def sending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
+    """Take records with keys and headers from arguments into batches, each with an Acknowledgement, as `send_nowait` does."""
+    assert records.keys is not None
+    assert records.headers is not None
+    rows = list(zip(records.values, records.keys, records.headers, strict=True))[:APPENDED]
+
+    def short_way(bench: Bench) -> tuple[ShortWay, TopicQueues]:
+        way = ShortWay(
+            Murmur2Partitioner(), bench.accumulator, SMALL_PAYLOAD, lambda *_: None, lambda *_: None
+        )
+        return way, bench.topic
+
+    def send(prepared: tuple[ShortWay, TopicQueues]) -> None:
+        append, topic = prepared[0].append, prepared[1]
+        for value, key, headers in rows:
+            append(Acknowledgement, topic, TOPIC, value, key, None, headers, AT)
+
+    bench = Bench(loop)
+    send(short_way(bench))
+    assert sum(map(len, bench.accumulator.unresolved)) == APPENDED
+    return Unit(lambda: short_way(Bench(loop)), send, APPENDED)
 
 
 def extending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
@@ -223,6 +248,7 @@ def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
         "encode a batch: zstd": encoding(events, Codec.ZSTD),
         "encode a batch: lz4": encoding(events, Codec.LZ4),
         "append a record": appending(plain, loop),
+        "take in a record: key and headers": sending(rich, loop),
         "append a column": extending(plain, loop),
         "write a produce request": many(partial(encode, request, PRODUCE_VERSION), 20),
         "read a produce answer": many(partial(decode, ProduceResponse, PRODUCE_VERSION, answer), 20),

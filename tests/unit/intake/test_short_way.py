@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from aioproducer.batching.batch import RecordFuture
+from aioproducer.errors import ProducerError
+from aioproducer.intake.appending import Pending
+from aioproducer.intake.short_way import ShortWay
+from aioproducer.partitioning.partitioner import (
+    Murmur2Partitioner,
+    Partitioner,
+    RoundRobinPartitioner,
+    as_partitioner,
+)
+from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
+from tests.unit.floor_rig import TOPIC
+from tests.unit.intake.intake_rig import NOW_MS, Rig, Spy
+
+UP_TO = 300
+
+
+class Bytes(bytes):
+    pass
+
+
+class Name(str):
+    __slots__ = ()
+
+
+class Header(NamedTuple):
+    name: str
+    value: bytes
+
+
+class ShortRig(Rig):
+    """An intake, and a short way of its own to the same batches."""
+
+    def __init__(self, *, partitioner: Partitioner | None = None, **settings: Any) -> None:
+        partitioner = partitioner or Murmur2Partitioner()
+        super().__init__(partitioner=partitioner, **settings)
+        self.told: list[BaseException] = []
+        self.short = ShortWay(
+            partitioner,
+            self.accumulator,
+            UP_TO,
+            self.intake.choose,
+            lambda topic, partition, headers, error: self.told.append(error),  # noqa: ARG005 - of one record
+        )
+
+    def append_short(
+        self, value: Any = b"value", key: Any = None, partition: Any = None, headers: Any = (), at: Any = None
+    ) -> Any:
+        queues = self.accumulator.topic(TOPIC)
+        return self.short.append(RecordFuture, queues, TOPIC, value, key, partition, headers, at)
+
+
+class TestCommonRecords:
+    @pytest.mark.parametrize(
+        ("value", "key", "headers"),
+        [
+            (b"value", b"key", (("trace", b"1"), ("type", None))),
+            (b"value", b"key", [("trace", b"1")]),
+            (None, b"key", {"trace": b"1", "größe": b""}),
+            (b"", None, [("trace", b"1")]),
+            (b"value", b"", []),
+            (b"value", None, ()),
+        ],
+    )
+    async def test_they_are_appended_as_the_long_way_would(self, value: Any, key: Any, headers: Any) -> None:
+        rig = ShortRig()
+        assert isinstance(rig.append_short(value, key, headers=headers), asyncio.Future)
+        pairs = tuple(headers.items() if isinstance(headers, dict) else headers)
+        assert rig.records() == [(value, key, pairs, NOW_MS)]
+        [batch] = rig.accumulator.unresolved
+        assert batch.size == BATCH_OVERHEAD + record_size_bound(value, key, pairs)
+
+    async def test_headers_are_a_snapshot(self) -> None:
+        rig, headers = ShortRig(), [("trace", b"1")]
+        rig.append_short(headers=headers)
+        headers.clear()
+        assert rig.records() == [(b"value", None, (("trace", b"1"),), NOW_MS)]
+
+    async def test_a_key_goes_where_the_long_way_puts_it(self) -> None:
+        rig, long = ShortRig(partitions=6), ShortRig(partitions=6)
+        for number in range(20):
+            rig.append_short(key=b"%d" % number)
+            long.put(b"value", Bytes(b"%d" % number))
+        for partition in range(6):
+            assert rig.records(partition) == long.records(partition)
+
+    @pytest.mark.parametrize("at", [0, NOW_MS - 5, 2**63 - 1])
+    async def test_a_partition_and_a_time_may_be_given(self, at: int) -> None:
+        rig = ShortRig(partitions=3)
+        rig.append_short(partition=2, at=at)
+        assert rig.records(2) == [(b"value", None, (), at)]
+
+
+class TestOthers:
+    @pytest.mark.parametrize(
+        "record",
+        [
+            {"value": "text"},
+            {"value": Bytes(b"value")},
+            {"value": bytearray(b"value")},
+            {"value": b"v" * UP_TO},
+            {"key": "text"},
+            {"key": Bytes(b"key")},
+            {"key": b"k" * UP_TO},
+            {"partition": 3},
+            {"partition": -1},
+            {"partition": True},
+            {"partition": "1"},
+            {"at": -1},
+            {"at": 2**63},
+            {"at": False},
+            {"at": 1.5},
+            {"headers": None},
+            {"headers": 0},
+            {"headers": "ab"},
+            {"headers": iter([("trace", b"1")])},
+            {"headers": [["trace", b"1"]]},
+            {"headers": [Header("trace", b"1")]},
+            {"headers": [("trace", b"1", b"2")]},
+            {"headers": [("trace",)]},
+            {"headers": [(b"trace", b"1")]},
+            {"headers": [(Name("trace"), b"1")]},
+            {"headers": [("trace", "text")]},
+            {"headers": [("trace", bytearray(b"1"))]},
+            {"headers": [("\ud800", b"1")]},
+            {"headers": [("trace", b"1"), ("more", b"h" * UP_TO)]},
+        ],
+    )
+    async def test_they_go_the_long_way_and_nothing_has_happened(self, record: dict[str, Any]) -> None:
+        rig = ShortRig(partitions=3)
+        assert rig.append_short(**record) is None
+        assert rig.queued == 0
+
+    async def test_what_is_as_large_as_may_be_does_not(self) -> None:
+        rig = ShortRig()
+        most = UP_TO - record_size_bound(b"", None, ())
+        assert rig.append_short(b"v" * (most + 1)) is None
+        assert rig.append_short(b"v" * most) is not None
+
+
+class TestPartitioners:
+    async def test_each_record_is_offered_once(self) -> None:
+        rig = ShortRig(partitions=3, partitioner=RoundRobinPartitioner())
+        for _ in range(6):
+            rig.append_short(key=b"key")
+            rig.append_short()
+        assert [len(rig.records(partition)) for partition in range(3)] == [4, 4, 4]
+
+    async def test_a_subclass_of_kafkas_is_watched_like_any_other(self) -> None:
+        class Wrong(Murmur2Partitioner):
+            def partition(self, *_: Any) -> int:
+                return 7
+
+        rig = ShortRig(partitions=3, partitioner=Wrong())
+        with pytest.raises(ProducerError, match="it chose 7 of 3 partitions") as caught:
+            rig.append_short(key=b"key")
+        assert rig.told == [caught.value]
+        assert rig.queued == 0
+
+    async def test_without_memory_the_partition_stays_chosen(self) -> None:
+        asked: list[bytes | None] = []
+
+        def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
+            asked.append(key)
+            return 1
+
+        rig = ShortRig(partitions=3, partitioner=as_partitioner(choose))
+        rig.use_up_memory()
+        pending = rig.append_short(key=b"key", headers=[("trace", b"1")])
+        assert isinstance(pending, Pending)
+        assert asked == [b"key"]
+        assert pending.timestamp_ms == NOW_MS
+        assert pending.ready is not None
+        assert pending.ready.queue is rig.queue(1)
+        assert pending.ready.headers == pending.headers == (("trace", b"1"),)
+        assert pending.ready.size == record_size_bound(b"value", b"key", (("trace", b"1"),))
+
+
+class TestWhoGoesIt:
+    """The intake offers it what it may have."""
+
+    async def test_records_as_services_send_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rig = Rig(partitions=3)
+        monkeypatch.setattr(rig.intake, "check", None)  # the long way begins with it
+        rig.put(key=b"key", headers=[("trace", b"1")], timestamp_ms=NOW_MS)
+        assert rig.queued == 1
+
+    async def test_not_where_an_interceptor_is_to_see_them(self) -> None:
+        spy = Spy()
+        rig = Rig(interceptors=[spy])
+        rig.put(key=b"key")
+        assert len(spy.seen) == 1
+
+    async def test_nor_a_serializer(self) -> None:
+        rig = Rig(value_serializer=lambda value: value + b"!")
+        rig.put(b"value", b"key")
+        assert rig.records() == [(b"value!", b"key", (), NOW_MS)]
