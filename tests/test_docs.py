@@ -74,7 +74,7 @@ def test_the_file_map_names_what_is_there() -> None:
     rooms = {
         path.stem
         for path in (ROOT / "aioproducer").iterdir()
-        if path.name not in {"__init__.py", "py.typed", "__pycache__"}
+        if path.name not in {"__init__.py", "py.typed", "__pycache__"} and path.suffix not in {".so", ".pyd"}
     }
     assert rooms <= {name for pair in named for name in pair}
 
