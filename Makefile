@@ -11,13 +11,14 @@ CORE   := batching idempotence intake metadata net partitioning protocol records
 # Per cent of the core's lines and branches, as make coverage last measured it. When it has grown, this grows.
 CORE_COVERED := 99.4
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+ACCELERATOR := hatch_build.py aioproducer/_accelerator.c  # built by pip, if it can be
 CLUSTER_TESTS := tests/spark/test_cluster.py
 JSON_OR_CACHE = $(or $(JSON),.cache/bench.json)
 SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-spark-exactly-once test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
+.PHONY: help venv demo spark-demo test side-by-side check lint mypy types architecture unit property pure conformance scenarios services faults-over-tls soak differential docs docs-serve kafka spark packaging release-check test-security test-transactions test-kerberos test-aiokafka-users test-cluster test-spark-exactly-once test-pythons test-spark-matrix bench bench-quick bench-spark bench-check bench-report bench-faults format coverage mutants constraints clean
 
 help:  ## list what there is
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +32,7 @@ spark-demo: $(VENV)/.dev  ## Spark joins CLICKS clicks (200000) into a real Apac
 	@$(BIN)/python -m examples.spark.demo $(CLICKS)
 
 test: FIRST = 1
-test: lint types architecture unit property conformance scenarios side-by-side  ## every check, cheap ones first
+test: lint types architecture unit property pure conformance scenarios side-by-side  ## every check, cheap ones first
 	$(SAY) "all checks passed"
 
 # Those with a real broker wait for most of their time, the others have work for one core: together they take half the
@@ -72,6 +73,10 @@ property: $(VENV)/.dev  ## what must hold for any input (hypothesis); a long run
 	$(SAY) "property"
 	@$(if $(EXAMPLES),EXAMPLES=$(EXAMPLES) )$(PYTEST) tests/property -q $(EVERY_CORE) $(if $(EXAMPLES),--timeout 0)
 
+pure: $(VENV)/.dev  ## unit and property tests once more, without the accelerator in C
+	$(SAY) "without the accelerator"
+	@AIOPRODUCER_PURE=1 $(PYTEST) tests/unit tests/property tests/test_exports.py -q $(EVERY_CORE)
+
 conformance: $(VENV)/.dev  ## our messages against Kafka's own definitions (from the broker's jars)
 	$(SAY) "conformance"
 	@$(PYTEST) tests/conformance -q
@@ -99,7 +104,7 @@ packaging: $(VENV)/.dev  ## wheel and sdist, each installed where nothing else i
 release-check: $(VENV)/.dev  ## wheel and sdist, into .cache/dist, and what stands in the way of their release (RELEASING.md)
 	$(SAY) "release check"
 	@rm -rf .cache/dist && mkdir -p .cache
-	@$(BIN)/python -m build --outdir .cache/dist > .cache/build.txt 2>&1 || { cat .cache/build.txt; exit 1; }
+	@AIOPRODUCER_PURE=1 $(BIN)/python -m build --outdir .cache/dist > .cache/build.txt 2>&1 || { cat .cache/build.txt; exit 1; }
 	@$(BIN)/python -m tests.packaging.release .cache/dist
 
 faults-over-tls: $(VENV)/.dev  ## the whole table of faults over TLS and logged in, of which `scenarios` plays a few rows
@@ -199,14 +204,14 @@ format: $(VENV)/.dev  ## let ruff format and mend what it can
 	@$(BIN)/ruff format .
 
 coverage: $(VENV)/.dev  ## which lines unit and property tests never reach; fails if that is more of the core than it was (some minutes)
-	@HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest tests/unit tests/property -q
+	@AIOPRODUCER_PURE=1 HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest tests/unit tests/property -q
 	@$(BIN)/coverage report
 	$(SAY) "the core"
 	@$(BIN)/coverage report --include "$$(printf 'aioproducer/%s/*,' $(CORE))" --precision 1 --fail-under $(CORE_COVERED)
 
 mutants: $(VENV)/.dev  ## small changes to the core, each of which a test must notice: hours, or make mutants OF=aioproducer/idempotence
 	$(SAY) "mutants"
-	@PYTHONASYNCIODEBUG=1 $(BIN)/python -m tests.mutants $(OF)
+	@AIOPRODUCER_PURE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m tests.mutants $(OF)
 
 constraints:  ## pin the newest releases of everything in constraints.txt
 	@$(PYTHON) -m venv --clear .cache/newest
@@ -220,7 +225,7 @@ clean:  ## remove everything that can be made again
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Two sizes of the same virtual environment: the demo starts in seconds on a fresh machine.
-$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.dev: pyproject.toml constraints.txt $(ACCELERATOR) | $(VENV)/bin/python
 	$(SAY) "installing what the tests need into $(VENV) (once; a minute or two)"
 	@$(PIP) -e '.[dev]'
 	@touch $(VENV)/.runtime $@
@@ -242,7 +247,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -r tests/door/requirements.txt -e .
 	@touch $@
 
-$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.runtime: pyproject.toml constraints.txt $(ACCELERATOR) | $(VENV)/bin/python
 	$(SAY) "installing aioproducer into $(VENV) (once; some seconds)"
 	@$(PIP) -e '.[cli]'
 	@touch $@

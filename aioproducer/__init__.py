@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aioproducer.acceleration import accelerated as accelerated
     from aioproducer.config import ProducerConfig as ProducerConfig, ProducerOptions as ProducerOptions
     from aioproducer.errors import *  # noqa: F403 - every error, listed in errors.__all__
     from aioproducer.interceptors import Interceptor as Interceptor
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from aioproducer.version import __version__ as __version__
 
 _HOMES = {
+    "accelerated": "aioproducer.acceleration",
     "__version__": "aioproducer.version",
     "Murmur2Partitioner": "aioproducer.partitioning.partitioner",
     "Murmur3Partitioner": "aioproducer.partitioning.partitioner",
@@ -183,6 +185,7 @@ __all__ = [
     "UnsupportedVersion",
     "WrongLoop",
     "__version__",
+    "accelerated",
     "broker_error",
 ]
 

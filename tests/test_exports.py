@@ -35,7 +35,7 @@ NOT_ERRORS = {
 
 
 def test_the_public_names_are_these_and_every_error() -> None:
-    assert set(aioproducer.__all__) == NOT_ERRORS | set(errors.__all__) | {"__version__"}
+    assert set(aioproducer.__all__) == NOT_ERRORS | set(errors.__all__) | {"__version__", "accelerated"}
     assert len(aioproducer.__all__) == len(set(aioproducer.__all__))
     assert set(aioproducer.__all__) <= set(dir(aioproducer))
 

@@ -100,24 +100,21 @@ def _headers(
     if headers is None:
         return [common] * count if common else None
     column = _column("headers", headers, count)
-    columns = _header_columns(column)
+    flat = _names_and_values(column)
+    columns = None if flat is None else _header_columns(column, *flat)
     if columns is not None:
         return columns.behind(common)
-    own = [as_headers(f"headers[{index}]", each) for index, each in enumerate(column)]
+    if flat is not None and _are_plain(*flat):
+        own = _pairs(column)
+    else:  # something is wrong with them, or has to be copied
+        own = [as_headers(f"headers[{index}]", each) for index, each in enumerate(column)]
     return [common + each for each in own] if common else own
 
 
-def _header_columns(headers: Sequence[Any]) -> HeaderColumns | None:
-    """Return *headers* as columns, if they are as most are: lists, tuples or dicts, with the same names in all.
-
-    None says nothing of what is wrong with them, if anything is: that is for `as_headers` to find out.
-    """
-    flat = _names_and_values(headers)
-    widths = set(map(len, headers)) if flat is not None else ()
-    if flat is None or len(widths) != 1:
-        return None
-    names, values = flat
-    if not set(map(type, values)) <= _BYTES:
+def _header_columns(headers: Sequence[Any], names: list[Any], values: list[Any]) -> HeaderColumns | None:
+    """Return *headers* as columns, if all have the same names, as most have; they are made of *names* and *values*."""
+    widths = set(map(len, headers))
+    if len(widths) != 1 or not set(map(type, values)) <= _BYTES:
         return None
     count, [width] = len(headers), widths
     columns = []
@@ -131,7 +128,10 @@ def _header_columns(headers: Sequence[Any]) -> HeaderColumns | None:
 
 
 def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """Return all names and all values, record after record; None unless all are dicts, or all are lists of pairs."""
+    """Return all names and all values, record after record; None unless all are dicts, or all are lists of pairs.
+
+    None says nothing of what is wrong with them, if anything is: that is for `as_headers` to find out.
+    """
     kinds = set(map(type, headers))
     if kinds == {dict}:
         return list(chain.from_iterable(headers)), list(chain.from_iterable(map(dict.values, headers)))
@@ -142,6 +142,19 @@ def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | N
         return None
     flat = list(chain.from_iterable(pairs))
     return flat[0::2], flat[1::2]
+
+
+def _are_plain(names: list[Any], values: list[Any]) -> bool:
+    """Whether `as_headers` would find nothing to refuse, and nothing to copy."""
+    if not set(map(type, names)) <= {str} or not set(map(type, values)) <= _BYTES:
+        return False
+    return all(map(_is_utf_8, set(names)))
+
+
+def _pairs(headers: Sequence[Any]) -> list[Headers]:
+    """Return dicts, or lists of pairs, as tuples of pairs; what is one already stays the same object."""
+    each_as_pairs = map(dict.items, headers) if headers and type(headers[0]) is dict else headers
+    return [tuple(map(tuple, pairs)) for pairs in each_as_pairs]
 
 
 def _is_utf_8(name: object) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import repeat
-from operator import index, mod
+from operator import index
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 PartitionFunction: TypeAlias = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
@@ -74,9 +73,9 @@ class Murmur2Partitioner:
         self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
     ) -> Sequence[int]:
         """Choose for each of *keys* as `partition` does, many at once."""
-        from aioproducer.partitioning.murmur2 import positive_murmur2_column  # noqa: PLC0415 - as below
+        from aioproducer.partitioning.murmur2 import key_partitions  # noqa: PLC0415 - as below
 
-        return list(map(mod, positive_murmur2_column(keys), repeat(partition_count)))
+        return key_partitions(keys, partition_count)
 
     def _import_murmur2(self, key: bytes) -> int:
         """Return the hash of *key*, the first one, and import it for all others: without keys one starts sooner."""

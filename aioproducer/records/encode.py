@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aioproducer.records.compression import Codec
-from aioproducer.records.interleave import interleave
+from aioproducer.records.interleave import records_section
 from aioproducer.records.layout import (
     CHECKED_FROM,
     CRC,
@@ -23,7 +23,7 @@ from aioproducer.wire.crc32c import crc32c
 
 def encode_records(columns: RecordColumns) -> bytes:
     """Return the records section of a batch, uncompressed; offsets count from 0, times from the first record's."""
-    return b"".join(interleave(columns)) if columns.values else b""
+    return bytes(_section(columns, room=0)) if columns.values else b""
 
 
 def encode_batch(
@@ -47,14 +47,11 @@ def encode_batch(
     """
     if not columns.values:
         raise ValueError("a batch has at least one record")
-    parts = interleave(columns)
-    room = bytes(HEADER.size)
     if compress is None:
-        parts[0] = room + parts[0]
-        batch = bytearray().join(parts)  # the only copy of the records
+        batch = _section(columns, room=HEADER.size)
     else:
-        batch = bytearray(room)
-        batch += compress(b"".join(parts))
+        batch = bytearray(HEADER.size)
+        batch += compress(bytes(_section(columns, room=0)))
     count, timestamps = len(columns), columns.timestamps
     attributes = codec | TRANSACTIONAL if transactional else codec
     HEADER.pack_into(
@@ -70,6 +67,10 @@ def set_sequence(batch: bytearray, producer_id: int, epoch: int, base_sequence: 
     """Give an encoded batch another producer id, epoch and base sequence, in place; the records stay as they are."""
     IDENTITY.pack_into(batch, IDENTITY_AT, producer_id, epoch, base_sequence)
     _set_crc(batch)
+
+
+def _section(columns: RecordColumns, room: int) -> bytearray:
+    return records_section(columns.values, columns.keys, columns.headers, columns.timestamps, room)
 
 
 def _set_crc(batch: bytearray) -> None:

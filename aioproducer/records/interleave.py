@@ -29,11 +29,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from operator import add
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
+from aioproducer.acceleration import fastest
 from aioproducer.records.headers import NAMES, RecordHeaders, as_columns, encode_each, encode_value
 from aioproducer.records.memo import FIELD_SIZES, VARINTS, Memo, field_size, varint, varints_after
-from aioproducer.records.record_columns import RecordColumns
 
 _NULL = varint(-1)
 _NO_HEADERS = varint(0)
@@ -59,30 +59,55 @@ _Varying: TypeAlias = tuple[list[int], Callable[[int], int]]
 """A number per record, and how many bytes it stands for: `int` for sizes, `field_size` for lengths."""
 
 
-def interleave(columns: RecordColumns) -> list[bytes]:
-    """Return the parts of the records section of *columns* (at least one record), in order."""
-    if len(columns.values) == 1:
-        return [_only_record(columns)]
-    loom = _Loom(len(columns))
-    if columns.keys is None:
+def python_records_section(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[RecordHeaders] | None,
+    timestamps: Sequence[int],
+    room: int,
+) -> bytearray:
+    """Return *room* zeros, and behind them the records section of these columns (at least one record)."""
+    parts = interleave(values, keys, headers, timestamps)
+    parts[0] = bytes(room) + parts[0]
+    return bytearray().join(parts)  # the only copy of the records
+
+
+records_section: Final = fastest("records_section", python_records_section)
+
+
+def interleave(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[RecordHeaders] | None,
+    timestamps: Sequence[int],
+) -> list[bytes]:
+    """Return the parts of the records section of these columns (at least one record), in order."""
+    if len(values) == 1:
+        return [_only_record(values, keys, headers)]
+    loom = _Loom(len(values))
+    if keys is None:
         loom.add_glue(_NULL)
     else:
-        loom.add_field(columns.keys)
-    loom.add_field(columns.values)
-    if columns.headers is None:
+        loom.add_field(keys)
+    loom.add_field(values)
+    if headers is None:
         loom.add_glue(_NO_HEADERS)
     else:
-        loom.add_headers(columns.headers)
-    return loom.finish(columns.timestamps)
+        loom.add_headers(headers)
+    return loom.finish(timestamps)
 
 
-def _only_record(columns: RecordColumns) -> bytes:
+def _only_record(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[RecordHeaders] | None,
+) -> bytes:
     """Return the record of a batch of one, put together by hand: a loom takes four times as long to set up."""
     parts = [_FIRST]
-    for column in (columns.keys, columns.values):
+    for column in (keys, values):
         data = None if column is None else column[0]
         parts += (_NULL,) if data is None else (VARINTS[len(data)], data)
-    parts += [_NO_HEADERS] if columns.headers is None else encode_each(columns.headers)
+    parts += [_NO_HEADERS] if headers is None else encode_each(headers)
     record = b"".join(parts)
     return VARINTS[len(record)] + record
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import repeat
 from operator import add
-from typing import cast
+from typing import Final, cast
 
+from aioproducer.acceleration import fastest
 from aioproducer.records.headers import NAMES, HeaderColumns, RecordHeaders, as_columns
 from aioproducer.records.memo import Memo
 
@@ -61,7 +62,7 @@ def record_size_bound(value: bytes | None, key: bytes | None, headers: RecordHea
     return _bound(payload, len(headers))
 
 
-def sizes(
+def python_sizes(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None,
     headers: Sequence[RecordHeaders] | None,
@@ -93,6 +94,9 @@ def sizes(
         overhead = share + RECORD_OVERHEAD
         return [payload + overhead for payload in payloads]
     return [_bound(payload + share, count) for payload, count in zip(payloads, header_counts)]  # noqa: B905 - endless counts
+
+
+sizes: Final = fastest("sizes", python_sizes)
 
 
 def _bound(payload: int, header_count: int) -> int:

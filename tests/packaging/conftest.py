@@ -22,6 +22,8 @@ class Distributions(NamedTuple):
     unpacked: Path
     """The sdist's folder."""
     wheel_of_sdist: Path
+    pure_wheel: Path
+    """Built where no compiler works."""
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +34,16 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
         checkout = ProjectBuilder.from_isolated_env(env, ROOT, quiet_subprocess_runner)
         env.install(checkout.build_system_requires)
         wheel = checkout.build("wheel", folder)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CC", "/bin/false")
+            pure_wheel = checkout.build("wheel", folder / "pure")
         sdist = checkout.build("sdist", folder)
         with tarfile.open(sdist) as archive:
             archive.extractall(folder, filter="data")
         unpacked = folder / Path(sdist).name.removesuffix(".tar.gz")
         again = ProjectBuilder.from_isolated_env(env, unpacked, quiet_subprocess_runner)
         wheel_of_sdist = again.build("wheel", folder / "again")
-    return Distributions(Path(wheel), Path(sdist), unpacked, Path(wheel_of_sdist))
+    return Distributions(Path(wheel), Path(sdist), unpacked, Path(wheel_of_sdist), Path(pure_wheel))
 
 
 @pytest.fixture(scope="session")

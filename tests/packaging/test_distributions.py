@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tarfile
 import tomllib
 from email.message import Message
 from email.parser import BytesParser
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.timeout(300)  # the first one builds
 PACKAGES = ("aioproducer", "pyspark_aioproducer")
 DIST_INFO = f"aioproducer-{__version__}.dist-info"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SOURCE, BINARY = "aioproducer/_accelerator.c", re.compile(r"aioproducer/_accelerator\.\S+\.(so|pyd)")
 PUBLIC_HOSTS = {"github.com", "kafka.apache.org", "pypi.org"}
 
 
@@ -29,7 +32,13 @@ def files_below(folder: Path) -> set[str]:
         str(path)
         for path in (each.relative_to(ROOT) for each in folder.rglob("*") if each.is_file())
         if not any(part == "__pycache__" or part.startswith(".") for part in path.parts)
+        and not BINARY.fullmatch(str(path))
     }
+
+
+def names_in(wheel: Path) -> set[str]:
+    with ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if not name.startswith(DIST_INFO)}
 
 
 def metadata(wheel: Path) -> Message:
@@ -38,10 +47,23 @@ def metadata(wheel: Path) -> Message:
 
 
 def test_the_wheel_has_the_packages_and_nothing_else(distributions: Distributions) -> None:
-    with ZipFile(distributions.wheel) as archive:
-        names = {name for name in archive.namelist() if not name.startswith(DIST_INFO)}
-    assert names == set().union(*(files_below(ROOT / package) for package in PACKAGES))
-    assert {f"{package}/py.typed" for package in PACKAGES} <= names
+    for wheel in (distributions.wheel, distributions.pure_wheel):
+        names = {name for name in names_in(wheel) if not BINARY.fullmatch(name)}
+        assert names == set().union(*(files_below(ROOT / package) for package in PACKAGES)) - {SOURCE}
+        assert {f"{package}/py.typed" for package in PACKAGES} <= names
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_where_there_is_a_compiler_one_binary_serves_all_pythons(distributions: Distributions) -> None:
+    assert [name for name in names_in(distributions.wheel) if BINARY.fullmatch(name)] == [
+        "aioproducer/_accelerator.abi3.so"
+    ]
+    assert f"aioproducer-{__version__}-cp311-abi3-" in distributions.wheel.name
+
+
+def test_where_there_is_none_the_wheel_is_a_pure_one(distributions: Distributions) -> None:
+    assert [name for name in names_in(distributions.pure_wheel) if BINARY.fullmatch(name)] == []
+    assert distributions.pure_wheel.name == f"aioproducer-{__version__}-py3-none-any.whl"
 
 
 def test_the_wheel_carries_the_licence(distributions: Distributions) -> None:
@@ -69,11 +91,8 @@ def test_the_sdist_has_the_checkout(distributions: Distributions) -> None:
     visible = [path for path in folders if not path.name.startswith(".")]
     expected = set().union(*(files_below(path) for path in visible))
     expected |= {path.name for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".")}
-    packed = {
-        str(path.relative_to(distributions.unpacked))
-        for path in distributions.unpacked.rglob("*")
-        if path.is_file()
-    }
+    with tarfile.open(distributions.sdist) as archive:
+        packed = {each.name.partition("/")[2] for each in archive if each.isfile()}
     assert packed - {"PKG-INFO", ".gitignore"} == expected
 
 

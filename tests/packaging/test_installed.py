@@ -37,10 +37,12 @@ async def main():
         for codec in ("none", "gzip", "lz4", "zstd"):
             async with Producer(cluster.bootstrap_servers, compression_type=codec) as producer:
                 await producer.send("orders", codec.encode(), key=b"k")
-        print(*(record.value.decode() for record in cluster.records("orders", 0)))
+                await producer.send_many("orders", [b"many"], keys=[b"k"])
+        print(aioproducer.accelerated, *(record.value.decode() for record in cluster.records("orders", 0)))
 
 asyncio.run(main())
 """
+SENT = ["none", "many", "gzip", "many", "lz4", "many", "zstd", "many"]
 A_TEST_OF_A_USER = """
 from __future__ import annotations
 
@@ -105,8 +107,17 @@ def test_the_wheel_pulls_in_what_it_needs_and_no_more(clean_python: Path) -> Non
     assert OURS <= installed(clean_python) <= OURS | THEIRS
 
 
-def test_a_record_is_sent_without_any_extra(clean_python: Path) -> None:
-    assert succeed(clean_python, "-I", "-c", ROUND_TRIP).split() == ["none", "gzip", "lz4", "zstd"]
+def test_a_record_is_sent_without_any_extra(distributions: Distributions, clean_python: Path) -> None:
+    accelerated = "abi3" in distributions.wheel.name
+    assert succeed(clean_python, "-I", "-c", ROUND_TRIP).split() == [str(accelerated), *SENT]
+
+
+def test_records_are_sent_where_no_compiler_worked(
+    distributions: Distributions, clean_python: Path, tmp_path: Path
+) -> None:
+    python = make_environment(tmp_path / "env", str(distributions.pure_wheel))
+    assert installed(python) == installed(clean_python)
+    assert succeed(python, "-I", "-c", ROUND_TRIP).split() == ["False", *SENT]
 
 
 def test_who_lacks_a_package_is_told_which_extra_has_it(clean_python: Path) -> None:

@@ -193,7 +193,7 @@ def test_a_readme_that_cannot_be_rendered_is_told(monkeypatch: pytest.MonkeyPatc
 def test_of_our_own_distributions_only_the_links_are_left_to_mend(
     distributions: Distributions, tmp_path: Path
 ) -> None:
-    for built in (distributions.wheel, distributions.sdist):
+    for built in (distributions.pure_wheel, distributions.sdist):
         (tmp_path / built.name).symlink_to(built)
     for complaint in release.of_distributions(tmp_path, __version__):
         assert "links that lead nowhere" in complaint

@@ -159,6 +159,16 @@ class TestHeaders:
         by_name["a"] = b"2"
         assert list(of_lists or ()) == list(of_dicts or ()) == [(("a", b"1"),)] * 2
 
+    @pytest.mark.parametrize("kind", [list, tuple, dict])
+    def test_those_of_different_names_are_a_snapshot_too(self, kind: Any) -> None:
+        headers = [kind([["a", b"1"]]), kind([["b", b"2"], ["c", None]])]
+        taken = checked([b"v", b"w"], headers=headers).headers
+        assert taken == [(("a", b"1"),), (("b", b"2"), ("c", None))]
+        assert {type(pair) for pairs in taken for pair in pairs} == {tuple}
+
+    def test_no_records_have_none(self) -> None:
+        assert list(checked([], headers=[]).headers or ()) == []
+
     @pytest.mark.parametrize("unlike", UNLIKE)
     def test_one_that_is_not_like_the_others_is_taken_or_refused_as_if_alone(self, unlike: Any) -> None:
         alike: list[Any] = [("a", b"1"), ("b", b"2")]

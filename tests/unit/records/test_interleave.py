@@ -35,6 +35,14 @@ def plain(columns: RecordColumns) -> bytes:
     return bytes(out)
 
 
+def parts_of(columns: RecordColumns) -> list[bytes]:
+    return interleave(columns.values, columns.keys, columns.headers, columns.timestamps)
+
+
+def section(columns: RecordColumns) -> bytes:
+    return b"".join(parts_of(columns))
+
+
 def append_field(buf: bytearray, data: bytes | None) -> None:
     append_varint(buf, -1 if data is None else len(data))
     buf += data or b""
@@ -97,7 +105,7 @@ def test_the_section_is_what_a_plain_encoder_makes(
 ) -> None:
     for count in COUNTS:
         columns = columns_of(count, values, keys, headers, timestamps)
-        assert b"".join(interleave(columns)) == plain(columns), f"{count} records"
+        assert section(columns) == plain(columns), f"{count} records"
 
 
 @pytest.mark.parametrize("trace", [None, [b"1", b"2"], [b"1", None, b"long" * 50]])
@@ -111,20 +119,20 @@ def test_headers_that_came_as_columns_are_encoded_as_those_of_each_record(
         traces = None if trace is None else [trace[index % len(trace)] for index in range(count)]
         headers = [HeaderColumn("trace", None, traces), HeaderColumn("type", value)][::order]
         columns.headers = HeaderColumns(headers, count)
-        assert b"".join(interleave(columns)) == plain(columns), f"{count} records"
+        assert section(columns) == plain(columns), f"{count} records"
 
 
 @pytest.mark.parametrize("values", [[b""], [b"", b"x"]], ids=["one size", "two sizes"])
 @pytest.mark.parametrize("count", [63, 64, 65, 4096, 4097, 8192, 8193, 8200])
 def test_offset_deltas_of_any_width_are_right(count: int, values: list[bytes | None]) -> None:
     columns = columns_of(count, values)
-    assert b"".join(interleave(columns)) == plain(columns)
+    assert section(columns) == plain(columns)
 
 
 def test_the_columns_stay_as_they_are() -> None:
     columns = columns_of(70, [b"abc", None], [b"k", b"key"], [A, B], [1, 2])
     before = columns.take(range(70))
-    interleave(columns)
+    section(columns)
     assert (columns.values, columns.keys) == (before.values, before.keys)
     assert (columns.headers, columns.timestamps) == (before.headers, before.timestamps)
 
@@ -132,8 +140,8 @@ def test_the_columns_stay_as_they_are() -> None:
 def test_values_of_one_size_without_keys_and_headers_are_two_strands() -> None:
     """The form that everything is built for: a row made before, and the values themselves."""
     values: list[bytes | None] = [b"%03d" % number for number in range(100)]
-    parts = interleave(columns_of(100, values))
+    parts = parts_of(columns_of(100, values))
     assert len(parts) == 2 * 100 + 1
     assert parts[1::2] == values
-    again = interleave(columns_of(100, [b"zzz"]))
+    again = parts_of(columns_of(100, [b"zzz"]))
     assert all(left is right for left, right in zip(parts[2::2], again[2::2], strict=True))

@@ -1,0 +1,34 @@
+"""The choice between functions in Python and their twins in C: `_accelerator.c`, if it was built for this Python.
+
+Set `AIOPRODUCER_PURE=1` before the first import, and nothing of it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _accelerator() -> ModuleType | None:
+    if os.environ.get("AIOPRODUCER_PURE", "0") not in {"", "0"}:
+        return None
+    try:
+        return import_module("aioproducer._accelerator")
+    except ImportError:  # not built, or for another Python
+        return None
+
+
+_ACCELERATOR: Final = _accelerator()
+
+accelerated: Final[bool] = _ACCELERATOR is not None
+"""Whether the bulk path's loops over records run in C."""
+
+
+def fastest(name: str, python: F) -> F:
+    """Return the function in C that is called *name*, or *python*, which does the same."""
+    return python if _ACCELERATOR is None else getattr(_ACCELERATOR, name)  # its twin

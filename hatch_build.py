@@ -1,0 +1,54 @@
+"""The optional half of a build: `aioproducer/_accelerator.c`, compiled where that is possible."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from setuptools import Distribution, Extension
+from setuptools.command.build_ext import build_ext
+
+ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
+"""Whether one build serves all later Pythons: those without a GIL have no limited API."""
+OLDEST = "cp311"
+
+
+class AcceleratorHook(BuildHookInterface[Any]):
+    """Puts the extension into the wheel; where it cannot be built says so in a line, and the wheel is a pure one."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build it beside its source, where an editable install looks for it, too."""
+        if os.environ.get("AIOPRODUCER_PURE", "0") not in {"", "0"}:
+            return
+        try:
+            built = compile_in_place(self.root)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - no compiler, no Python.h, …: it is optional
+            self.app.display_warning(f"Built without the optional accelerator in C: {error}")
+            return
+        tag = self.build_config.builder.get_best_matching_tag()
+        build_data["tag"] = f"{OLDEST}-abi3-{tag.split('-')[2]}" if ABI3 else tag
+        build_data["pure_python"] = False
+        build_data["artifacts"].append(f"/aioproducer/{built}")
+
+
+def compile_in_place(root: str) -> str:
+    """Compile the extension into the package below *root*, and return the name of the file."""
+    unix = os.name == "posix"
+    extension = Extension(
+        "aioproducer._accelerator",
+        ["aioproducer/_accelerator.c"],
+        py_limited_api=ABI3,
+        extra_compile_args=["-O3", "-g0"] if unix else [],  # no debug information: it names folders
+    )
+    command = build_ext(Distribution({"name": "aioproducer", "ext_modules": [extension]}))
+    command.inplace = command.force = True
+    with chdir(root), TemporaryDirectory() as objects:
+        command.build_temp = command.build_lib = objects
+        command.ensure_finalized()
+        command.run()
+    return Path(command.get_ext_filename(extension.name)).name
