@@ -1,7 +1,7 @@
 """Exactly once, whatever happens and in whatever order: the protocol on a model of Spark and Kafka.
 
-Here are all stories of one fault, those of a driver that freezes and goes on, one in 97 of two, and some of three and four. With EXACTLY_ONCE=all
-(`make test-spark-exactly-once`) it is all of two, and very many of three and four.
+Here are all stories of one fault, one in 5 of those of a driver that freezes and goes on, one in 97 of two, and some of
+three and four. With EXACTLY_ONCE=all (`make test-spark-exactly-once`) it is all of two, and very many of three and four.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def test_two_faults_at_any_steps(version: int) -> None:
 @pytest.mark.parametrize("freezes", [Fault.FREEZE, Fault.HANG])
 def test_a_driver_that_freezes_and_goes_on_at_any_steps(freezes: Fault, version: int) -> None:
     end = steps(version)
-    for frozen, thawed in itertools.combinations(range(end + 20), 2):
+    pairs = itertools.combinations(range(end + 20), 2)
+    for frozen, thawed in itertools.islice(pairs, 0, None, 1 if ALL else 5):
         play({frozen: freezes, thawed: Fault.THAW}, version)
 
 
