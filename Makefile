@@ -12,6 +12,8 @@ CORE   := batching idempotence intake metadata net partitioning protocol records
 CORE_COVERED := 99.4
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 ACCELERATOR := hatch_build.py aioproducer/_accelerator.c  # built by pip, if it can be
+PURE_TESTS := $(addprefix tests/unit/,arrow batching intake partitioning records test_acceleration.py) \
+	$(addprefix tests/property/,test_murmur2.py test_records_roundtrip.py) tests/test_exports.py
 CLUSTER_TESTS := tests/spark/test_cluster.py
 JSON_OR_CACHE = $(or $(JSON),.cache/bench.json)
 SAY    = @printf '\n\033[1m== %s\033[0m\n'
@@ -73,9 +75,9 @@ property: $(VENV)/.dev  ## what must hold for any input (hypothesis); a long run
 	$(SAY) "property"
 	@$(if $(EXAMPLES),EXAMPLES=$(EXAMPLES) )$(PYTEST) tests/property -q $(EVERY_CORE) $(if $(EXAMPLES),--timeout 0)
 
-pure: $(VENV)/.dev  ## unit and property tests once more, without the accelerator in C
+pure: $(VENV)/.dev  ## what there is in Python and in C once more, in Python
 	$(SAY) "without the accelerator"
-	@AIOPRODUCER_PURE=1 $(PYTEST) tests/unit tests/property tests/test_exports.py -q $(EVERY_CORE)
+	@AIOPRODUCER_PURE=1 $(PYTEST) $(PURE_TESTS) -q $(EVERY_CORE)
 
 conformance: $(VENV)/.dev  ## our messages against Kafka's own definitions (from the broker's jars)
 	$(SAY) "conformance"
