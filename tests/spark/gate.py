@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 from pyspark import TaskContext
 from pyspark.sql import Column, functions as fn
 
@@ -32,7 +33,9 @@ class Gate:
             if int(text) == row:
                 context = TaskContext.get()
                 assert context is not None
-                reached(context.attemptNumber()).touch()
+                here = opened.with_name(f"by-{os.getpid()}")
+                here.write_text(str(os.getpid()), encoding="utf-8")
+                here.rename(reached(context.attemptNumber()))
                 wait_for(opened)
                 if deadly and context.attemptNumber() == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -43,6 +46,15 @@ class Gate:
     def wait_until_reached(self, attempt: int = 0) -> None:
         """Return when that attempt of a task waits."""
         wait_for(self._reached(attempt))
+
+    def process(self, attempt: int = 0) -> psutil.Process:
+        """Return the process in which that attempt waits."""
+        return psutil.Process(int(self._reached(attempt).read_text(encoding="utf-8")))
+
+    def wait_until_open(self) -> None:
+        """Wait, outside of a DataFrame."""
+        self._reached(0).touch()
+        wait_for(self._open)
 
     def open(self) -> None:
         """Let everything through from now on."""

@@ -1,4 +1,4 @@
-"""A batch of two tasks, the first of which waits at a gate: a program of its own, for a cluster."""
+"""A batch of two tasks, one or both of which wait at a gate: a program of its own, for a cluster."""
 
 from __future__ import annotations
 
@@ -20,21 +20,37 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("gate", type=Path)
     parser.add_argument("before", type=int)
+    parser.add_argument(
+        "--exactly-once", action="store_true", help="its prefix is the topic, and its job, too"
+    )
+    parser.add_argument(
+        "--shuffled", type=Path, help="the rows are shuffled; the other task waits at this gate"
+    )
+    parser.add_argument("--linger", type=Path, help="the driver waits at this gate, with everything written")
     given = parser.parse_args()
 
     spark = SparkSession.builder.getOrCreate()
+    events = spark.range(0, given.events, numPartitions=2)
     number = Gate(given.gate).before(given.before, fn.col("id").cast("string"))
-    events = spark.range(0, given.events, numPartitions=2).select(
+    if given.shuffled:
+        events = events.repartitionByRange(2, "id")
+        number = Gate(given.shuffled).before(given.events - given.before, number)
+    events = events.select(
         number.cast("bigint").alias("number"), fn.lit("user").alias("user"), fn.lit("/").alias("page")
     )
-    (
+    writer = (
         records_of(events, given.run)
         .write.format("aioproducer")
         .mode("append")
         .option("kafka.bootstrap.servers", given.bootstrap_servers)
         .option("topic", given.topic)
-        .save()
     )
+    if given.exactly_once:
+        writer = writer.option("deliveryGuarantee", "exactly-once")
+        writer = writer.option("transactionalIdPrefix", given.topic).option("jobId", given.topic)
+    writer.save()
+    if given.linger:
+        Gate(given.linger).wait_until_open()
     spark.stop()
 
 

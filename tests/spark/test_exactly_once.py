@@ -190,7 +190,7 @@ def test_a_broker_is_restarted(job: Job, step: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", ["task-flushed", "decision-made"] if ALL else ["decision-made"])
 def test_the_time_of_a_transaction_runs_out(job: Job, step: str, tmp_path: Path) -> None:
     """Before the decision the batch is written again; after it nothing is, and whoever starts the query is told."""
-    job.timeout_ms = 20_000
+    job.timeout_ms = 30_000
     job.probe.set(step, Act.HOLD)
     with driver(PROGRAM, *job.given(LOG, 2), directory=tmp_path / "late") as late:
         job.probe.wait_until_reached(step)

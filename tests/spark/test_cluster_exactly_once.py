@@ -1,0 +1,127 @@
+"""Exactly once on a cluster: attempts of a task that run beside each other, on executors that die, or freeze and thaw."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import read_with_librdkafka
+from tests.spark.audited import audited
+from tests.spark.cluster import SETTINGS, standalone_cluster
+from tests.spark.gate import Gate
+from tests.spark.program import ROOT, driver
+
+EVENTS = 80_000
+RUN = "exactly-once"
+GATED_BATCH = ROOT / "tests/spark/gated_batch.py"
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a cluster's master."""
+    with standalone_cluster(tmp_path_factory.mktemp("standalone") / "cluster") as url:
+        yield url
+
+
+def check(kafka: ApacheKafka, topic: str) -> None:
+    """Check that readers of committed records, who wait for nobody, see each event once."""
+    records = read_with_librdkafka(kafka.bootstrap_servers, topic, isolation_level="read_committed")
+    report = audited(records, RUN, expect=EVENTS)
+    assert (report.lost, report.duplicated, report.unexpected) == (0, 0, 0), str(report)
+
+
+@pytest.mark.timeout(300)
+def test_of_two_attempts_one_is_seen(
+    kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
+) -> None:
+    """A speculative one beside the first; both have written when both go on."""
+    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, EVENTS // 2 - 5_000, "--exactly-once")
+    settings = SETTINGS | {"spark.speculation": "true", "spark.speculation.quantile": "0.5"}
+    with driver(GATED_BATCH, *given, directory=tmp_path / "driver", master=master, more=settings) as job:
+        gate.wait_until_reached(attempt=0)
+        gate.wait_until_reached(attempt=1)
+        gate.open()
+        job.wait()
+    check(kafka, topic)
+
+
+@pytest.mark.timeout(300)
+def test_a_stage_runs_again_beside_its_old_tasks(
+    kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
+) -> None:
+    """An executor is killed; what it has shuffled is gone, so the task of the other one is started again, too."""
+    other = Gate(tmp_path / "other")
+    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, 5_000, "--exactly-once")
+    settings = SETTINGS | {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "1s"}
+    more = ("--shuffled", other.path)
+    with driver(
+        GATED_BATCH, *given, *more, directory=tmp_path / "driver", master=master, more=settings
+    ) as job:
+        gate.wait_until_reached()
+        other.wait_until_reached()
+        executor_of(gate.process()).kill()
+        job.log.wait_for("FetchFailed", timeout_s=90)
+        gate.open()
+        other.open()
+        job.wait()
+    check(kafka, topic)
+
+
+@pytest.mark.timeout(300)
+def test_an_executor_that_was_frozen_goes_on_behind_the_commit(
+    kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
+) -> None:
+    done = Gate(tmp_path / "done")
+    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, EVENTS // 2 - 5_000, "--exactly-once")
+    settings = SETTINGS | {
+        "spark.network.timeout": "15s",
+        "spark.executor.heartbeatInterval": "2s",
+        "spark.network.timeoutInterval": "5s",
+    }
+    with (
+        ExitStack() as thawed,
+        driver(
+            GATED_BATCH,
+            *given,
+            "--linger",
+            done.path,
+            directory=tmp_path / "driver",
+            master=master,
+            more=settings,
+        ) as job,
+    ):
+        gate.wait_until_reached(attempt=0)
+        executor = executor_of(gate.process())
+        frozen = [executor, *executor.children(recursive=True)]
+        for each in frozen:
+            each.suspend()
+            thawed.callback(thaw, each)
+        gate.wait_until_reached(attempt=1)
+        gate.open()
+        done.wait_until_reached()
+        check(kafka, topic)
+        thawed.close()
+        psutil.wait_procs(frozen, timeout=30)
+        check(kafka, topic)
+        done.open()
+        job.wait()
+    check(kafka, topic)
+
+
+def executor_of(process: psutil.Process) -> psutil.Process:
+    """Return the JVM that has started *process*."""
+    return next(
+        each for each in process.parents() if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())
+    )
+
+
+def thaw(process: psutil.Process) -> None:
+    """Let it go on, if it is there still."""
+    if process.is_running():
+        process.send_signal(signal.SIGCONT)
