@@ -186,6 +186,7 @@ class _Opened:
         _ = self._updater.start()
 
     async def close(self) -> None:
+        self.administration.close()
         await self._updater.close()
         if self._security is not None:
             self._security.close()

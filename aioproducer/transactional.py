@@ -15,7 +15,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.intake.checks import check_timeout
-from aioproducer.lifecycle import Lifecycle
+from aioproducer.lifecycle import Lifecycle, State
 
 if TYPE_CHECKING:
     from aioproducer.engine import Engine
@@ -99,7 +99,12 @@ class Transaction:
         except ProducerError as failure:
             if not failure.abortable:
                 raise
-            await self._producer._abort(transactions, None)  # noqa: SLF001 - our own
+            try:
+                await self._producer._abort(transactions, None)  # noqa: SLF001 - our own
+            except ProducerError as late:  # the next begin waits for it; that nothing is committed is certain
+                if late.fatal:
+                    raise
+                _left_open(self._producer, late)
             if isinstance(failure, CommitFailed):
                 raise
             failed = CommitFailed(f"the transaction was aborted: {failure}")
@@ -113,10 +118,7 @@ class Transaction:
         except ProducerError as failure:
             if failure.fatal and not cancelled:
                 raise
-            log.warning(
-                "transaction.left_open transactional_id=%s error=%s: %s",
-                self._producer.config.transactional_id, type(failure).__name__, failure,
-            )  # fmt: skip
+            _left_open(self._producer, failure)
 
     def _check_current(self, what: str) -> None:
         transactions = self._producer._transactions()  # noqa: SLF001 - our own
@@ -185,7 +187,7 @@ class Transactional(Lifecycle):
             TransactionStateError: no transaction is open.
             ProducerError: a fatal one.
         """
-        transactions = self._transactions()
+        transactions = self._transactions(ending=True)
         with self._timed("commit_s"):
             await transactions.commit(_timeout(timeout_s))
 
@@ -225,7 +227,11 @@ class Transactional(Lifecycle):
         """Return under which producer id and epoch the next transaction is, or the open one, for `_go_on`."""
         return self._transactions().prepared()
 
-    def _transactions(self) -> Transactions:
+    def _transactions(self, *, ending: bool = False) -> Transactions:
+        """Return what does them; for an *ending* of which nobody has heard also when nothing else can be done any more."""
+        transactions = None if self._engine is None else self._engine.transactions
+        if ending and self._state is State.FAILED and transactions is not None and transactions.has_news:
+            return transactions
         engine: Engine = self._started()
         engine.intake.check_loop()
         if engine.transactions is None:
@@ -235,6 +241,13 @@ class Transactional(Lifecycle):
 
 def _timeout(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else check_timeout("timeout_s", timeout_s)
+
+
+def _left_open(producer: Transactional, error: ProducerError) -> None:
+    log.warning(
+        "transaction.left_open transactional_id=%s error=%s: %s",
+        producer.config.transactional_id, type(error).__name__, error,
+    )  # fmt: skip
 
 
 async def _shielded(work: Any) -> None:

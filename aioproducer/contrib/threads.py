@@ -215,8 +215,12 @@ class ThreadedProducer:
             )
 
     def _run(self, loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(self._live(over))
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(self._live(over))
+        finally:
+            if self.state is not State.NEW:
+                self._producer._end()  # noqa: SLF001 - if code of yours has ended the loop, nobody could close it
 
     async def _live(self, over: asyncio.Event) -> None:
         try:

@@ -83,7 +83,8 @@ class Administration:
         self._backoff = backoff
         self._limit_s = limit_s
         self._timeout_ms = timeout_ms
-        self._asking: set[Coordinators] = set()
+        self._asking: dict[Coordinators, asyncio.Timeout] = {}
+        self._is_closed = False
         self._finding = asyncio.Semaphore(PIPELINED)
         self._slots: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(PIPELINED))
 
@@ -91,6 +92,12 @@ class Administration:
         """Note that a node is connected, or could not be, or is so no more."""
         for each in tuple(self._asking):
             each.connections_changed()
+
+    def close(self) -> None:
+        """Let what is still being asked fail."""
+        self._is_closed = True
+        for scope in self._asking.values():
+            scope.reschedule(asyncio.get_running_loop().time())
 
     async def end(self, prepared: PreparedTransaction, *, commit: bool, timeout_s: float | None) -> None:
         """End *prepared*, in the version that it began with: a retry in another one would be misunderstood."""
@@ -299,9 +306,9 @@ class Administration:
         """Give what asks one request after the other; raise TransactionTimeout when the time is up."""
         limit_s = self._limit_s if timeout_s is None else timeout_s
         coordinators = Coordinators(self._pool, self._updater, self._backoff)
-        self._asking.add(coordinators)
+        scope = self._asking[coordinators] = asyncio.timeout(limit_s)
         try:
-            async with asyncio.timeout(limit_s):
+            async with scope:
                 yield coordinators
         except ProducerError as error:
             error.abortable = error.fatal = False  # there is no producer that could abort, or be at its end
@@ -309,13 +316,14 @@ class Administration:
         except TimeoutError:
             last = coordinators.last_error
             so_far = f"; last error: {type(last).__name__}: {last}" if last is not None else ""
+            within = f" within {limit_s:g} s (timeout_s, or max_block_ms without)"
             late = TransactionTimeout(
-                f"cannot {what} within {limit_s:g} s (timeout_s, or max_block_ms without){so_far}"
+                f"cannot {what}{': the admin was closed' if self._is_closed else within}{so_far}"
             )
             late.abortable = False
             raise late from last
         finally:
-            self._asking.discard(coordinators)
+            del self._asking[coordinators]
 
 
 def _refused(prepared: PreparedTransaction, refused: InvalidTxnState, *, commit: bool) -> ProducerError:

@@ -40,6 +40,8 @@ PATIENCE_S: Final = 2.0
 """A coordinator that is silent for so long may be frozen, and somebody else in its place: that is asked for again."""
 FIND_PATIENCE_S: Final = 0.5
 """A broker that is silent for so long is not waited for to name a coordinator."""
+DOUBT_S: Final = 1.0
+"""What a coordinator refuses is believed if nobody has said for so long that it is none any more."""
 CONCURRENT_BACKOFF: Final = Backoff(0.01, 0.2)
 """The coordinator is still writing the markers of the last transaction, which takes milliseconds (JVM: 20 ms)."""
 
@@ -173,7 +175,11 @@ class Coordinators:
         A broker that was frozen takes itself for the coordinator for a while after. What it says is of the time before:
         that a transaction is not open, or that its epoch is another's.
         """
-        node = await self.find(key, version=version, besides=refused_by)
+        try:
+            async with asyncio.timeout(DOUBT_S):
+                node = await self.find(key, version=version, besides=refused_by)
+        except (ProducerError, TimeoutError):
+            return False
         return node.node_id not in refused_by
 
     async def find(self, key: Key, *, version: int = 1, besides: Collection[int] = ()) -> Node:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from time import time_ns
 from typing import Any, Final
 
-from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted, TransactionTimeout
+from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
@@ -23,7 +23,6 @@ from aioproducer.transactions.transaction_ending import (
     again,
     commit_failed,
     late,
-    lost,
     raise_outcome,
     unknown,
 )
@@ -78,6 +77,11 @@ class Transactions:
         return self.manager.state in {State.IN_TRANSACTION, State.PREPARING, State.PREPARED, State.ABORTABLE}
 
     @property
+    def has_news(self) -> bool:
+        """Whether the last transaction has ended, or is about to, and nobody has heard how."""
+        return self._ending is not None
+
+    @property
     def has_failed(self) -> bool:
         """Whether a transaction is open that can only be aborted."""
         return self.manager.state is State.ABORTABLE
@@ -97,7 +101,15 @@ class Transactions:
                 self.manager.initialized(going_on.identity, going_on.version)
                 return
             self.manager.assign(*going_on.identity)
-        await self._in_time(self._initialize(), self.settings.max_block_s, "initialize")
+        task, limit_s = self._spawn(self._initialize(), "initialize"), self.settings.max_block_s
+        try:
+            await asyncio.wait([task], timeout=limit_s)
+        finally:
+            if not task.done():
+                task.cancel()
+        if not task.done():
+            raise late("initialize", limit_s, self._coordinators.last_error)
+        raise_outcome(task)
 
     async def begin(self) -> None:
         """Open a transaction, once the last one is over."""
@@ -126,7 +138,7 @@ class Transactions:
         await asyncio.wait([task], timeout=limit_s)
         if not task.done():
             # All at once: who is cancelled in between must not commit without them.
-            error = self._late("send offsets", limit_s)
+            error = late("send offsets", limit_s, self._coordinators.last_error)
             self._records.failed(error)
             task.cancel()
             raise error
@@ -138,19 +150,27 @@ class Transactions:
         """Commit, once everything that was taken is acknowledged."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or not ending.commits:
-            self._check_not_failed()
+            if self.has_failed:
+                raise again(self._commit_failed())
+            was_prepared = self._state() is State.PREPARED
             self.manager.commit()
             self.is_undecided = False
-            ending = self._ending = Ending(commits=True)
+            ending = self._ending = Ending(commits=True, was_prepared=was_prepared)
             ending.task = self._spawn(self._commit(ending), "commit")
-        await asyncio.wait([ending.task], timeout=limit_s)
-        if not ending.task.done() and not ending.is_out and self._state() is not State.INITIALIZING:
+        await self._records.settle_of(ending.task, limit_s)
+        state = self._state()
+        waits = state in {State.COMMITTING, State.ABORTABLE, State.FATAL} and not ending.is_out
+        if waits and not ending.task.done() and ending.given_up is None and not ending.was_prepared:
             # All at once: who is cancelled in between would leave a commit that nobody makes.
-            error = self._late("commit", limit_s)
+            error = (
+                late("commit", limit_s, self._coordinators.last_error)
+                if state is State.COMMITTING
+                else self._commit_failed()
+            )
             self._records.failed(error)
             ending.give_up(self._commit_failed())
             self._ending = None
-            raise error
+            raise again(error)
         self._raise_outcome(ending, limit_s, "commit")
 
     async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
@@ -172,7 +192,8 @@ class Transactions:
         if self.manager.state is State.PREPARED:
             return
         if self.manager.state is not State.PREPARING:
-            self._check_not_failed()
+            if self.has_failed:
+                raise again(self._commit_failed())
             self.manager.prepare()
             self.is_undecided = False
         task = self._spawn(self._prepare(), "prepare")
@@ -183,7 +204,7 @@ class Transactions:
         task.cancel()
         if self._state() is not State.PREPARING:  # somebody else ends it, or has
             raise self.manager.refusal("prepare")
-        error = self._late("prepare", limit_s)
+        error = late("prepare", limit_s, self._coordinators.last_error)
         self._records.failed(error)
         raise error
 
@@ -316,12 +337,13 @@ class Transactions:
                 new = await self._requests.end(
                     commit=ending.commits, on_written=ending.written, on_unanswered=ending.unanswered
                 )
-            except ProducerError as error:
+            except ProducerError as refused:
+                error = ending.told_by(refused)
                 self._records.failed(error)
                 if manager.state is State.ABORTABLE:
                     return self._commit_failed()
                 if manager.state is not State.ABORTING:
-                    return lost("commit", error) if ending.commits and ending.is_uncertain else error
+                    return error
                 manager.uncertain()  # the coordinator has nothing to abort: another epoch settles it
         if manager.ended(new, self._requests.transaction_version):
             failed = await self._initialize()
@@ -343,11 +365,6 @@ class Transactions:
 
     # --- failures ------------------------------------------------------------------------------------------------
 
-    def _check_not_failed(self) -> None:
-        """Raise CommitFailed if something of the transaction has failed."""
-        if self.has_failed:
-            raise again(self._commit_failed())
-
     def _commit_failed(self) -> ProducerError:
         """Return why it was not committed."""
         cause = self.manager.cause
@@ -363,19 +380,6 @@ class Transactions:
     def _limit(self, timeout_s: float | None) -> float:
         return self.settings.max_block_s if timeout_s is None else timeout_s
 
-    async def _in_time(
-        self, work: Coroutine[Any, Any, ProducerError | None], limit_s: float, what: str
-    ) -> None:
-        task = self._spawn(work, what)
-        try:
-            await asyncio.wait([task], timeout=limit_s)
-        finally:
-            if not task.done():
-                task.cancel()
-        if not task.done():
-            raise self._late(what, limit_s)
-        raise_outcome(task)
-
     async def _outcome(self, ending: Ending, limit_s: float, what: str) -> None:
         """Wait for an end, which goes on whoever waits for it; raise what it failed of."""
         await asyncio.wait([ending.task], timeout=limit_s)
@@ -383,14 +387,11 @@ class Transactions:
 
     def _raise_outcome(self, ending: Ending, limit_s: float, what: str) -> None:
         if not ending.task.done() and ending.given_up is None:
-            told = unknown if ending.is_out else late
+            told = unknown if ending.is_out or ending.was_prepared else late
             raise told(what, limit_s, self._coordinators.last_error)
         if self._ending is ending:
             self._ending = None
         ending.raise_outcome()
-
-    def _late(self, what: str, limit_s: float) -> TransactionTimeout:
-        return late(what, limit_s, self._coordinators.last_error)
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(work, name=f"aioproducer: {name}")

@@ -18,8 +18,10 @@ class Ending:
 
     task: asyncio.Task[ProducerError | None]
 
-    def __init__(self, *, commits: bool) -> None:
+    def __init__(self, *, commits: bool, was_prepared: bool = False) -> None:
         self.commits: bool = commits
+        self.was_prepared: bool = was_prepared
+        """Whether somebody else may end it: then it is not given up here."""
         self.is_out: bool = False
         """Whether the coordinator was asked, so that it may have been done."""
         self.is_uncertain: bool = False
@@ -41,10 +43,18 @@ class Ending:
         self.given_up = failed
         self.task.cancel()
 
+    def told_by(self, refused: ProducerError) -> ProducerError:
+        """Return what the coordinator's last word, *refused*, says of it: nothing, if an answer before is lost."""
+        return lost("commit", refused) if refused.fatal and self.commits and self.is_uncertain else refused
+
     def raise_outcome(self) -> None:
         """Raise what it failed of; it is done, or given up."""
         if self.given_up is not None:
             raise again(self.given_up)
+        if self.task.cancelled() and self.commits and self.is_out:
+            raise TransactionOutcomeUnknown(
+                "commit: the producer was closed before the coordinator has answered; it may have been done or not"
+            ) from ProducerClosed("the producer was closed, or its event loop is shutting down")
         raise_outcome(self.task)
 
 

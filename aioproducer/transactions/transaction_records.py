@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
@@ -45,6 +45,7 @@ class TransactionRecords:
         self._updater = updater
         self._on_fatal = on_fatal
         self._completion: BatchCompletion | None = None
+        self._awaiting_failure: set[asyncio.Future[None]] = set()
         self._awaiting_turn: set[asyncio.Future[None]] = set()
         self.offsets: set[asyncio.Task[ProducerError | None]] = set()
         """Offsets on their way to their group."""
@@ -82,6 +83,7 @@ class TransactionRecords:
         """Take note that records fail of *failure*; return it as those who wait for them are told of it."""
         closed_for = self._accumulator.closed_for
         if closed_for is not None and closed_for.kind is not TransactionAborted:
+            self._manager.failed(failure.error())  # else a commit that is under way would be of what is left
             return failure  # the producer has ended, and not its transaction alone
         self.failed(failure.error())
         if self._manager.state is State.FATAL:
@@ -104,9 +106,21 @@ class TransactionRecords:
         after = self._manager.state
         if after is before:
             return
+        for each in self._awaiting_failure:
+            if not each.done():
+                each.set_result(None)
         if after is State.FATAL:
             self._on_fatal(self._manager.refusal("go on"))
         self._accumulator.wake()  # what was not sent fails in the sender's next turn, not in the middle of this one
+
+    async def settle_of(self, ending: asyncio.Future[Any], limit_s: float) -> None:
+        """Wait until *ending* is done, the transaction has failed, or *limit_s* is over."""
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaiting_failure.add(failed)
+        try:
+            await asyncio.wait([ending, failed], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._awaiting_failure.discard(failed)
 
     def take_offsets(self, task: asyncio.Task[ProducerError | None]) -> None:
         """Take note that *task* has offsets on their way: nothing is settled before it ends."""

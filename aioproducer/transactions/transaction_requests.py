@@ -181,6 +181,7 @@ class TransactionRequests:
             ),
             lambda answer: [(answer.error_code, "")],
             version=self._manager.version,
+            at_least=0 if self._manager.version < ADDED_BY_PRODUCE else BEFORE_EPOCH_BUMPS + 1,
             at_most=self._at_most,
             on_written=on_written,
             on_uncertain=uncertain,

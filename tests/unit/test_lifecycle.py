@@ -148,9 +148,9 @@ class TestClose:
     @in_virtual_time
     async def test_of_a_cancelled_call_the_record_goes_on(self) -> None:
         async with started() as (producer, broker):
-            await producer.send(TOPIC, b"v")
+            await producer.send(TOPIC, b"v", partition=0)
             broker.freeze_broker(1)
-            sending = asyncio.create_task(producer.send(TOPIC, b"v"))
+            sending = asyncio.create_task(producer.send(TOPIC, b"v", partition=0))
             await asyncio.sleep(1)
             sending.cancel()
             asyncio.get_running_loop().call_later(3, broker.thaw_broker, 1)

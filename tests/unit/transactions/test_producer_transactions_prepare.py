@@ -12,6 +12,7 @@ from aioproducer.errors import (
     ProducerClosed,
     ProducerFenced,
     TopicAuthorizationFailed,
+    TransactionOutcomeUnknown,
     TransactionStateError,
     TransactionTimeout,
 )
@@ -199,8 +200,9 @@ class TestClose:
             assert made.coordinators.seen[1:] == [Api.COMMIT]
             assert made.manager.state is State.COMMITTING
             await made.transactions.stop()
-            with pytest.raises(ProducerClosed, match="closed"):
+            with pytest.raises(TransactionOutcomeUnknown, match="closed before the coordinator") as raised:
                 await committing
+            assert isinstance(raised.value.__cause__, ProducerClosed)
 
     @in_virtual_time
     async def test_when_nothing_is_open_nothing_is_asked(self) -> None:
