@@ -22,6 +22,7 @@ from aioproducer.transactions.transaction_ending import (
     Ending,
     again,
     commit_failed,
+    crashed,
     late,
     raise_outcome,
     unknown,
@@ -354,16 +355,8 @@ class Transactions:
 
     def _added(self, task: asyncio.Task[None]) -> None:
         self._adding = None
-        if task.cancelled():
-            return
-        bug = task.exception()
-        if bug is not None:  # else the commit would wait for partitions that nobody asks for
-            log.error("task.crashed task=add_partitions", exc_info=bug)
-            self._records.failed(ProducerError(f"adding partitions failed for a bug in aioproducer: {bug!r}"))
-        elif self.manager.wanted():
+        if not task.cancelled() and task.exception() is None and self.manager.wanted():
             self.manager.want(self.manager.wanted()[0])
-
-    # --- failures ------------------------------------------------------------------------------------------------
 
     def _commit_failed(self) -> ProducerError:
         """Return why it was not committed."""
@@ -375,7 +368,7 @@ class Transactions:
         self.manager.cause = commit_failed(self.settings.transactional_id, cause)
         return self.manager.cause
 
-    # --- waiting -------------------------------------------------------------------------------------------------
+    # --- failures and waiting ------------------------------------------------------------------------------------
 
     def _limit(self, timeout_s: float | None) -> float:
         return self.settings.max_block_s if timeout_s is None else timeout_s
@@ -396,5 +389,11 @@ class Transactions:
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(work, name=f"aioproducer: {name}")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:  # a bug: nobody does what calls wait for
+            log.error("task.crashed task=%s", task.get_name(), exc_info=task.exception())
+            self._records.failed(crashed(task))

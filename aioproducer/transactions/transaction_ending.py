@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from aioproducer.errors import (
     CommitFailed,
@@ -62,9 +63,18 @@ def raise_outcome(task: asyncio.Task[ProducerError | None]) -> None:
     """Raise what *task*, which is done, has failed of."""
     if task.cancelled():
         raise ProducerClosed("the producer was closed, or its event loop is shutting down")
+    if task.exception() is not None:
+        raise crashed(task) from task.exception()
     failed = task.result()
     if failed is not None:
         raise again(failed)
+
+
+def crashed(task: asyncio.Task[Any]) -> ProducerError:
+    """Return the error of a task that has ended with an exception that is no outcome."""
+    error = ProducerError(f"{task.get_name()}: ended because of a bug in aioproducer: {task.exception()!r}")
+    error.fatal = True
+    return error
 
 
 def again(error: ProducerError) -> ProducerError:

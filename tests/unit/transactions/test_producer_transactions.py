@@ -435,7 +435,7 @@ class TestPartitions:
             assert made.transactions.has_failed
 
     @in_virtual_time
-    async def test_a_bug_on_the_way_fails_the_transaction(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_bug_on_the_way_ends_the_producer(self, caplog: pytest.LogCaptureFixture) -> None:
         """Else the commit would wait for partitions that nobody asks for any more."""
         async with rig(version=1) as made:
             future = made.append()
@@ -445,8 +445,21 @@ class TestPartitions:
             await settle()
             with pytest.raises(ProducerError, match=r"bug in aioproducer: ZeroDivisionError\('oops'\)"):
                 await future
-            assert made.transactions.has_failed
-            assert "task.crashed task=add_partitions" in caplog.text
+            assert made.manager.state is State.FATAL
+            assert "task.crashed task=aioproducer: add partitions" in caplog.text
+
+    @in_virtual_time
+    async def test_a_bug_in_a_commit_ends_the_producer(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.coordinators.asked[0].answered.set_exception(ZeroDivisionError("oops"))
+            with pytest.raises(ProducerError, match="ZeroDivisionError"):
+                await committing
+            with pytest.raises(ProducerError, match="ZeroDivisionError") as raised:
+                await made.transactions.begin()
+            assert raised.value.fatal
 
     @in_virtual_time
     async def test_in_the_next_transaction_they_are_added_anew(self) -> None:
