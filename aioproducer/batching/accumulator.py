@@ -64,10 +64,11 @@ class Accumulator:
         """How many records those calls have still to append."""
         self.closed_for: Failure | None = None
         """Why nothing is taken any more."""
-        self.settings, self.identities = settings, identities
+        self.settings: BatchingSettings = settings
+        self.identities: IdentityKeeper = identities
         self._stalled = self._stalled_nodes if settings.availability_timeout_s else None
-        self._loop = loop
-        self.wake, self._touch = wake, touch
+        self.wake: Callable[[], None] = wake
+        self._loop, self._touch = loop, touch
 
     @property
     def hurry(self) -> bool:
@@ -108,8 +109,7 @@ class Accumulator:
             topic.retire()
             del self.topics[name]
             return
-        changed = topic.update(leaders, topic_id)
-        if changed:
+        if changed := topic.update(leaders, topic_id):
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()
 

@@ -281,7 +281,7 @@ class Arrival:
         self._queues = queues
         self._pending = pending
         self._ready = pending.ready
-        self.appended = False
+        self.appended: bool = False
 
     def prepared(self) -> Ready:
         """Return the record, serialized and with its partition chosen."""
