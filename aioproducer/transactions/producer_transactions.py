@@ -351,6 +351,7 @@ class Transactions:
             if failed is not None:  # this one has ended as it should all the same
                 failed.fatal = True
                 self._records.failed(failed)
+                return None if ending.commits else failed
         return None
 
     def _added(self, task: asyncio.Task[None]) -> None:

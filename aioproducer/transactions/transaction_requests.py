@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from aioproducer.errors import ProducerFenced
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.transactions import (
@@ -170,22 +171,30 @@ class TransactionRequests:
             self._manager.uncertain()
             on_unanswered()
 
-        answer = await self._coordinators.request(
-            Api.COMMIT if commit else Api.ABORT,
-            self._key,
-            EndTxnRequest(
-                transactional_id=self._id,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                committed=commit,
-            ),
-            lambda answer: [(answer.error_code, "")],
-            version=self._manager.version,
-            at_least=0 if self._manager.version < ADDED_BY_PRODUCE else BEFORE_EPOCH_BUMPS + 1,
-            at_most=self._at_most,
-            on_written=on_written,
-            on_uncertain=uncertain,
-        )
+        try:
+            answer = await self._coordinators.request(
+                Api.COMMIT if commit else Api.ABORT,
+                self._key,
+                EndTxnRequest(
+                    transactional_id=self._id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.epoch,
+                    committed=commit,
+                ),
+                lambda answer: [(answer.error_code, "")],
+                version=self._manager.version,
+                at_least=0 if self._manager.version < ADDED_BY_PRODUCE else BEFORE_EPOCH_BUMPS + 1,
+                at_most=self._at_most,
+                on_written=on_written,
+                on_uncertain=uncertain,
+            )
+        except ProducerFenced:
+            if commit or self._manager.version < ADDED_BY_PRODUCE:
+                raise
+            # It says so, too, while the markers of the transaction before are being written and nothing of this one is
+            # known yet. Asked for another epoch, it tells the one from the other.
+            self._manager.uncertain()
+            return None
         if self._manager.version < ADDED_BY_PRODUCE or answer.producer_id < 0:
             return None
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)

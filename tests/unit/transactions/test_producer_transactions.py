@@ -345,6 +345,25 @@ class TestAbort:
             await aborting
             assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
 
+    @pytest.mark.parametrize("is_fenced", [True, False])
+    @in_virtual_time
+    async def test_fenced_or_only_early_another_epoch_tells(self, is_fenced: bool) -> None:
+        """Version 2 says "fenced" also while the markers of the transaction before are being written."""
+        async with rig() as made:
+            made.manager.asked()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await made.answers(refused(90, fatal=True))
+            asked = await made.answers(refused(90, fatal=True) if is_fenced else None)
+            assert asked.api is Api.INIT_PRODUCER_ID
+            if is_fenced:
+                with pytest.raises(ProducerFenced) as raised:
+                    await aborting
+                assert raised.value.fatal
+                assert made.manager.state is State.FATAL
+            else:
+                await aborting
+                assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
+
 
 class TestBump:
     @pytest.mark.parametrize("commit", [True, False])
