@@ -91,6 +91,9 @@ class OpenTransaction(Protocol):
     def write(self, batches: Sequence[Batch]) -> int | None:
         """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
 
+    def answered(self, took_s: float) -> None:
+        """Take note that a Produce was answered within *took_s*."""
+
 
 class Sender:
     """expire → collect → drain → send, for ever; answers arrive by callback and ring the wakeup.
@@ -373,6 +376,8 @@ class Sender:
         if not isinstance(answer, ProducerError):
             now = connection.last_used  # just now: the answer has come
             connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)
+            if self._transaction is not None:
+                self._transaction.answered(now - sent_at)
         try:
             self._answers.take(connection, batches, answer)
         except Exception as bug:

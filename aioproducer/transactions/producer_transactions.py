@@ -13,7 +13,6 @@ from time import time_ns
 from typing import Any, Final
 
 from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted
-from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
@@ -34,6 +33,9 @@ from aioproducer.transactions.transaction_state import TransactionState as State
 from aioproducer.types import TopicPartition
 
 log: Final = logging.getLogger(__name__)
+
+LEFT_TO_OTHERS: Final = {State.PREPARED, State.PREPARING, State.COMMITTING}
+"""What a close does not abort."""
 
 
 class Transactions:
@@ -228,11 +230,7 @@ class Transactions:
         try:
             if self._ending is not None:
                 await asyncio.wait([self._ending.task], timeout=timeout_s)
-            if self.manager.is_open and self.manager.state not in {
-                State.PREPARED,
-                State.PREPARING,
-                State.COMMITTING,
-            }:
+            if self.manager.is_open and self.manager.state not in LEFT_TO_OTHERS:
                 await self.abort(max(0.0, until - self._loop.time()), closing=True)
         except ProducerError as error:
             log.warning(
@@ -329,11 +327,11 @@ class Transactions:
 
     async def _end(self, ending: Ending) -> ProducerError | None:
         """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
-        manager = self.manager
-        new: ProducerIdentity | None = None
+        manager, new = self.manager, None
         if manager.attempted:
             if self._records.need_bump():
                 manager.uncertain()
+            began = self._loop.time()
             try:
                 new = await self._requests.end(
                     commit=ending.commits, on_written=ending.written, on_unanswered=ending.unanswered
@@ -346,6 +344,7 @@ class Transactions:
                 if manager.state is not State.ABORTING:
                     return error
                 manager.uncertain()  # the coordinator has nothing to abort: another epoch settles it
+            self._records.ended(self._loop.time() - began)
         if manager.ended(new, self._requests.transaction_version):
             failed = await self._initialize()
             if failed is not None:  # this one has ended as it should all the same

@@ -33,6 +33,7 @@ class TransactionManager(IdentityKeeper):
         "attempted",
         "cause",
         "groups",
+        "held",
         "needs_bump",
         "partitions",
         "state",
@@ -61,6 +62,8 @@ class TransactionManager(IdentityKeeper):
         """Why it cannot be committed, or why nothing can be done any more."""
         self.needs_bump: bool = False
         """Whether a request may still be on its way that must not find the next transaction under this epoch."""
+        self.held: bool = False
+        """Whether nothing is to be written yet, since the markers of the last one may still be."""
         self._wanted: dict[TopicPartition, None] = {}
         self._added: set[TopicPartition] = set()
         self._on_wanted = on_wanted
@@ -70,7 +73,7 @@ class TransactionManager(IdentityKeeper):
 
     def admits(self, where: TopicPartition) -> bool:
         """Whether a new batch may be written to *where* now."""
-        if self.current is None or self.state not in SENDING:
+        if self.current is None or self.held or self.state not in SENDING:
             return False
         return self.version >= ADDED_BY_PRODUCE or where in self._added
 

@@ -19,6 +19,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.metadata.updater import MetadataUpdater
+from aioproducer.transactions.markers_pause import MarkersPause
 from aioproducer.transactions.reactions import ADDED_BY_PRODUCE
 from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.transactions.transaction_state import TransactionState as State
@@ -45,6 +46,7 @@ class TransactionRecords:
         self._updater = updater
         self._on_fatal = on_fatal
         self._completion: BatchCompletion | None = None
+        self._markers = MarkersPause()
         self._awaiting_failure: set[asyncio.Future[None]] = set()
         self._awaiting_turn: set[asyncio.Future[None]] = set()
         self.offsets: set[asyncio.Task[ProducerError | None]] = set()
@@ -79,6 +81,10 @@ class TransactionRecords:
             manager.written(batch.topic_partition)
         return None if manager.version >= ADDED_BY_PRODUCE else PRODUCE_ADDS_NOTHING
 
+    def answered(self, took_s: float) -> None:
+        """Take note that a Produce was answered within *took_s*."""
+        self._markers.answered(took_s)
+
     def failing(self, failure: Failure) -> Failure:
         """Take note that records fail of *failure*; return it as those who wait for them are told of it."""
         closed_for = self._accumulator.closed_for
@@ -98,6 +104,22 @@ class TransactionRecords:
             self.failed(error)
 
     # --- what the transaction wants ------------------------------------------------------------------------------
+
+    def ended(self, took_s: float) -> None:
+        """Hold back the next transaction's records for a moment: EndTxn was answered within *took_s*."""
+        if (
+            self._manager.version < ADDED_BY_PRODUCE
+        ):  # AddPartitionsToTxn meets the markers, and asks again soon
+            return
+        self._markers.ended(took_s)
+        if self._markers.seconds:
+            self._manager.held = True
+            asyncio.get_running_loop().call_later(self._markers.seconds, self._release)
+
+    def _release(self) -> None:
+        self._manager.held = False
+        self._accumulator.schedule.identity_changed(asyncio.get_running_loop().time())
+        self._accumulator.wake()
 
     def failed(self, error: ProducerError) -> None:
         """Take note that something of the transaction has failed with *error*."""

@@ -79,6 +79,27 @@ async def test_in_version_2_nothing_waits_for_the_first_answer() -> None:
 
 
 @story
+async def test_a_broker_that_had_to_wait_for_the_markers_is_given_a_moment() -> None:
+    """Version 2: a Produce that meets them is held for 20 ms; the transaction after it waits a millisecond itself."""
+    async with (
+        cluster(transaction_version=2) as opened,
+        Producer(opened.bootstrap_servers, transactional_id=ID) as producer,
+    ):
+        took = []
+        for held_s in (0.0, 0.025, 0.0, 0.0):
+            if held_s:
+                opened.on("produce").delay(held_s)
+            began_at = now()
+            async with producer.transaction():
+                await producer.send("orders", b"v")
+            took.append(now() - began_at)
+        assert took[0] < 0.001
+        assert took[1] >= 0.025
+        assert all(0.0009 <= each < 0.002 for each in took[2:]), took
+        assert len(opened.records("orders", 0, isolation_level="read_committed")) == 4
+
+
+@story
 async def test_outside_a_transaction_nothing_is_taken() -> None:
     async with (
         cluster() as opened,

@@ -132,6 +132,11 @@ class TestAdmission:
         it.current = None
         assert not it.admits(HERE)
 
+    def test_held_back_nothing_goes(self) -> None:
+        it = manager(State.IN_TRANSACTION, version=2)
+        it.held = True
+        assert not it.admits(HERE)
+
     @pytest.mark.parametrize("version", [0, 1])
     def test_below_version_2_only_what_was_added(self, version: int) -> None:
         it = manager(State.IN_TRANSACTION, version=version)

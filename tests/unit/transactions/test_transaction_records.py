@@ -24,6 +24,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.testing import in_virtual_time
+from aioproducer.transactions.markers_pause import HELD_S, STEP_S
 from aioproducer.transactions.transaction_records import TransactionRecords, aborted, failure_of
 from aioproducer.transactions.transaction_state import TransactionState as State
 from tests.unit.floor_rig import TOPIC, settle
@@ -350,3 +351,42 @@ class TestNeedBump:
             made.completion.complete(batch, 0)
             del made.accumulator.topics[TOPIC]
             assert not made.records.need_bump()
+
+
+class TestMarkers:
+    async def held(self, version: int) -> bool:
+        """Whether the next transaction's records are held back behind one that a broker has held."""
+        async with rig(version=version) as made:
+            made.records.ended(0.001)
+            made.records.answered(HELD_S)
+            made.records.ended(0.001)
+            return made.manager.held
+
+    @pytest.mark.parametrize("version", [1, 2])
+    @in_virtual_time
+    async def test_behind_a_transaction_that_was_held_the_next_waits_from_version_2_on(
+        self, version: int
+    ) -> None:
+        assert await self.held(version) is (version == 2)
+
+    @in_virtual_time
+    async def test_behind_one_that_was_not_it_does_not(self) -> None:
+        async with rig() as made:
+            made.records.ended(0.001)
+            made.records.answered(0.001)
+            made.records.ended(0.001)
+            assert not made.manager.held
+
+    @in_virtual_time
+    async def test_its_records_go_when_the_pause_is_over(self) -> None:
+        async with rig() as made:
+            made.records.ended(0.001)
+            made.records.answered(HELD_S)
+            made.records.ended(0.001)
+            assert not made.append().done()
+            assert made.drain() == []
+            await asyncio.sleep(STEP_S * 1.01)
+            [batch] = made.drain()
+            made.completion.reenqueue(batch, made.loop.time())
+            made.manager.abort()
+            made.records.look()
