@@ -8,8 +8,9 @@ HELD_S: Final = 0.02
 """So long a broker holds a Produce that finds the markers unwritten (`add.partitions.to.txn.retry.backoff.ms`)."""
 STEP_S: Final = 0.001
 """What the pause grows by: event loops count in milliseconds."""
-FADING_S: Final = STEP_S / 200
-"""What it shrinks by with each transaction that was not held, so that some in a hundred try a shorter one."""
+FADING: Final = 0.99
+"""What it shrinks to with each transaction that was not held, so that one in some hundred tries without."""
+SHORTEST_S: Final = STEP_S / 10
 LONGEST_S: Final = HELD_S / 4
 
 
@@ -37,7 +38,7 @@ class MarkersPause:
             return
         self._is_first = False
         if took_s < max(HELD_S, 2 * self._end_took_s):  # where everything takes long, the markers are not why
-            self.seconds = max(0.0, self.seconds - FADING_S)
+            self.seconds = self.seconds * FADING if self.seconds >= SHORTEST_S else 0.0
         elif self.seconds < LONGEST_S:
             self.seconds += STEP_S
         else:  # a pause does not help

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.transactions.markers_pause import FADING_S, HELD_S, LONGEST_S, STEP_S, MarkersPause
+from aioproducer.transactions.markers_pause import FADING, HELD_S, LONGEST_S, STEP_S, MarkersPause
 
 
 def transaction(pause: MarkersPause, produce_s: float, end_s: float = 0.001) -> float:
@@ -28,10 +28,11 @@ def test_it_grows_by_a_step_when_a_transaction_was_held() -> None:
 def test_it_fades_while_none_is_held() -> None:
     pause = MarkersPause()
     transaction(pause, HELD_S)
-    assert transaction(pause, 0.001) == pytest.approx(STEP_S - FADING_S)
-    for _ in range(round(STEP_S / FADING_S)):
-        transaction(pause, 0.001)
-    assert pause.seconds == 0
+    assert transaction(pause, 0.001) == pytest.approx(STEP_S * FADING)
+    pauses = [transaction(pause, 0.001) for _ in range(300)]
+    assert pauses[100] > 0
+    assert pauses == sorted(pauses, reverse=True)
+    assert pauses[-1] == 0
 
 
 def test_the_first_answer_of_a_transaction_alone_tells() -> None:
