@@ -128,6 +128,7 @@ __all__ = [
     "NotEnoughReplicas",
     "NotEnoughReplicasAfterAppend",
     "NotLeaderOrFollower",
+    "OffsetMetadataTooLarge",
     "OffsetNotAvailable",
     "OutOfOrderSequenceNumber",
     "Partitioner",

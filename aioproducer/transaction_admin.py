@@ -93,7 +93,7 @@ class TransactionAdmin:
             TransactionTimeout: no coordinator could be asked in time; nothing was done.
             BrokerError: it is refused for good, such as TransactionalIdAuthorizationFailed.
         """
-        await self._administration().end(prepared, commit=commit, timeout_s=_checked(timeout_s))
+        await self._administration().end(_prepared(prepared), commit=commit, timeout_s=_checked(timeout_s))
 
     async def end_many(
         self, prepared: Iterable[PreparedTransaction], *, commit: bool
@@ -102,7 +102,7 @@ class TransactionAdmin:
 
         Between the first and the last of them readers see part of it.
         """
-        return await self._administration().end_many(prepared, commit=commit)
+        return await self._administration().end_many([_prepared(each) for each in prepared], commit=commit)
 
     async def describe(self, *ids: str) -> dict[str, TransactionDescription | None]:
         """Return what is known of these transactional ids; None: never used, or forgotten (expired).
@@ -213,3 +213,12 @@ class _Opened:
 
 def _checked(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else check_timeout("timeout_s", timeout_s)
+
+
+def _prepared(given: object) -> PreparedTransaction:
+    if not isinstance(given, PreparedTransaction):
+        raise TypeError(
+            f"prepared is a {type(given).__name__}; expected a PreparedTransaction, as PreparedTransaction.parse(text)"
+            " returns"
+        )
+    return given

@@ -14,6 +14,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import RESOLVED, BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.waiters import Failure, Waiter
+from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import Burst
 from aioproducer.records.record_columns import RecordColumns
 from aioproducer.records.sizes import sizes
@@ -245,8 +246,9 @@ class BatchCompletion:
         if not len(batch):
             return
         failure = self._failing(failure)
+        is_wanted = failure.kind is TransactionAborted  # whoever has aborted it knows
         log.log(
-            self._burst.level(self._loop.time()),
+            logging.DEBUG if is_wanted else self._burst.level(self._loop.time()),
             "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
             batch.topic_partition,
             len(batch),

@@ -21,6 +21,7 @@ __all__ = [
     "InvalidTransactionTimeout",
     "InvalidTxnState",
     "NotCoordinator",
+    "OffsetMetadataTooLarge",
     "ProducerFenced",
     "TransactionAbortable",
     "TransactionalIdAuthorizationFailed",
@@ -29,6 +30,10 @@ __all__ = [
     "UnknownProducerId",
     "UnstableOffsetCommit",
 ]
+
+
+class OffsetMetadataTooLarge(BrokerError, code=12):
+    """The metadata of an offset is longer than the broker's `offset.metadata.max.bytes`, 4,096 unless told otherwise."""
 
 
 class CoordinatorLoadInProgress(BrokerError, code=14, retriable=True):
@@ -56,7 +61,7 @@ class GroupAuthorizationFailed(BrokerError, code=30):
 
 
 class InvalidProducerEpoch(BrokerError, code=47, refused=True):
-    """The broker has seen a newer epoch of this producer id."""
+    """The broker has seen a newer epoch of this producer id: its transaction timed out, say, or another has its id."""
 
 
 class InvalidTxnState(BrokerError, code=48):

@@ -126,12 +126,15 @@ class SendManyResult:
             f"the first, at position {first}: {type(error).__name__}: {error}"
         )
         failures = self._failures.values()
-        raise SendManyError(
+        raised = SendManyError(
             message,
             result=self,
             possibly_persisted=any(failure.possibly_persisted for failure in failures),
             retriable=any(failure.retriable for failure in failures),
-        ) from error
+        )
+        raised.fatal = any(failure.fatal for failure in failures)
+        raised.abortable = not raised.fatal and any(failure.abortable for failure in failures)
+        raise raised from error
 
     def _checked(self, position: int) -> int:
         if not -self._total <= position < self._total:
@@ -165,7 +168,8 @@ class SendManyResult:
 class SendManyError(ProducerError):
     """Some records of a `send_many` call failed; `result` tells which, why, and where the others are.
 
-    `possibly_persisted` and `retriable` are each true if true of any failed record.
+    `possibly_persisted`, `retriable` and `fatal` are each true if true of any failed record; so is `abortable`, unless
+    it is `fatal`.
     """
 
     def __init__(

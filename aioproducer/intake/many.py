@@ -87,8 +87,8 @@ class ManyIntake:
             for rest in sending.begun():
                 self._preparing.fail(rest, error, call)
             untouched = rows.positions[sending.taken :]
-            call.failed(untouched, failure(error))  # interceptors have not seen these
             self._settings.on_refused(len(untouched), error)
+            call.failed(untouched, failure(error))  # interceptors have not seen these
         except asyncio.CancelledError:
             for rest in sending.begun():
                 self._preparing.tell(rest, asyncio.CancelledError)

@@ -72,8 +72,10 @@ class Preparing:
     def fail(self, rows: Rows, error: ProducerError, call: SendManyCall) -> None:
         """Let *rows*, which interceptors have seen, fail before they are appended."""
         why = failure(error)
-        self.tell(rows, why.error)
-        call.failed(rows.positions, why)
+        for index, position in enumerate(rows.positions):
+            told = why.error()
+            self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), told)
+            call.failed([position], failure(told))  # by now it says what becomes of a transaction
 
     def tell(self, rows: Rows, error: Callable[[], BaseException]) -> None:
         """Let interceptors, and the counters, hear of an *error* for each of *rows*."""
@@ -248,7 +250,9 @@ class Preparing:
 
 def failure(error: ProducerError) -> Failure:
     """Return *error* as what many records fail with."""
-    return Failure(type(error), str(error), cause=error.__cause__)
+    return Failure(
+        type(error), str(error), cause=error.__cause__, abortable=error.abortable, fatal=error.fatal
+    )
 
 
 def _kept(rows: Rows, kept: Sequence[int], taken: int) -> Rows:

@@ -14,6 +14,10 @@ CONFLUENT_MAGIC: Final = b"CGMDv2:"
 """How librdkafka's serialized group metadata begins (rd_kafka_consumer_group_metadata_write)."""
 _GENERATION: Final = struct.Struct("=i")
 _OFFSETS: Final = range(2**63)
+_NUMBERS: Final = range(-1, 2**31)
+"""Partitions, generations and leader epochs; -1 for none."""
+_LONGEST: Final = 2**15 - 1
+"""Bytes of a string; brokers may allow less."""
 
 
 class GroupMetadata(NamedTuple):
@@ -77,10 +81,15 @@ class GroupMetadata(NamedTuple):
             raise ValueError(f"group_id={group_id!r}: expected the name of a consumer group")
         if isinstance(generation_id, bool) or not isinstance(generation_id, int):
             raise TypeError(f"generation_id={generation_id!r}: expected an int, -1 for none")
+        if generation_id not in _NUMBERS:
+            raise ValueError(f"generation_id={generation_id}: generations count from 0; -1 is none")
         if not isinstance(given["member_id"], str):
             raise TypeError(f"member_id={given['member_id']!r}: expected a str")
         if not isinstance(given["group_instance_id"], str | None):
             raise TypeError(f"group_instance_id={given['group_instance_id']!r}: expected a str or None")
+        for name, text in given.items():
+            if isinstance(text, str) and (why := _unfit(text)):
+                raise ValueError(f"{name} {why}")
         return self
 
 
@@ -133,6 +142,8 @@ def _partition_of(key: object) -> TopicPartition:
         raise TypeError(f"offsets has the key {key!r}; expected (topic, partition), a str and an int")
     if not topic or partition < 0:
         raise ValueError(f"offsets has the key {key!r}; partitions count from 0, and topics have a name")
+    if partition not in _NUMBERS or _unfit(topic):
+        raise ValueError(f"offsets has the key {key!r}; no topic is called so, or has so many partitions")
     return TopicPartition(topic, partition)
 
 
@@ -156,7 +167,23 @@ def _offset_of(key: object, value: Any) -> OffsetAndMetadata:
         raise ValueError(f"offsets[{key!r}] = {offset}; offsets count from 0")
     if not isinstance(metadata, str | None):
         raise TypeError(f"offsets[{key!r}] has the metadata {metadata!r}; expected a str")
-    return OffsetAndMetadata(offset, metadata or "", -1 if leader_epoch is None else leader_epoch)
+    if why := _unfit(metadata or ""):
+        raise ValueError(f"the metadata of offsets[{key!r}] {why}")
+    epoch = -1 if leader_epoch is None else leader_epoch
+    if isinstance(epoch, bool) or not isinstance(epoch, int):
+        raise TypeError(f"offsets[{key!r}] has the leader epoch {epoch!r}; expected an int or None")
+    if epoch not in _NUMBERS:
+        raise ValueError(f"offsets[{key!r}] has the leader epoch {epoch}; leader epochs count from 0")
+    return OffsetAndMetadata(offset, metadata or "", epoch)
+
+
+def _unfit(text: str) -> str | None:
+    """Return why no request can have *text*, if none can."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "cannot be encoded in UTF-8"
+    return f"has {size:,} bytes in UTF-8, more than {_LONGEST:,}" if size > _LONGEST else None
 
 
 def group_refused(error: ProducerError) -> bool:

@@ -87,8 +87,7 @@ class TransactionRecords:
 
     def failing(self, failure: Failure) -> Failure:
         """Take note that records fail of *failure*; return it as those who wait for them are told of it."""
-        closed_for = self._accumulator.closed_for
-        if closed_for is not None and closed_for.kind is not TransactionAborted:
+        if self._has_closed:
             self._manager.failed(failure.error())  # else a commit that is under way would be of what is left
             return failure  # the producer has ended, and not its transaction alone
         self.failed(failure.error())
@@ -97,11 +96,18 @@ class TransactionRecords:
         return failure._replace(abortable=True) if self._manager.is_open else failure
 
     def refused(self, error: BaseException) -> None:
-        """Take note that a record failed before it was appended. Who may not wait, and is told so, may try again."""
-        if isinstance(error, ProducerError) and not isinstance(
+        """Take note that a record failed before it was appended, and say so on *error*.
+
+        Who may not wait, and is told so, may try again.
+        """
+        if not isinstance(error, ProducerError) or isinstance(
             error, BufferFull | MetadataUnavailable | TransactionStateError
         ):
-            self.failed(error)
+            return
+        self.failed(error)
+        if not self._has_closed:
+            error.fatal = self._manager.state is State.FATAL
+            error.abortable = self._manager.is_open
 
     # --- what the transaction wants ------------------------------------------------------------------------------
 
@@ -177,6 +183,12 @@ class TransactionRecords:
             await self.settled()
         finally:
             self._accumulator.reopen(failure)
+
+    @property
+    def _has_closed(self) -> bool:
+        """Whether the producer takes no record any more, and not its transaction alone."""
+        closed_for = self._accumulator.closed_for
+        return closed_for is not None and closed_for.kind is not TransactionAborted
 
     def need_bump(self) -> bool:
         """Whether a partition of the transaction has given out a sequence that is not in its log, or may not be."""

@@ -116,3 +116,32 @@ async def test_who_is_fenced_is_told_and_the_other_goes_on(
             with pytest.raises(errors_of(client).ProducerFenced):
                 await first.commit_transaction()
     assert committed(kafka_cluster) == [b"second"]
+
+
+async def test_who_is_fenced_within_a_block_is_told(
+    client: ModuleType, kafka_cluster: ThreadedCluster
+) -> None:
+    async with started(client, kafka_cluster, transactional_id="me") as first:
+        with pytest.raises(errors_of(client).ProducerFenced):  # noqa: PT012 - a block of its own
+            async with first.transaction():
+                await first.send_and_wait(TOPIC, b"first", partition=0)
+                async with (
+                    started(client, kafka_cluster, transactional_id="me") as second,
+                    second.transaction(),
+                ):
+                    await second.send(TOPIC, b"second", partition=0)
+                await first.send_and_wait(TOPIC, b"late", partition=0)
+    assert committed(kafka_cluster) == [b"second"]
+
+
+async def test_a_batch_outside_of_a_transaction_is_refused(
+    client: ModuleType, kafka_cluster: ThreadedCluster
+) -> None:
+    async with started(client, kafka_cluster, transactional_id="me") as producer:
+        batch = producer.create_batch()
+        batch.append(key=None, value=b"1", timestamp=None)
+        with pytest.raises(errors_of(client).IllegalOperation):
+            await producer.send_batch(batch, TOPIC, partition=0)
+        async with producer.transaction():
+            await producer.send_batch(batch, TOPIC, partition=0)
+    assert committed(kafka_cluster) == [b"1"]

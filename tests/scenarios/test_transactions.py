@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aioproducer import Producer, TransactionStateError
+from aioproducer import Producer, ProducerError, TransactionStateError
 from aioproducer.testing import Cluster
 from tests.scenarios.story import cluster, now, story
 
@@ -115,3 +115,45 @@ async def test_outside_a_transaction_nothing_is_taken() -> None:
         with pytest.raises(TransactionStateError, match="no transaction is open"):
             await producer.send("orders", b"v", timeout_s=5)
         assert opened.records("orders", 0) == []
+
+
+@story
+async def test_what_fails_before_it_is_appended_says_that_the_transaction_is_to_be_aborted() -> None:
+    """As what a broker refuses does: else who ends a transaction by hand would leave it open."""
+
+    def serialize(value: bytes) -> bytes:
+        if value == b"bad":
+            raise ValueError(value)
+        return value
+
+    async with (
+        cluster(auto_create_topics=False) as opened,
+        Producer(
+            opened.bootstrap_servers,
+            transactional_id=ID,
+            value_serializer=serialize,
+            max_request_size=1000,
+            max_block_ms=500,
+        ) as producer,
+    ):
+        for send in (
+            lambda: producer.send("orders", b"bad"),
+            lambda: producer.enqueue("orders", b"x" * 1001),
+            lambda: producer.send("nowhere", b"v"),
+            lambda: producer.send_many("orders", [b"good", b"bad"]),
+            lambda: producer.send_many("orders", [b"good", b"x" * 1001]),
+            lambda: producer.send_many("nowhere", [b"v"]),
+        ):
+            await producer.begin_transaction()
+            with pytest.raises(ProducerError) as raised:
+                _ = await send()
+            assert (raised.value.abortable, raised.value.fatal) == (True, False)
+            await producer.abort_transaction()
+        with pytest.raises(ProducerError) as raised:
+            _ = producer.send_nowait("orders", b"x")
+        assert not raised.value.abortable  # no transaction is open
+        async with producer.transaction():
+            with pytest.raises(ProducerError) as raised:
+                _ = producer.send_nowait("elsewhere", b"v")
+            assert not raised.value.abortable  # the caller may try again
+            _ = await producer.send("orders", b"v")

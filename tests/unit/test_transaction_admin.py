@@ -38,6 +38,23 @@ def calls(admin: TransactionAdmin) -> list[Any]:
 
 
 @in_virtual_time
+async def test_the_text_of_a_transaction_is_to_be_read_first() -> None:
+    async with (
+        Cluster(transport="memory") as cluster,
+        TransactionAdmin(cluster.bootstrap_servers) as admin,
+    ):
+        text: Any = str(PREPARED)
+        for call in (
+            admin.end(text, commit=True),
+            admin.end_many([text], commit=True),
+            admin.end_many(PREPARED, commit=True),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(TypeError, match=r"^prepared is a str; expected a PreparedTransaction"):
+                _ = await call
+        assert cluster.request_count("end_txn") == 0
+
+
+@in_virtual_time
 async def test_it_is_used_in_a_block_alone() -> None:
     async with Cluster(transport="memory") as cluster:
         before = asyncio.all_tasks()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from typing import Final
 
 from aioproducer.errors import ProducerError, TransactionOutcomeUnknown
 from aioproducer.producer import Producer
@@ -18,6 +19,15 @@ class Ended(Enum):
         "Not committed: readers of committed records see nothing of it; it is aborted when its time is up."
     )
     UNKNOWN = "Nobody can tell whether it is committed, and so all of it to be seen, or nothing."
+
+
+def culprit_of(error: ProducerError) -> ProducerError:
+    """Return *error*, or what its transaction has failed of, if that is all that kept the record from being sent."""
+    cause = error.__cause__
+    return cause if isinstance(cause, ProducerError) and str(error).startswith(_FOR_THE_REST) else error
+
+
+_FOR_THE_REST: Final = ("cannot send: the transaction of ", "cannot go on: the transaction of ")
 
 
 class AllOrNothing:

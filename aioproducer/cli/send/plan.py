@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from aioproducer.cli.send.all_or_nothing import Ended
+from aioproducer.cli.send.all_or_nothing import Ended, culprit_of
 from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
 from aioproducer.cli.send.decoding import Decode, Fields, Header, keyed, objects, whole, with_constants
 from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
@@ -105,5 +105,5 @@ class Outcome:
 
     def fail(self, error: ProducerError) -> None:
         """Take it that a record failed."""
-        self.failures.add(error)
+        self.failures.add(culprit_of(error))
         self.doubtful += error.possibly_persisted

@@ -119,6 +119,7 @@ def to_dict(outcome: Outcome) -> dict[str, Any]:
         "without_outcome": outcome.unknown,
         "errors": dict(outcome.failures),
         "first_failure": outcome.first_failure,
+        "transaction": None if outcome.transaction is None else outcome.transaction.name.lower(),
         "acknowledged_up_to": outcome.prefix.place,
         "seconds": outcome.seconds,
     }

@@ -14,7 +14,7 @@ from contextlib import aclosing, nullcontext
 from typing import Final, NamedTuple
 
 from aioproducer.audit import stamp
-from aioproducer.cli.send.all_or_nothing import AllOrNothing, Ended
+from aioproducer.cli.send.all_or_nothing import AllOrNothing, Ended, culprit_of
 from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.input_source import Block, InputError, blocks
@@ -57,6 +57,8 @@ class Sending:
         self._settling: Task[None] | None = None
         self._starting: Task[object] | None = None
         self._transaction: AllOrNothing | None = None
+        self._knows_culprit = False
+        """Whether the first failure that is told is a record's own, and not that of its transaction."""
         self._remembering: asyncio.TimerHandle | None = None
         self._interrupts = 0
 
@@ -138,7 +140,8 @@ class Sending:
     def _take_transaction(self, transaction: AllOrNothing) -> None:
         self.outcome.transaction = transaction.ended
         if transaction.failure is not None:
-            self._stop(f"{type(transaction.failure).__name__}: {transaction.failure}")
+            why, before = f"{type(transaction.failure).__name__}: {transaction.failure}", self.outcome.stopped
+            self.outcome.stopped = why if before is None else f"{before}; then {why}"
 
     async def _check_cluster(self, remembered: Remembered | None) -> None:
         """Ask which cluster it is, which its addresses do not tell. Raises: CheckpointError: another one acknowledged."""
@@ -251,13 +254,18 @@ class Sending:
                 outcome.fail(error)
         if aborted:
             return  # nobody asks how far it got
-        if outcome.first_failure is not None:
-            return  # the prefix has ended
+        has_ended = outcome.first_failure is not None
+        culprits = [at for at, error in failures.items() if culprit_of(error) is error]
+        if failures and (not has_ended or (culprits and not self._knows_culprit)):
+            self._knows_culprit = bool(culprits)
+            row = columns.rows[min(culprits or failures)]
+            outcome.first_failure = f"{block.file}, {self._plan.format.unit} {block.first + row}"
+        if has_ended:
+            return  # the prefix has
         good, records = len(block) if columns.bad is None else columns.bad[0], len(columns.values)
         if failures:
             records = min(failures)
             good = columns.rows[records]
-            outcome.first_failure = f"{block.file}, {self._plan.format.unit} {block.first + good}"
             self._stop("a record failed")
         self._extend(block.slice(0, good), records)
         if self._plan.checkpoint is not None and self._remembering is None:

@@ -271,10 +271,13 @@ class AIOKafkaProducer(AIOKafkaTransactions):
 
         Raises:
             KafkaTimeoutError: the one before was under way for `request_timeout_ms`.
-            ValueError: the topic has no such partition. Else as `partitions_for`.
+            ValueError: the topic has no such partition. IllegalOperation: no transaction is open. Else as
+                `partitions_for`.
         """
         await self.partitions_for(topic)
         partition = self._partition(topic, partition, None, None, None, None)
+        with translating():
+            _ = self._producer._sending()  # noqa: SLF001 - our own
         where = TopicPartition(topic, partition)
         turn = self._turns[where]
         try:

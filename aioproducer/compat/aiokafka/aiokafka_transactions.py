@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from aioproducer.compat.aiokafka import errors
 from aioproducer.compat.aiokafka.aiokafka_options import NEVER_MS
 from aioproducer.compat.aiokafka.translation import also_theirs, translating
-from aioproducer.errors import ProducerError
 from aioproducer.transactional import Transaction
 from aioproducer.transactions.offsets import GroupMetadata
 
@@ -46,16 +45,15 @@ class TransactionContext:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Commit, and abort if that fails; or abort, and let out what the body raised."""
+        """Commit, and abort if that fails; or abort, and let out what the body raised.
+
+        Raises, instead of that: ProducerFenced, if it turns out then, as aiokafka does.
+        """
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
         with translating():
-            try:
-                await transaction.__aexit__(exc_type, exc_value, traceback)
-            except ProducerError:
-                if exc_value is None:
-                    raise
+            await transaction.__aexit__(exc_type, exc_value, traceback)
 
 
 class AIOKafkaTransactions:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
-from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed
+from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed, TransactionAborted
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.completion_rig import (
@@ -80,6 +81,19 @@ async def test_failed_records_get_an_error_each_and_the_sequence_is_broken(
         "batch.failed partition=orders-0 records=2 attempts=1 possibly_persisted=False error=InvalidRecord: spoilt"
     ]
     assert next_sequence(rig) == BUMPED
+
+
+@in_virtual_time
+async def test_what_is_aborted_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "aioproducer.batching")
+    rig = FloorRig()
+    for failure in (Failure(TransactionAborted, "aborted"), SPOILT):
+        batch, _ = rig.sent(b"a")
+        rig.completion.fail(batch, failure)
+    assert [each.levelname for each in caplog.records if each.msg.startswith("batch.failed")] == [
+        "DEBUG",
+        "WARNING",
+    ]
 
 
 @in_virtual_time

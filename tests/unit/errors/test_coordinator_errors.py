@@ -3,7 +3,7 @@ from __future__ import annotations
 from aioproducer.errors import BrokerError, coordinator_errors
 
 NAMED = [getattr(coordinator_errors, name) for name in coordinator_errors.__all__]
-CODES = {14, 15, 16, 22, 25, 30, 47, 48, 49, 50, 51, 53, 59, 82, 88, 90, 105, 120, 128}
+CODES = {12, 14, 15, 16, 22, 25, 30, 47, 48, 49, 50, 51, 53, 59, 82, 88, 90, 105, 120, 128}
 WORTH_ANOTHER_TRY = {14, 15, 16, 51, 88}
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from aioproducer.errors import DeliveryTimeout, MessageTooLarge, RecordTooLarge, SendManyError
+from aioproducer.errors import DeliveryTimeout, MessageTooLarge, ProducerFenced, RecordTooLarge, SendManyError
 from aioproducer.errors.send_many import DeliveredRun, OffsetRange, SendManyResult
 from aioproducer.types import RecordMetadata
 
@@ -104,6 +104,27 @@ def test_one_record_that_may_be_sent_again_is_enough_to_say_so() -> None:
     assert raised.value.retriable
     assert copy.copy(raised.value).retriable
     assert not SendManyError.retriable
+
+
+def test_one_record_that_fails_its_transaction_is_enough_to_say_so() -> None:
+    result = result_of_four()
+    lost = DeliveryTimeout("too late")
+    lost.abortable = True
+    result.add_failed(3, lost)
+    with pytest.raises(SendManyError) as raised:
+        result.raise_failures()
+    assert (raised.value.abortable, raised.value.fatal) == (True, False)
+
+
+def test_and_one_that_is_the_end_of_the_producer_more_than_enough() -> None:
+    result = result_of_four()
+    lost, last = DeliveryTimeout("too late"), ProducerFenced("another")
+    lost.abortable = last.fatal = True
+    result.add_failed(0, lost)
+    result.add_failed(3, last)
+    with pytest.raises(SendManyError) as raised:
+        result.raise_failures()
+    assert (raised.value.abortable, raised.value.fatal) == (False, True)
 
 
 def test_its_repr_counts() -> None:

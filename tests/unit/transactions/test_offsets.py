@@ -48,6 +48,8 @@ class TestGroups:
             ),
             (kafka.structs.ConsumerGroupMetadata("g"), GroupMetadata("g")),
             (kafka.structs.ConsumerGroupMetadata("g", 3, "m", "i"), GroupMetadata("g", 3, "m", "i")),
+            ("g" * (2**15 - 1), GroupMetadata("g" * (2**15 - 1))),
+            (GroupMetadata("g", 2**31 - 1, "m"), GroupMetadata("g", 2**31 - 1, "m")),
         ],
     )
     def test_what_stands_for_one(self, given: object, meant: GroupMetadata) -> None:
@@ -107,6 +109,11 @@ class TestGroups:
             (("g", True), TypeError, "^generation_id=True: expected an int"),
             (("g", 3, None), TypeError, "^member_id=None: expected a str$"),
             (("g", 3, "m", 5), TypeError, "^group_instance_id=5: expected a str or None$"),
+            (("g", -2), ValueError, "^generation_id=-2: generations count from 0; -1 is none$"),
+            (("g", 2**31), ValueError, "^generation_id=2147483648: generations count"),
+            ("ü" * 2**14, ValueError, r"^group_id has 32,768 bytes in UTF-8, more than 32,767$"),
+            (("g", 3, "\ud800"), ValueError, "^member_id cannot be encoded in UTF-8$"),
+            (("g", 3, "m", "i" * 2**15), ValueError, "^group_instance_id has 32,768 bytes"),
         ],
     )
     def test_one_with_something_of_another_type(
@@ -160,6 +167,8 @@ class TestOffsets:
             (2**63 - 1, (2**63 - 1, "", -1)),
             ((42, "mine"), (42, "mine", -1)),
             ((42, None), (42, "", -1)),
+            ((42, "x" * (2**15 - 1)), (42, "x" * (2**15 - 1), -1)),
+            (OffsetAndMetadata(42, "", 2**31 - 1), (42, "", 2**31 - 1)),
             (OffsetAndMetadata(42, "mine", 5), (42, "mine", 5)),
             (SimpleNamespace(offset=42), (42, "", -1)),
             (SimpleNamespace(offset=42, metadata=None, leader_epoch=None), (42, "", -1)),
@@ -195,6 +204,9 @@ class TestOffsets:
                 r"^offsets has the key \('', 0\); partitions count from 0, and topics have a name$",
             ),
             (("in", -1), ValueError, "partitions count from 0"),
+            (("in", 2**31), ValueError, "; no topic is called so, or has so many partitions$"),
+            (("\ud800", 0), ValueError, "no topic is called so"),
+            (("x" * 2**15, 0), ValueError, "no topic is called so"),
         ],
     )
     def test_what_is_no_partition(self, key: Any, kind: type[Exception], message: str) -> None:
@@ -219,6 +231,28 @@ class TestOffsets:
             (2**63, ValueError, "offsets count from 0$"),
             ((42, b"mine"), TypeError, r"^offsets\[\('in', 0\)\] has the metadata b'mine'; expected a str$"),
             (kafka.structs.OffsetAndMetadata(None), TypeError, "expected the next offset"),
+            (
+                (42, "x" * 2**15),
+                ValueError,
+                r"^the metadata of offsets\[\('in', 0\)\] has 32,768 bytes in UTF-8, more than 32,767$",
+            ),
+            ((42, "\ud800"), ValueError, "cannot be encoded in UTF-8$"),
+            (
+                OffsetAndMetadata(42, "", 2**31),
+                ValueError,
+                "has the leader epoch 2147483648; leader epochs count",
+            ),
+            (
+                OffsetAndMetadata(42, "", -2),
+                ValueError,
+                "has the leader epoch -2; leader epochs count from 0$",
+            ),
+            (
+                SimpleNamespace(offset=42, leader_epoch="5"),
+                TypeError,
+                "has the leader epoch '5'; expected an int",
+            ),
+            (SimpleNamespace(offset=42, leader_epoch=True), TypeError, "has the leader epoch True; expected"),
         ],
     )
     def test_what_is_no_offset(self, value: Any, kind: type[Exception], message: str) -> None:

@@ -21,6 +21,7 @@ from aioproducer.errors import (
     RecordTooLarge,
     TopicAuthorizationFailed,
     TransactionAborted,
+    TransactionalIdAuthorizationFailed,
     TransactionStateError,
 )
 from aioproducer.testing import in_virtual_time
@@ -200,6 +201,7 @@ class TestFailing:
         async with rig() as made:
             made.records.refused(error)
             assert made.manager.cause is error
+            assert (error.abortable, error.fatal) == (True, False)
 
     @pytest.mark.parametrize(
         "error",
@@ -217,6 +219,21 @@ class TestFailing:
         async with rig() as made:
             made.records.refused(error)
             assert made.manager.state is State.IN_TRANSACTION
+
+    @in_virtual_time
+    async def test_or_is_the_end_of_its_producer(self) -> None:
+        async with rig() as made:
+            error = TransactionalIdAuthorizationFailed("not ours")
+            made.records.refused(error)
+            assert (error.abortable, error.fatal) == (False, True)
+
+    @in_virtual_time
+    async def test_refused_by_a_closed_producer_it_is_not_to_be_aborted(self) -> None:
+        async with rig() as made:
+            made.accumulator.close(Failure(ProducerClosed, "closed"))
+            error = ProducerClosed("closed")
+            made.records.refused(error)
+            assert (error.abortable, error.fatal) == (False, False)
 
     def test_an_error_for_many_records(self) -> None:
         error = TopicAuthorizationFailed("told", possibly_persisted=True)

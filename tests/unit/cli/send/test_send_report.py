@@ -317,6 +317,13 @@ async def test_for_programs_the_result_is_json_on_standard_output(
         "without_outcome": 0,
         "errors": {"DeliveryTimeout: too late": 1},
         "first_failure": "in, line 3",
+        "transaction": None,
         "acknowledged_up_to": None,
         "seconds": 0.0,
     }
+
+
+def test_for_programs_it_says_how_the_transaction_ended(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path / "in", transactional_id="nightly")
+    for ended, told in ((Ended.ABORTED, "aborted"), (Ended.LEFT_OPEN, "left_open")):
+        assert send_report.to_dict(Outcome(plan, transaction=ended))["transaction"] == told

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer import Producer
 from aioproducer.audit import Audit, sequence_of
 from aioproducer.cli.send import send_run as run_module
+from aioproducer.cli.send.all_or_nothing import Ended
 from aioproducer.cli.send.decoding import Fields
 from aioproducer.cli.send.plan import Format
 from aioproducer.cli.send.send_run import Sending
@@ -220,3 +222,32 @@ async def test_a_bug_is_raised_and_does_not_hang(input_file: Path, monkeypatch: 
     async with orders() as cluster:
         with pytest.raises(RuntimeError, match="a bug"):
             await send(plan_of(cluster, input_file))
+
+
+@in_virtual_time
+async def test_in_a_transaction_the_record_that_fails_is_named_and_not_those_that_fail_with_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"small\n" * 40 + b"x" * 2_000 + b"\n" + b"small\n" * 5)
+    options = {"transactional_id": "nightly", "max_request_size": 1_000, "linger_ms": 10_000}
+    async with orders() as cluster:
+        outcome = await send(plan_of(cluster, path, options=options))
+    assert outcome.first_failure == f"{path}, line 41"
+    [told] = outcome.failures
+    assert told.startswith("RecordTooLarge: a record for 'orders' takes 2,")
+    assert outcome.transaction is Ended.ABORTED
+
+
+@in_virtual_time
+async def test_a_transaction_that_cannot_be_aborted_says_why(input_file: Path) -> None:
+    async with Cluster(topics={"orders": 1}, transport="memory", transaction_version=1) as cluster:
+        begun = asyncio.Event()
+        plan = plan_of(cluster, input_file, rate=100.0, options={"transactional_id": "nightly"})
+        running = asyncio.create_task(Sending(plan, lambda _: begun.set()).run())
+        await begun.wait()
+        async with Producer(cluster.bootstrap_servers, transactional_id="nightly"):
+            outcome = await running
+    assert outcome.transaction is Ended.LEFT_OPEN
+    assert outcome.stopped is not None
+    assert outcome.stopped.startswith("a record failed; then ProducerFenced: ABORT for transactional id")
