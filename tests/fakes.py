@@ -14,6 +14,8 @@ from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool, Refusal
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.versions import ApiVersionTable
 
 
 @dataclass
@@ -22,6 +24,8 @@ class Call:
 
     request: Any
     answer: Callable[[Any], None]
+    version: int | None
+    """Which one is asked for; None for the highest that both know."""
 
 
 class FakeConnection:
@@ -39,6 +43,7 @@ class FakeConnection:
         self.closed = False
         self.closed_for: ProducerError | None = None
         self.throttled_until = 0.0
+        self.versions = ApiVersionTable({ProduceRequest.API_KEY: (3, 13)})
         self.drains: list[asyncio.Future[None]] = []
         self.full = False
         """Whether the socket has something to take: until a test has let `drain` go on."""
@@ -56,7 +61,7 @@ class FakeConnection:
 
     def call(self, request: Any, on_answer: Callable[[Any], None], *, version: int | None = None) -> None:
         self._check()
-        self.calls.append(Call(request, on_answer))
+        self.calls.append(Call(request, on_answer, version))
 
     def write_only(self, request: Any) -> None:
         self._check()

@@ -235,7 +235,7 @@ class Sender:
             if not batches:  # what was ready is so no more
                 break
             if self._settings.acks == 0 or self._encoder.leaves_loop(batches):
-                task = self._loop.create_task(self._prepare_and_write(node_id, connection, batches))
+                task = self._loop.create_task(self._prepare_and_write(connection, batches))
                 self._preparing[node_id] = task
                 task.add_done_callback(partial(self._prepared, node_id))
             else:
@@ -277,9 +277,7 @@ class Sender:
             and not connection.closed  # the write before may have shown that it is
         )
 
-    async def _prepare_and_write(
-        self, node_id: int, connection: Connection, batches: Sequence[Batch]
-    ) -> None:
+    async def _prepare_and_write(self, connection: Connection, batches: Sequence[Batch]) -> None:
         """Encode in a worker thread, write, and with acks=0 wait for the socket: nothing else slows us down then."""
         self._fail_unencodable(await self._encoder.encode_off_loop(batches))
         if self._settings.acks == 0:

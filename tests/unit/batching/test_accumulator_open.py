@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.waiters import acknowledgement_on
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -22,7 +23,7 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time_ns", lambda: NOW_MS * 1_000_000)
 
 
-def join(rig: FloorRig, waits: type[Any] = asyncio.Future) -> Any:
+def join(rig: FloorRig, waits: Any = RecordFuture) -> Any:
     """Append `VALUE` to the open batch of the sticky partition."""
     return rig.accumulator.append_to_open(rig.accumulator.topics[TOPIC], VALUE, waits)
 

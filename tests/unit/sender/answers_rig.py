@@ -19,10 +19,18 @@ from tests.unit.floor_rig import TOPIC, FloorRig, sender_settings
 class Rig(FloorRig):
     """With an answer handler on top."""
 
-    def __init__(self, *, partitions: int = 1, retries: int = 2**31 - 1, idempotent: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int = 1,
+        retries: int = 2**31 - 1,
+        idempotent: bool = True,
+        transactional_id: str | None = None,
+    ) -> None:
         super().__init__(partitions=partitions, idempotent=idempotent)
         self.connection = FakeConnection()
-        self.handler = AnswerHandler(sender_settings(retries=retries), self.completion, self.updater.real)
+        settings = sender_settings(retries=retries, transactional_id=transactional_id)
+        self.handler = AnswerHandler(settings, self.completion, self.updater.real)
 
     def take(self, batches: list[Batch], *answers: PartitionProduceResponse) -> None:
         response = ProduceResponse(

@@ -30,6 +30,7 @@ class Rig(FloorRig):
         idempotent = settings.get("idempotent", True)
         identified = settings.pop("identified", True)
         partitions = settings.pop("partitions", 1)
+        transaction = settings.pop("transaction", None)
         super().__init__(
             partitions=partitions,
             identified=identified,
@@ -50,6 +51,7 @@ class Rig(FloorRig):
             updater=self.updater.real,
             wakeup=self.wakeup,
             metrics=self.metrics,
+            transaction=transaction,
         )
 
     def _wake(self) -> None:

@@ -137,24 +137,27 @@ class TestLost:
         error = future.exception()
         assert isinstance(error, ConnectionFailed)
         assert error.possibly_persisted
+        assert str(error).startswith("orders-0 at b1:9092 (node 1), 1 attempt")
 
 
 class TestNonsense:
     @in_virtual_time
     async def test_an_answer_that_lacks_a_partition_closes_the_connection(self) -> None:
-        rig = Rig(partitions=2)
-        batches = [rig.fill(partition=0), rig.fill(partition=1)]
+        rig = Rig(partitions=3)
+        batches = [rig.fill(partition=partition) for partition in range(3)]
         rig.drain()
         for batch in batches:
             batch.written()
         rig.take(batches, accepted(0, 0))
         assert batches[0].state is BatchState.DELIVERED
-        assert batches[1].state is BatchState.BACKOFF
-        assert batches[1].persistence.in_doubt
-        assert isinstance(rig.connection.closed_for, ProtocolError)
-        assert str(rig.connection.closed_for) == (
-            "the answer to Produce lacks orders-1 and has nothing that was not asked for"
+        error = rig.connection.closed_for
+        assert isinstance(error, ProtocolError)
+        assert str(error) == (
+            "the answer to Produce lacks orders-1, orders-2 and has nothing that was not asked for"
         )
+        for batch in batches[1:]:
+            assert (batch.state, batch.last_error) == (BatchState.BACKOFF, error)
+            assert batch.persistence.in_doubt
 
     @in_virtual_time
     async def test_an_answer_that_nobody_asked_for_closes_the_connection(self) -> None:
@@ -168,20 +171,21 @@ class TestNonsense:
 
 
 class TestLeaderHints:
+    @pytest.mark.parametrize("leader", [0, 2])
     @in_virtual_time
-    async def test_they_are_followed_before_the_batch_is_offered_again(self) -> None:
+    async def test_they_are_followed_before_the_batch_is_offered_again(self, leader: int) -> None:
         rig = Rig()
         batch, _ = rig.sent()
         response = ProduceResponse(
             responses=[
                 TopicProduceResponse(
-                    name=TOPIC, partition_responses=[refused(NotLeaderOrFollower, leader=(2, 5))]
+                    name=TOPIC, partition_responses=[refused(NotLeaderOrFollower, leader=(leader, 5))]
                 )
             ],
             node_endpoints=[NodeEndpoint(node_id=2, host="b2", port=9092, rack="r")],
         )
         rig.handler.take(rig.connection.real, [batch], response)
-        assert rig.updater.hints == [([LeaderHint(TOPIC, 0, 2, 5)], [Broker(2, "b2", 9092, "r")])]
+        assert rig.updater.hints == [([LeaderHint(TOPIC, 0, leader, 5)], [Broker(2, "b2", 9092, "r")])]
 
     @in_virtual_time
     async def test_none_are_taken_from_an_answer_without(self) -> None:

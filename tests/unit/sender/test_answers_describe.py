@@ -2,12 +2,21 @@ from __future__ import annotations
 
 import asyncio
 
-from aioproducer.errors import DeliveryTimeout, NotLeaderOrFollower, ProducerError, TopicAuthorizationFailed
+import pytest
+
+from aioproducer.errors import (
+    AuthenticationFailed,
+    DeliveryTimeout,
+    NotLeaderOrFollower,
+    ProducerError,
+    TopicAuthorizationFailed,
+)
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.sender.answers import (
     failure_at,
     failure_at_deadline,
     failure_of_encoding,
+    failure_of_login,
     failure_without_producer_id,
 )
 from aioproducer.testing import in_virtual_time
@@ -17,6 +26,7 @@ from tests.unit.floor_rig import NODE, FloorRig, lose, lost
 
 @in_virtual_time
 async def test_a_failure_tells_where_how_often_and_how_long() -> None:
+    await asyncio.sleep(2)
     batch, _ = FloorRig().sent()
     await asyncio.sleep(1.5)
     error = TopicAuthorizationFailed("not for you")
@@ -49,6 +59,10 @@ async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
     assert failure_at(batch, connection, error).possibly_persisted
 
 
+NOT_SENT = "orders-0: not acknowledged in time, 0 attempts in 0.000 s"
+SENT_ONCE = "orders-0: not acknowledged in time, 1 attempt in 0.000 s"
+
+
 class TestExpired:
     @in_virtual_time
     async def test_unsent_for_want_of_a_connection(self) -> None:
@@ -57,8 +71,7 @@ class TestExpired:
         assert failure.kind is DeliveryTimeout
         assert not failure.possibly_persisted
         assert failure.cause is None
-        assert "0 attempts" in failure.message
-        assert failure.message.endswith("it was not sent to its leader, node 1")
+        assert failure.message == f"{NOT_SENT}; it was not sent to its leader, node 1"
 
     @in_virtual_time
     async def test_in_parts_that_are_under_way(self) -> None:
@@ -82,8 +95,8 @@ class TestExpired:
     @in_virtual_time
     async def test_unsent_for_want_of_a_leader(self) -> None:
         batch = FloorRig().fill()
-        assert failure_at_deadline(batch, NO_LEADER).message.endswith(
-            "the partition has no leader that we know of"
+        assert failure_at_deadline(batch, NO_LEADER).message == (
+            f"{NOT_SENT}; the partition has no leader that we know of"
         )
 
     @in_virtual_time
@@ -91,7 +104,7 @@ class TestExpired:
         batch, _ = FloorRig().sent()
         failure = failure_at_deadline(batch, NODE)
         assert failure.possibly_persisted
-        assert failure.message.endswith("the broker has not answered yet")
+        assert failure.message == f"{SENT_ONCE}; the broker has not answered yet"
 
     @in_virtual_time
     async def test_after_an_error(self) -> None:
@@ -99,7 +112,7 @@ class TestExpired:
         lose(batch)
         failure = failure_at_deadline(batch, NODE)
         assert failure.cause is batch.last_error
-        assert failure.message.endswith("last error: ConnectionFailed: b1:9092 (node 1): lost")
+        assert failure.message == f"{SENT_ONCE}; last error: ConnectionFailed: b1:9092 (node 1): lost"
 
 
 @in_virtual_time
@@ -110,7 +123,20 @@ async def test_without_a_producer_id_the_refusal_is_told() -> None:
     assert failure.kind is TopicAuthorizationFailed
     assert failure.message == "orders-0: no producer id, which an idempotent producer needs: no"
     assert failure.cause is error
-    assert not failure.possibly_persisted
+    assert failure.possibly_persisted is False
+
+
+@pytest.mark.parametrize("out", [False, True])
+@in_virtual_time
+async def test_where_we_are_let_in_no_more_the_refusal_is_told(out: bool) -> None:
+    rig = FloorRig()
+    batch = rig.sent()[0] if out else rig.fill()
+    error = AuthenticationFailed("b1:9092: the password was refused")
+    failure = failure_of_login(batch, error)
+    assert failure.kind is AuthenticationFailed
+    assert failure.message == "orders-0: b1:9092: the password was refused"
+    assert failure.cause is error
+    assert failure.possibly_persisted is out
 
 
 @in_virtual_time

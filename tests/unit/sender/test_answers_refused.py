@@ -10,6 +10,7 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
 from aioproducer.errors import (
     BrokerError,
+    ConcurrentTransactions,
     CorruptMessage,
     InvalidRecord,
     KafkaStorageError,
@@ -20,9 +21,12 @@ from aioproducer.errors import (
     RequestTimedOut,
     TopicAuthorizationFailed,
 )
+from aioproducer.sender.outcomes import PROBABLY_IN_THE_LOG
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import NODE, TOPIC, doubt, lost
 from tests.unit.sender.answers_rig import Rig, accepted, refused
+
+SENT_ONCE = f"{TOPIC}-0 at b1:9092 (node 1), 1 attempt in 0.000 s"
 
 
 class TestRetried:
@@ -60,6 +64,47 @@ class TestRetried:
             ("DEBUG", f"batch.retry partition={TOPIC}-1 partitions=2 attempt=1"),
             ("INFO", f"batch.recovered partition={TOPIC}-1 attempts=2"),
         ]
+
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["refused", "lost"])
+    @in_virtual_time
+    async def test_it_is_told_what_of_and_when_it_goes_again(
+        self, is_lost: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        rig = Rig()
+        await asyncio.sleep(5)
+        batch, _ = rig.sent()
+        await asyncio.sleep(1)
+        if is_lost:
+            rig.handler.take(rig.connection.real, [batch], lost())
+        else:
+            rig.refuse(batch, NotEnoughReplicas, "too few")
+        why = "ConnectionFailed: b1:9092 (node 1): lost" if is_lost else "NotEnoughReplicas: too few"
+        assert f"attempt=1 backoff_s=0.100 deadline_in_s=119.0 error={why}" in caplog.text
+
+    @in_virtual_time
+    async def test_behind_a_transaction_whose_markers_are_being_written_it_waits_for_milliseconds(
+        self,
+    ) -> None:
+        rig = Rig(transactional_id="tx")
+        batch, _ = rig.sent()
+        rig.refuse(batch, ConcurrentTransactions)
+        assert 0.008 <= batch.retry_at <= 0.012
+
+    @in_virtual_time
+    async def test_denials_have_pauses_of_their_own(self) -> None:
+        """What was wrong before has passed: somebody answers."""
+        rig = Rig()
+        rig.recognise(1)
+        batch, _ = rig.sent()
+        for _ in range(3):
+            rig.handler.take(rig.connection.real, [batch], lost())
+            assert rig.resend() is batch
+        pauses = []
+        for _ in range(DENIALS_BELIEVED - 1):
+            rig.refuse(batch, OutOfOrderSequenceNumber)
+            pauses.append(batch.retry_at - rig.loop.time())
+            assert rig.resend() is batch
+        assert pauses == [0.1, 0.2]
 
     @pytest.mark.parametrize("kind", [NotLeaderOrFollower, KafkaStorageError])
     @in_virtual_time
@@ -118,7 +163,7 @@ class TestFailed:
         assert isinstance(first, TopicAuthorizationFailed)
         assert first.__cause__ is not None
         assert first.__cause__ is second.__cause__  # type: ignore[union-attr]
-        assert str(first).endswith("not for you")
+        assert str(first) == f"{SENT_ONCE}: not for you"
         assert not first.possibly_persisted
 
     @in_virtual_time
@@ -142,15 +187,35 @@ class TestFailed:
     async def test_records_refused_by_name_fail_and_the_others_go_again(self) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b", b"c", b"d")
-        rig.take([batch], refused(InvalidRecord, message="bad", records={1: "no key", 3: None, 9: "whose?"}))
+        rig.take([batch], refused(InvalidRecord, message="bad", records={0: "no key", 3: None, 4: "whose?"}))
         failures = [future.exception() if future.done() else None for future in futures]
-        assert [type(each) for each in failures] == [type(None), InvalidRecord, type(None), InvalidRecord]
-        assert str(failures[1]).endswith("no key")
-        assert str(failures[3]).endswith("bad")
+        assert [type(each) for each in failures] == [InvalidRecord, type(None), type(None), InvalidRecord]
+        assert str(failures[0]) == f"{SENT_ONCE}: no key"
+        assert str(failures[3]) == f"{SENT_ONCE}: bad"
         rest = rig.resend()
-        assert rest.columns.values == [b"a", b"c"]
+        assert rest.columns.values == [b"b", b"c"]
         rig.take([rest], accepted(3))
-        assert [futures[0].result().offset, futures[2].result().offset] == [3, 4]
+        assert [futures[1].result().offset, futures[2].result().offset] == [3, 4]
+
+    @in_virtual_time
+    async def test_in_a_transaction_all_fail_with_them(self) -> None:
+        rig = Rig(transactional_id="tx")
+        batch, futures = rig.sent(b"a", b"b")
+        rig.take([batch], refused(InvalidRecord, message="bad", records={0: "no key"}))
+        assert [str(future.exception()) for future in futures] == [f"{SENT_ONCE}: bad"] * 2
+
+    @in_virtual_time
+    async def test_a_half_of_what_may_be_in_the_log_fails_where_its_sequence_is_refused(self) -> None:
+        rig = Rig()
+        rig.recognise(1)
+        batch, futures = rig.sent(b"a", b"b")
+        rig.handler.take(rig.connection.real, [batch], lost())
+        assert rig.resend() is batch
+        rig.refuse(batch, MessageTooLarge)
+        rig.refuse(rig.resend(), OutOfOrderSequenceNumber)
+        error = futures[0].exception()
+        assert isinstance(error, OutOfOrderSequenceNumber)
+        assert PROBABLY_IN_THE_LOG in str(error)
 
 
 class TestTakenApart:
@@ -160,7 +225,7 @@ class TestTakenApart:
         batch, futures = rig.sent(b"a", b"b")
         with caplog.at_level(logging.WARNING):
             rig.refuse(batch, MessageTooLarge)
-        assert "batch.split partition=orders-0 records=2" in caplog.text
+        assert caplog.messages == [f"batch.split partition=orders-0 records=2 bytes={batch.size}"]
         offsets = iter((5, 6))
         for value in (b"a", b"b"):
             part = rig.resend()
@@ -177,7 +242,9 @@ class TestTakenApart:
         before = batch.sequence
         with caplog.at_level(logging.WARNING):
             rig.refuse(batch, OutOfOrderSequenceNumber)
-        assert "batch.restamp partition=orders-0" in caplog.text
+        assert caplog.messages == [
+            f"batch.restamp partition=orders-0 stamp={before} error=OutOfOrderSequenceNumber"
+        ]
         assert rig.resend() is batch
         assert before is not None
         assert batch.sequence is not None

@@ -17,7 +17,7 @@ from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.requests import Encoder
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
-from tests.unit.floor_rig import NODE, lost, settle
+from tests.unit.floor_rig import NODE, TOPIC, lost, settle
 from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time
 
 
@@ -67,6 +67,8 @@ class TestWhatGoesWhen:
             await pass_time(1)
             error = future.exception()
             assert isinstance(error, DeliveryTimeout)
+            assert "not acknowledged in time" in str(error)
+            assert "not sent to its leader, node 1: " in str(error)
             assert error.__cause__ is rig.pool.errors[NODE]
             rig.pool.connections[NODE] = FakeConnection()
             batch = rig.fill(b"b")
@@ -78,6 +80,8 @@ class TestWhatGoesWhen:
         ("settings", "expected"),
         [
             ({}, [[b"0" * 60], [b"1" * 60, b"2" * 60]]),
+            ({"acks": 1}, [[b"0" * 60], [b"1" * 60, b"2" * 60]]),
+            ({"max_in_flight": 2}, [[b"0" * 60], [b"1" * 60, b"2" * 60]]),
             ({"max_in_flight": 1}, [[b"0" * 60, b"1" * 60, b"2" * 60]]),
         ],
     )
@@ -151,6 +155,38 @@ class TestWhatGoesWhen:
             assert rig.sent_values() == [[b"a"]]
 
 
+class TestWhileTheBrokerIsBusy:
+    @in_virtual_time
+    async def test_a_record_lingers_that_would_go_at_once_otherwise(self) -> None:
+        batching = {"linger_is_adaptive": True, "linger_s": 60.0}
+        async with Rig(partitions=3, batching=batching) as rig:
+            for number in range(2):
+                rig.fill(b"%d" % number, partition=number)
+                await settle()
+            assert rig.sent_values() == [[b"0"]]
+            rig.accept(0)
+            await settle()
+            assert rig.sent_values() == [[b"1"]]
+            rig.accept(1)
+            rig.fill(b"2", partition=2)
+            await settle()
+            assert rig.sent_values() == [[b"2"]]
+
+    @in_virtual_time
+    async def test_it_is_busy_until_it_has_answered_all(self) -> None:
+        batching = {"linger_is_adaptive": True, "linger_s": 60.0, "batch_bytes": 100}
+        async with Rig(partitions=3, batching=batching) as rig:
+            for number in range(2):
+                rig.fill(b"%d" % number * 60, partition=number)
+                rig.fill(b"more" * 20, partition=number)
+                await settle()
+            assert len(rig.connection.calls) > 1
+            rig.fill(b"2", partition=2)
+            rig.accept(0)
+            await settle()
+            assert [b"2"] not in rig.sent_values()
+
+
 class TestWithoutConnection:
     @in_virtual_time
     async def test_the_leader_is_connected_to(self) -> None:
@@ -184,7 +220,6 @@ class TestWithoutConnection:
             patient = rig.append(b"a")
             await pass_time(REFUSAL_PATIENCE_S - 0.1)
             assert not patient.done()
-            assert rig.pool.wanted  # it is tried all the while
             await pass_time(0.1)
             error = patient.exception()
             assert isinstance(error, AuthenticationFailed)
@@ -193,6 +228,33 @@ class TestWithoutConnection:
             late = rig.append(b"b")
             await pass_time(LINGER_S)
             assert isinstance(late.exception(), AuthenticationFailed)
+
+    @in_virtual_time
+    async def test_until_then_it_is_tried_again_when_its_pause_is_over(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refusals[NODE] = Refusal(AuthenticationFailed("wrong password"), 0.0)
+            rig.pool.backing_off_until[NODE] = 1.0
+            rig.fill()
+            await pass_time(0.9)
+            tried = len(rig.pool.wanted)
+            rig.pool.backing_off_until.clear()
+            await pass_time(0.1)
+            assert len(rig.pool.wanted) == tried + 1
+
+    @in_virtual_time
+    async def test_what_is_for_others_or_is_still_gathering_does_not_fail_with_it(self) -> None:
+        async with Rig(partitions=0, connected=(), batching={"linger_s": 60.0}) as rig:
+            rig.learn(TOPIC, NODE, NODE, NODE + 1)
+            rig.pool.refusals[NODE] = Refusal(AuthenticationFailed("wrong password"), 0.0)
+            refused, gathering, elsewhere = [rig.append(partition=each) for each in range(3)]
+            for each in (0, 2):
+                batch = rig.queue(each).open
+                assert batch is not None
+                rig.accumulator.seal(batch, rig.loop.time())
+            await pass_time(REFUSAL_PATIENCE_S)
+            assert isinstance(refused.exception(), AuthenticationFailed)
+            assert not gathering.done()
+            assert not elsewhere.done()
 
     @in_virtual_time
     async def test_a_refusal_that_is_over_in_time_fails_nothing(self) -> None:
@@ -259,6 +321,7 @@ class TestWithoutConnection:
             await pass_time(LINGER_S)
             error = future.exception()
             assert isinstance(error, UnsupportedVersion)
+            assert str(error).startswith("orders-0 at b1:9092 (node 1), ")
             assert not error.possibly_persisted
 
 
@@ -269,6 +332,7 @@ class TestUnacknowledged:
             future = rig.append(b"a")
             await pass_time(LINGER_S)
             assert future.result().offset == -1
+            assert rig.witness.delivered_batches[0][1:] == (-1, -1)
             [request] = rig.connection.unanswered
             assert request.acks == 0
 
@@ -395,7 +459,9 @@ class TestConnected:
             await pass_time(0.2)
             assert rig.sent_values() == []
             rig.sender.connected(NODE)
-            await pass_time(0.1)
+            await pass_time(0.09)
+            assert rig.sent_values() == []
+            await pass_time(0.01)
             assert rig.sent_values() == [[b"value"]]
 
     @in_virtual_time

@@ -70,7 +70,9 @@ class TestCompression:
             good, bad = rig.append(b"good"), rig.append(b"bad", partition=1)
             spoil(rig.queue(1).batches[0])
             await pass_time(LINGER_S)
-            assert isinstance(bad.exception(), ProducerError)
+            error = bad.exception()
+            assert isinstance(error, ProducerError)
+            assert isinstance(error.__cause__, Exception)
             rig.accept()
             assert good.result().offset == 0
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+
+import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import (
@@ -14,7 +17,7 @@ from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
-from aioproducer.sender.producer_id import ProducerIdRequester
+from aioproducer.sender.producer_id import PATIENT_FAILURES, ProducerIdRequester
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
 from tests.unit.floor_rig import lost
@@ -57,11 +60,18 @@ def refusal(kind: type[BrokerError]) -> InitProducerIdResponse:
 
 
 @in_virtual_time
+async def test_at_first_there_is_nobody_to_be_patient_with() -> None:
+    requester = Asker().requester
+    assert (requester.patient_until, requester.dial_next_at) == (0, 0)
+
+
+@in_virtual_time
 async def test_the_answer_is_the_identity() -> None:
     asker, connection = Asker(), FakeConnection()
     asker.requester.ask(connection.real)
     assert asker.assigned == 0
-    assert connection.calls[0].request.transactional_id is None
+    asked = connection.calls[0].request
+    assert (asked.transactional_id, asked.transaction_timeout_ms) == (None, 2**31 - 1)
     connection.answer(identity(41, 3))
     assert asker.identities.current == ProducerIdentity(41, 3)
     assert (asker.assigned, asker.wakes, asker.refusals) == (1, 1, [])
@@ -140,6 +150,7 @@ class TestFailures:
         connection.answer(refusal(ClusterAuthorizationFailed))
         [error] = asker.refusals
         assert isinstance(error, ClusterAuthorizationFailed)
+        assert str(error) == "the cluster gave no producer id"
         assert asker.requester.patient_until == 0.1
         assert asker.wakes == 1
 
@@ -158,6 +169,40 @@ class TestFailures:
         connection.error = lost(written=False)
         asker.requester.ask(connection.real)
         assert asker.requester.patient_until == SHORTEST_PAUSE_S
+
+
+class TestLog:
+    def told(self, caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+        return [(each.levelname, each.getMessage()) for each in caplog.records]
+
+    @in_virtual_time
+    async def test_an_identity_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "aioproducer")
+        asker, connection = Asker(), FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(identity(41, 3))
+        assert self.told(caplog) == [("DEBUG", "producer_id.assigned id=41 epoch=3")]
+
+    @in_virtual_time
+    async def test_what_may_pass_becomes_a_warning_when_it_does_not(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "aioproducer")
+        asker, connection = Asker(), FakeConnection()
+        for _ in range(PATIENT_FAILURES + 1):
+            asker.requester.ask(connection.real)
+            connection.answer(refusal(CoordinatorNotAvailable))
+        told = self.told(caplog)
+        why = "CoordinatorNotAvailable: the cluster gave no producer id"
+        assert told[0] == ("INFO", f"producer_id.failed attempt=1 retry_in_s=0.100 error={why}")
+        assert [level for level, _ in told] == ["INFO"] * PATIENT_FAILURES + ["WARNING"]
+
+    @in_virtual_time
+    async def test_what_does_not_pass_is_one_at_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        asker, connection = Asker(), FakeConnection()
+        asker.requester.ask(connection.real)
+        connection.answer(refusal(ClusterAuthorizationFailed))
+        assert [level for level, _ in self.told(caplog)] == ["WARNING"]
 
 
 class TestDialling:

@@ -1,0 +1,80 @@
+"""What the sender's loop tells a transaction, and asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from aioproducer.batching.batch import Batch
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.testing import in_virtual_time
+from tests.unit.floor_rig import lost
+from tests.unit.sender.loop_rig import LINGER_S, Rig, pass_time
+
+
+class Told:
+    """A transaction that remembers what it is told."""
+
+    def __init__(self, at_most: int | None = None) -> None:
+        self.at_most = at_most
+        self.looks = 0
+        self.written: list[Sequence[Batch]] = []
+        self.took: list[float] = []
+
+    def look(self) -> None:
+        self.looks += 1
+
+    def write(self, batches: Sequence[Batch]) -> int | None:
+        self.written.append(batches)
+        return self.at_most
+
+    def answered(self, took_s: float) -> None:
+        self.took.append(took_s)
+
+
+@in_virtual_time
+async def test_it_looks_whenever_something_has_changed() -> None:
+    transaction = Told()
+    async with Rig(transaction=transaction, transactional_id="tx") as rig:
+        looks = transaction.looks
+        rig.wakeup.ring()
+        await pass_time(0)
+        assert transaction.looks == looks + 1
+
+
+@pytest.mark.parametrize(("at_most", "version"), [(None, None), (11, 11), (99, ProduceRequest.VERSIONS[1])])
+@in_virtual_time
+async def test_it_is_told_what_goes_out_and_says_in_which_version(
+    at_most: int | None, version: int | None
+) -> None:
+    transaction = Told(at_most)
+    async with Rig(transaction=transaction, transactional_id="tx", request_timeout_s=1.5) as rig:
+        batch = rig.fill()
+        await pass_time(LINGER_S)
+        assert transaction.written == [[batch]]
+        [call] = rig.connection.calls
+        assert (call.request.transactional_id, call.request.timeout_ms) == ("tx", 1_500)
+        assert call.version == version
+
+
+@in_virtual_time
+async def test_it_is_told_how_long_an_answer_took() -> None:
+    transaction = Told()
+    async with Rig(transaction=transaction, transactional_id="tx") as rig:
+        await pass_time(1)
+        rig.fill()
+        await pass_time(LINGER_S + 0.25)
+        rig.connection.last_used = rig.loop.time()
+        rig.accept()
+        assert transaction.took == [pytest.approx(0.25)]
+
+
+@in_virtual_time
+async def test_a_lost_connection_is_no_answer() -> None:
+    transaction = Told()
+    async with Rig(transaction=transaction, transactional_id="tx") as rig:
+        rig.fill()
+        await pass_time(LINGER_S)
+        rig.connection.answer(lost())
+        assert transaction.took == []
