@@ -91,7 +91,11 @@ class PartitionQueue:
     @property
     def backlog_bytes(self) -> int:
         """What waits to be sent, or for an answer."""
-        return sum(batch.size for line in (self.batches, self.retrying, self.in_flight) for batch in line)
+        size = 0
+        for line in (self.batches, self.retrying, self.in_flight):  # a generator takes twice as long
+            for batch in line:
+                size += batch.size
+        return size
 
     @property
     def idle(self) -> bool:

@@ -81,6 +81,7 @@ class Schedule:
         "_busy",
         "_identities",
         "_leaderless",
+        "_leaderless_news",
         "_lingering",
         "_lingering_for",
         "_number",
@@ -91,6 +92,8 @@ class Schedule:
 
     def __init__(self, identities: IdentityKeeper) -> None:
         self._leaderless: dict[PartitionQueue, None] = {}
+        self._leaderless_news: set[str] = set()
+        """The topics of those that have come since they were taken."""
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
@@ -149,6 +152,7 @@ class Schedule:
                 self._identities.want(queue.topic_partition)
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
+            self._leaderless_news.add(queue.topic)
         elif queue.offered_to is None:
             queue.offered_to = queue.leader
             self._ready.setdefault(queue.leader, OrderedDict())[queue] = None
@@ -185,8 +189,13 @@ class Schedule:
         for queue in waiting:
             self.offer(queue, now)
 
+    def take_leaderless_news(self) -> set[str]:
+        """Return the topics of which something began to wait for a leader since the last time that this was called."""
+        news, self._leaderless_news = self._leaderless_news, set()
+        return news
+
     def leaderless_topics(self) -> set[str]:
-        """Return the topics of which something waits for its partition to have a leader."""
+        """Return the topics of which something waits for its partition to have a leader: a look at each such partition."""
         if not self._leaderless:
             return set()
         for queue in tuple(self._leaderless):

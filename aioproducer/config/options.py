@@ -215,7 +215,9 @@ class Options(SecurityOptions):
         540_000, long_ms(-1), "Close a connection that was not used for this long. -1 or 0: never."
     )
     send_buffer_bytes: int = option(
-        131_072, Integer(-1, unit="bytes"), "SO_SNDBUF of the sockets. -1: as the operating system has it."
+        -1,
+        Integer(-1, unit="bytes"),
+        "SO_SNDBUF of the sockets. -1: as the operating system has it, which lets it grow. In the JVM: 131072.",
     )
     receive_buffer_bytes: int = option(
         32_768, Integer(-1, unit="bytes"), "SO_RCVBUF of the sockets. -1: as the operating system has it."

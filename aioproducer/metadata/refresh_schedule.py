@@ -157,12 +157,12 @@ class RefreshSchedule:
         now: float,
     ) -> None:
         """Note what the answer to *refresh* made of *before*; somebody still waits for the topics *waiting*."""
-        changed = {each for each in after.changed_since(before) if _is_news(each, before, after)}
+        changed = {each for each in after.changed if _is_news(each, before, after)}
         delay_s = self._draw_delay()
         for topic in refresh.topics:
             in_use = self._in_use[topic]
             known = after.knows(topic)
-            if not known or after.topics[topic].leaderless:
+            if not known or topic in after.leaderless:
                 if known and topic in changed:
                     in_use.fruitless = 0
                 in_use.did_not_help(now, delay_s)

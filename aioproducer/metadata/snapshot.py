@@ -1,5 +1,7 @@
 """The cluster as last heard of: immutable, and what has not changed is the same object in the next one.
 
+Making the next one takes a look at what was asked for, and a copy of pointers of the rest, however many topics there are.
+
 Answers come from brokers that lag behind each other. So, for the same topic id:
 
 - a partition with an older leader epoch than the known one is not believed (KIP-320), unless the leader that
@@ -93,6 +95,10 @@ class MetadataSnapshot(NamedTuple):
     """Those in use, also those of which the last answer said that they do not exist."""
     fetched_at: float = float("-inf")
     """When the last complete answer came, in loop time."""
+    changed: frozenset[str] = frozenset()
+    """The topics that are new, gone, or differ from the snapshot that it was made of."""
+    leaderless: frozenset[str] = frozenset()
+    """The topics with partitions that nobody leads."""
 
     def knows(self, topic: str) -> bool:
         """Whether the topic's partitions are known."""
@@ -114,12 +120,6 @@ class MetadataSnapshot(NamedTuple):
             if any(each.leader == node_id for each in info.partitions)
         ]
 
-    def changed_since(self, older: MetadataSnapshot) -> frozenset[str]:
-        """Return the topics that are new, gone, or differ; one comparison of pointers per topic."""
-        known = older.topics
-        changed = {name for name, info in self.topics.items() if known.get(name) is not info}
-        return frozenset(changed | (known.keys() - self.topics.keys()))
-
     def with_answer(
         self, answer: MetadataResponse, *, asked: Collection[str], complete: bool, now: float
     ) -> MetadataSnapshot:
@@ -132,38 +132,40 @@ class MetadataSnapshot(NamedTuple):
         }
         brokers = self.brokers if told_brokers == self.brokers else told_brokers
         told_topics = {each.name: each for each in answer.topics}
-        topics: dict[str, TopicInfo] = {}
-        if not complete:
-            topics.update(self.topics)
-            if self.brokers.keys() - brokers.keys():
-                topics.update((name, _believe_only(info, brokers)) for name, info in self.topics.items())
+        topics: dict[str, TopicInfo] = {} if complete else dict(self.topics)
+        looked_at: Collection[str] = asked
+        if complete:
+            looked_at = self.topics.keys() | asked
+        elif self.brokers.keys() - brokers.keys():
+            topics.update((name, _believe_only(info, brokers)) for name, info in self.topics.items())
+            looked_at = self.topics.keys() | asked
         for name in asked:
             known, told = self.topics.get(name), told_topics.get(name)
             if told is not None:
                 topics[name] = _merge(name, known, told, brokers)
             elif known is not None:
                 topics[name] = _believe_only(known, brokers)
-        after = MetadataSnapshot(
-            version=self.version + 1,
+        after = self._with_topics(topics, looked_at)
+        is_news = brokers is not self.brokers or after.changed
+        return after._replace(
+            version=self.version + 1 if is_news else self.version,
             cluster_id=answer.cluster_id,
             controller_id=answer.controller_id,
             brokers=brokers,
-            topics=topics,
             fetched_at=now if complete else self.fetched_at,
         )
-        if brokers is self.brokers and not after.changed_since(self):
-            return after._replace(version=self.version)
-        return after
 
     def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> MetadataSnapshot:
         """Return what is known after the answer to a produce request; *self* if that is nothing new."""
         brokers = {**self.brokers, **{each.node_id: each for each in endpoints}}
         topics = dict(self.topics)
+        hinted = []
         for name, of_topic in groupby(sorted(hints), key=attrgetter("topic")):
             if name in topics:
                 topics[name] = _follow(topics[name], of_topic, brokers)
-        after = self._replace(version=self.version + 1, brokers=brokers, topics=topics)
-        return after if after.changed_since(self) else self
+                hinted.append(name)
+        after = self._with_topics(topics, hinted)
+        return after._replace(version=self.version + 1, brokers=brokers) if after.changed else self
 
     def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> MetadataSnapshot:
         """Return what is known after *node_id* has said that it does not lead the partitions *doubted*.
@@ -181,6 +183,13 @@ class MetadataSnapshot(NamedTuple):
             return self
         topics = {**self.topics, topic: info._replace(partitions=tuple(partitions))}
         return self._replace(topics=topics)
+
+    def _with_topics(self, topics: Mapping[str, TopicInfo], looked_at: Iterable[str]) -> MetadataSnapshot:
+        """Return a snapshot with *topics*, all of which are those of this one but for some of those *looked_at*."""
+        changed = frozenset(name for name in looked_at if self.topics.get(name) is not topics.get(name))
+        leaderless = (name for name in changed if name in topics and topics[name].leaderless)
+        leaderless_now = self.leaderless.difference(changed).union(leaderless)
+        return self._replace(topics=topics, changed=changed, leaderless=leaderless_now)
 
 
 def _merge(

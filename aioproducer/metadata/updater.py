@@ -271,7 +271,7 @@ class MetadataUpdater:
         if snapshot.version == before.version:
             return
         self._missing.note(before, snapshot)
-        changed = snapshot.changed_since(before)
+        changed = snapshot.changed
         for topic in changed & snapshot.topics.keys():
             error = snapshot.topics[topic].error
             if error is not None:
@@ -380,7 +380,7 @@ class MissingBrokers:
 
     def note(self, before: MetadataSnapshot, after: MetadataSnapshot) -> None:
         """Note who left, who is back, and whether anybody is missed at all."""
-        if not any(info.leaderless for info in after.topics.values()):
+        if not after.leaderless:
             self._brokers = {}
             return
         known = {**self._brokers, **before.brokers}

@@ -183,8 +183,8 @@ class Sender:
         if self._transaction is not None:
             self._transaction.look()
         schedule.collect(now, hurry=accumulator.hurry)
-        leaderless = schedule.leaderless_topics()
-        if leaderless:
+        leaderless = schedule.take_leaderless_news()
+        if leaderless:  # the updater goes on asking for them after each answer that does not help
             self._updater.request_refresh(leaderless)
         checks = [self._serve(node_id, now) for node_id in schedule.nodes()]
         # Behind what was drained: that may have needed an epoch after the last one.

@@ -14,7 +14,10 @@ from aioproducer.batching.waiters import Acknowledgement
 from aioproducer.config import ProducerConfig
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.short_way import ShortWay
+from aioproducer.metadata.snapshot import MetadataSnapshot
+from aioproducer.metadata.updater import MissingBrokers
 from aioproducer.metrics.counters import Metrics
+from aioproducer.net.address import Address
 from aioproducer.partitioning.murmur2 import murmur2, python_murmur2
 from aioproducer.partitioning.partitioner import Murmur2Partitioner
 from aioproducer.protocol.metadata import (
@@ -193,6 +196,40 @@ def metadata_answer(partitions: int) -> bytes:
     return bytes(encode(answer, METADATA_VERSION))
 
 
+def topics_answer(*names: str) -> MetadataResponse:
+    """Return a broker's answer about topics."""
+    of_one = decode(MetadataResponse, METADATA_VERSION, metadata_answer(PARTITIONS))
+    partitions = of_one.topics[0].partitions
+    topics = [MetadataResponseTopic(name=name, partitions=partitions) for name in names]
+    return MetadataResponse(brokers=of_one.brokers, topics=topics)
+
+
+def learning(others: int) -> Unit:
+    """Take in an answer about one topic, where so many others are known."""
+    names = [f"{TOPIC}-{number}" for number in range(others)]
+    known = MetadataSnapshot().with_answer(topics_answer(*names), asked=names, complete=True, now=0.0)
+    missing = MissingBrokers(Pool())
+    answer = topics_answer(TOPIC)
+
+    def learn() -> MetadataSnapshot:
+        after = known.with_answer(answer, asked=[TOPIC], complete=False, now=1.0)
+        missing.note(known, after)
+        return after
+
+    assert learn().changed == {TOPIC}
+    return many(learn, 1)
+
+
+class Pool:
+    """One that nobody is missing from."""
+
+    def connect_soon(self, node_id: int, address: Address) -> None:
+        """Do nothing."""
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        """Return never."""
+
+
 def each(function: Callable[[bytes], object], items: Sequence[bytes]) -> Unit:
     """Call a function with item after item."""
 
@@ -256,6 +293,8 @@ def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
         f"read metadata of {LARGE_TOPIC} partitions": many(
             partial(decode, MetadataResponse, METADATA_VERSION, metadata), 1
         ),
+        "learn of a topic beside 100": learning(100),
+        "learn of a topic beside 5000": learning(5_000),
         "murmur2 of 16 bytes": each(murmur2, keys),
         "murmur2 of 16 bytes, in Python": each(python_murmur2, keys[:200]),
         "choose a partition": each(

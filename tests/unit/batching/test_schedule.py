@@ -149,6 +149,16 @@ def test_without_a_leader_a_partition_waits_and_its_topic_is_named() -> None:
     assert floor.drain(3) == [batch]
 
 
+def test_a_topic_without_a_leader_is_news_once_and_again_when_something_comes() -> None:
+    floor = Floor(NO_LEADER)
+    assert floor.schedule.take_leaderless_news() == set()
+    floor.batch()
+    assert floor.schedule.take_leaderless_news() == {TOPIC}
+    assert floor.schedule.take_leaderless_news() == set()
+    floor.schedule.offer(floor.queues[0], NOW)
+    assert floor.schedule.take_leaderless_news() == {TOPIC}
+
+
 def test_a_partition_that_loses_its_leader_is_no_longer_ready() -> None:
     floor = Floor(1)
     floor.batch()

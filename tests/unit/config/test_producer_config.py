@@ -59,7 +59,7 @@ class TestConstruction:
             "socket_connection_setup_timeout_ms": 10_000,
             "socket_connection_setup_timeout_max_ms": 30_000,
             "connections_max_idle_ms": 540_000,
-            "send_buffer_bytes": 131_072,
+            "send_buffer_bytes": -1,
             "receive_buffer_bytes": 32_768,
             "metadata_max_age_ms": 300_000,
             "metadata_max_idle_ms": 300_000,
