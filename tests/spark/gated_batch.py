@@ -1,4 +1,4 @@
-"""A batch of two tasks, one or both of which wait at a gate: a program of its own, for a cluster."""
+"""A batch of two tasks (or of one), one or both of which wait at a gate: a program of its own, for a cluster."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("gate", type=Path)
     parser.add_argument("before", type=int)
-    parser.add_argument(
-        "--exactly-once", action="store_true", help="its prefix is the topic, and its job, too"
-    )
+    parser.add_argument("--guarantee", help="exactly once: its prefix is the topic, and its job, too")
     parser.add_argument(
         "--shuffled", type=Path, help="the rows are shuffled; the other task waits at this gate"
     )
@@ -30,7 +28,8 @@ def main() -> None:
     given = parser.parse_args()
 
     spark = SparkSession.builder.getOrCreate()
-    events = spark.range(0, given.events, numPartitions=2)
+    tasks = 1 if given.guarantee == "exactly-once-single" else 2
+    events = spark.range(0, given.events, numPartitions=tasks)
     number = Gate(given.gate).before(given.before, fn.col("id").cast("string"))
     if given.shuffled:
         events = events.repartitionByRange(2, "id")
@@ -45,8 +44,8 @@ def main() -> None:
         .option("kafka.bootstrap.servers", given.bootstrap_servers)
         .option("topic", given.topic)
     )
-    if given.exactly_once:
-        writer = writer.option("deliveryGuarantee", "exactly-once")
+    if given.guarantee:
+        writer = writer.option("deliveryGuarantee", given.guarantee)
         writer = writer.option("transactionalIdPrefix", given.topic).option("jobId", given.topic)
     writer.save()
     if given.linger:

@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from tests.spark.gate import wait_for
 
 VARIABLE: Final = "AIOPRODUCER_TEST_PROBE"
@@ -23,6 +25,8 @@ class Act(StrEnum):
     """Let it wait, until it is released or killed with all others."""
     FAIL = "fail"
     """Raise."""
+    FREEZE = "freeze"
+    """Stop the process that is there (SIGSTOP), in a session of its own: else it ends with its JVM."""
 
 
 class Probe:
@@ -39,6 +43,15 @@ class Probe:
     def wait_until_reached(self, point: str) -> None:
         """Return when somebody is there."""
         wait_for(self.directory / f"{point}.reached")
+
+    def frozen(self, point: str) -> psutil.Process:
+        """Return the process that is frozen at *point*, or is about to be."""
+        (claimed,) = self.directory.glob(f"{point}.[0-9]*")
+        return psutil.Process(int(claimed.suffix[1:]))
+
+    def wait_until_thawed(self, point: str) -> None:
+        """Return when who was frozen at *point* goes on."""
+        wait_for(self.directory / f"{point}.thawed")
 
     def release(self, point: str) -> None:
         """Let whoever is held at *point* go on."""
@@ -61,6 +74,11 @@ class Probe:
             os.kill(os.getpid(), signal.SIGKILL)
         if act == Act.FAIL:
             raise RuntimeError(f"the test lets it fail at {point}")
+        if act == Act.FREEZE:
+            os.setsid()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            (self.directory / f"{point}.thawed").touch()
+            return
         wait_for(self.directory / f"{point}.released")
 
 

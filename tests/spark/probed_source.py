@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -22,6 +23,8 @@ from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.task import Task
 from aioproducer.spark.writer import StreamWriter
 from aioproducer.transactional import Transaction
+from aioproducer.transactions.administration import Administration
+from aioproducer.transactions.transaction_requests import TransactionRequests
 from tests.spark.probe import VARIABLE, at
 
 
@@ -84,9 +87,12 @@ def probe(directory: str) -> None:
 @functools.cache
 def _patch() -> None:
     _before(Producer, "start", "before-init")
+    _before(Producer, "start", "task-before-init", in_task=True)
     _before(Transaction, "prepare", "task-before-flush")
     _before(Producer, "commit_transaction", "decision-written")
     _after(Producer, "commit_transaction", "decision-made")
+    _on_its_way(TransactionRequests, "end", "decision-sent")
+    _on_its_way(Administration, "_end", "commit-sent")
     send, commit = Producer.send, KafkaPort.commit
 
     async def probed_send(self: Producer, topic: str, *arguments: Any, **options: Any) -> Any:
@@ -105,12 +111,28 @@ def _patch() -> None:
     KafkaPort.commit = commit_in_two  # type: ignore[method-assign]
 
 
-def _before(owner: type, name: str, point: str) -> None:
+def _before(owner: type, name: str, point: str, *, in_task: bool = False) -> None:
     method: Callable[..., Awaitable[Any]] = getattr(owner, name)
 
     async def probed(*arguments: Any, **options: Any) -> Any:
-        at(point)
+        if not in_task or TaskContext.get() is not None:
+            at(point)
         return await method(*arguments, **options)
+
+    setattr(owner, name, probed)
+
+
+def _on_its_way(owner: type, name: str, point: str) -> None:
+    """Have a point where a request to commit is written, and not answered."""
+    method: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    async def probed(*arguments: Any, commit: bool, on_written: Callable[[], None], **options: Any) -> Any:
+        def written() -> None:
+            on_written()
+            if commit:
+                at(point)
+
+        return await method(*arguments, commit=commit, on_written=written, **options)
 
     setattr(owner, name, probed)
 

@@ -41,7 +41,8 @@ def test_of_two_attempts_one_is_seen(
     kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
 ) -> None:
     """A speculative one beside the first; both have written when both go on."""
-    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, EVENTS // 2 - 5_000, "--exactly-once")
+    before = EVENTS // 2 - 5_000
+    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, before, "--guarantee", "exactly-once")
     settings = SETTINGS | {"spark.speculation": "true", "spark.speculation.quantile": "0.5"}
     with driver(GATED_BATCH, *given, directory=tmp_path / "driver", master=master, more=settings) as job:
         gate.wait_until_reached(attempt=0)
@@ -57,7 +58,7 @@ def test_a_stage_runs_again_beside_its_old_tasks(
 ) -> None:
     """An executor is killed; what it has shuffled is gone, so the task of the other one is started again, too."""
     other = Gate(tmp_path / "other")
-    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, 5_000, "--exactly-once")
+    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, 5_000, "--guarantee", "exactly-once")
     settings = SETTINGS | {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "1s"}
     more = ("--shuffled", other.path)
     with driver(
@@ -74,11 +75,12 @@ def test_a_stage_runs_again_beside_its_old_tasks(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("guarantee", ["exactly-once", "exactly-once-single"])
 def test_an_executor_that_was_frozen_goes_on_behind_the_commit(
-    kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate
+    kafka: ApacheKafka, topic: str, master: str, tmp_path: Path, gate: Gate, guarantee: str
 ) -> None:
     done = Gate(tmp_path / "done")
-    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, EVENTS // 2 - 5_000, "--exactly-once")
+    given = (kafka.bootstrap_servers, topic, EVENTS, RUN, gate.path, EVENTS // 2 - 5_000)
     settings = SETTINGS | {
         "spark.network.timeout": "15s",
         "spark.executor.heartbeatInterval": "2s",
@@ -89,6 +91,8 @@ def test_an_executor_that_was_frozen_goes_on_behind_the_commit(
         driver(
             GATED_BATCH,
             *given,
+            "--guarantee",
+            guarantee,
             "--linger",
             done.path,
             directory=tmp_path / "driver",

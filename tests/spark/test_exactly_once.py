@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -46,18 +48,18 @@ numbers: Final = itertools.count()
 TASKS: Final = {SINGLE: (1, 1), LOG: (2, 3)}
 """How many tasks a batch has, and how many where it is replayed."""
 
-OF_TASKS: Final = ("before-init", "task-amid-rows", "task-before-flush", "task-flushed")
-OF_DECISIONS: Final = ("commit-called", "decision-next", "decision-written", "decision-made")
-OF_ENDS: Final = ("between-commits", "before-done", "commit-done")
+OF_TASKS: Final = ("task-before-init", "task-amid-rows", "task-before-flush", "task-flushed")
+OF_DECISIONS: Final = ("commit-called", "decision-next", "decision-written", "decision-sent", "decision-made")
+OF_ENDS: Final = ("commit-sent", "between-commits", "before-done", "commit-done")
 STEPS: Final = {
     SINGLE: (*OF_TASKS, *OF_DECISIONS, "commit-done"),
-    LOG: ("planned", *OF_TASKS, *OF_DECISIONS, *OF_ENDS),
+    LOG: ("before-init", "planned", *OF_TASKS, *OF_DECISIONS, *OF_ENDS),
 }
 
 
-def steps(*short: tuple[str, str]) -> pytest.MarkDecorator:
-    """Return the guarantees with each of their steps, or those of the short form."""
-    every = [(guarantee, step) for guarantee, names in STEPS.items() for step in names]
+def steps(*short: tuple[str, str], of: Sequence[str] | None = None) -> pytest.MarkDecorator:
+    """Return the guarantees with each of their steps, or with those *of* them, or what is in the short form."""
+    every = [(guarantee, step) for guarantee, names in STEPS.items() for step in of or names]
     return pytest.mark.parametrize(("guarantee", "step"), every if ALL else short)
 
 
@@ -144,6 +146,25 @@ def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Pat
     job.check()
 
 
+@pytest.mark.skipif(not ALL, reason="takes minutes; EXACTLY_ONCE=all has it")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("guarantee", [SINGLE, LOG])
+def test_the_driver_is_killed_again_and_again(job: Job, guarantee: str, tmp_path: Path) -> None:
+    """At moments that nobody has chosen."""
+    files, kills = 24, 6
+    make_events(job.directory / "events", files=files, events_per_file=EVENTS_PER_FILE)
+    for number in range(kills):
+        directory = tmp_path / f"killed-{number}"
+        with driver(
+            PROGRAM, *job.given(guarantee, TASKS[guarantee][number % 2]), directory=directory
+        ) as killed:
+            killed.log.wait_for("spark.batch.", timeout_s=120)  # committed, or skipped: it is at work
+            time.sleep(random.uniform(0, 2))
+            killed.kill()
+    job.run(guarantee=guarantee, tasks=TASKS[guarantee][1])
+    job.check(files * EVENTS_PER_FILE)
+
+
 @pytest.mark.parametrize("act", [Act.KILL, Act.FAIL] if ALL else [Act.KILL])
 @steps((SINGLE, "decision-written"), (LOG, "task-flushed"), (LOG, "decision-written"), (LOG, "before-done"))
 def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: Act) -> None:
@@ -157,20 +178,51 @@ def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: 
     job.check()
 
 
-@pytest.mark.parametrize(
-    "step", ["task-flushed", "decision-next", "decision-made"] if ALL else ["decision-next"]
-)
-def test_a_driver_that_was_replaced_decides_nothing(job: Job, step: str, tmp_path: Path) -> None:
+@steps((LOG, "decision-next"), of=("task-flushed", *OF_DECISIONS))
+def test_a_driver_that_was_replaced_decides_nothing(
+    job: Job, guarantee: str, step: str, tmp_path: Path
+) -> None:
     """It freezes; another one goes on from the same checkpoint; then it goes on, too."""
+    before, after = TASKS[guarantee]
     job.probe.set(step, Act.HOLD)
-    with driver(PROGRAM, *job.given(LOG, 2), directory=tmp_path / "frozen") as frozen:
+    with driver(PROGRAM, *job.given(guarantee, before), directory=tmp_path / "frozen") as frozen:
         job.probe.wait_until_reached(step)
-        job.run(guarantee=LOG, tasks=3)
+        job.run(guarantee=guarantee, tasks=after)
         job.check()
         job.probe.release(step)
         with suppress(ProgramFailed):
             frozen.wait()
         job.check()
+
+
+@steps((SINGLE, "task-before-flush"), of=OF_TASKS)
+def test_a_task_that_was_frozen_writes_nothing_behind_its_replacement(
+    job: Job, guarantee: str, step: str, tmp_path: Path
+) -> None:
+    """It survives its driver, and goes on when another one has committed the batch, and all behind it."""
+    before, after = TASKS[guarantee]
+    job.probe.set(step, Act.FREEZE)
+    with ExitStack() as ended:
+        with driver(PROGRAM, *job.given(guarantee, before), directory=tmp_path / "killed") as killed:
+            job.probe.wait_until_reached(step)
+            frozen = job.probe.frozen(step)
+            ended.callback(kill, frozen)
+            killed.kill()
+        job.run(guarantee=guarantee, tasks=after)
+        job.check()
+        assert frozen.status() == psutil.STATUS_STOPPED
+        frozen.resume()
+        job.probe.wait_until_thawed(step)
+        assert not psutil.wait_procs([frozen], timeout=60)[1]
+        job.check()
+    make_events(job.directory / "events", files=FILES + 1, events_per_file=EVENTS_PER_FILE)
+    job.run(guarantee=guarantee, tasks=before)
+    job.check(EVENTS + EVENTS_PER_FILE)
+
+
+def kill(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
 
 
 @pytest.mark.parametrize("step", ["task-flushed", "decision-made"] if ALL else ["decision-made"])
