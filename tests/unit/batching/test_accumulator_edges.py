@@ -123,6 +123,23 @@ class TestPartition:
         assert counts(unresolved(rig)) == [9]
 
     @in_virtual_time
+    async def test_rows_for_any_that_are_shared_out_stay_together(self) -> None:
+        rig = FloorRig(partitions=2, batch_bytes=READY, batch_max_bytes=FULL)
+        values = [b"%d" % number for number in range(8)]
+        rows = Rows(TOPIC, range(8), values, None, None, 5, None, [RECORD] * 8)
+        call = SendManyCall(TOPIC, 8, rig.loop)
+        assert rig.accumulator.extend(rig.accumulator.topics[TOPIC], None, rows, call) == 8
+        assert [batch.columns.values for batch in unresolved(rig)] == [values[:4], values[4:]]
+
+    @in_virtual_time
+    async def test_nobody_gets_a_byte_more_than_its_share(self) -> None:
+        rig = FloorRig(partitions=2, batch_bytes=90, batch_max_bytes=FULL)
+        rows = Rows(TOPIC, range(3), [b"a", b"b", b"c"], None, None, 5, None, [50, 50, 99])
+        call = SendManyCall(TOPIC, 3, rig.loop)
+        assert rig.accumulator.extend(rig.accumulator.topics[TOPIC], None, rows, call) == 3
+        assert unresolved(rig)[0].columns.values[:2] != [b"a", b"b"]
+
+    @in_virtual_time
     async def test_rows_for_any_stay_where_records_go_now(self) -> None:
         rig = FloorRig(partitions=3)
         stuck_to(rig, 1)
