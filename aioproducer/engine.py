@@ -29,6 +29,7 @@ from aioproducer.net.opening import open_connection
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
 from aioproducer.sender.loop import Sender, Wakeup
+from aioproducer.telemetry.metrics_push import MetricsPush
 
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake
@@ -114,6 +115,14 @@ class Engine:
             open_connection=self._open_bootstrap_connection,
             on_update=self._metadata_changed,
             leaderless=self._leaderless_topics,
+        )
+        self.metrics_push: Final = MetricsPush(
+            self.pool,
+            brokers=lambda: self.updater.snapshot.brokers,
+            report=self.report,
+            topics=self.metrics.topics,
+            transactional_id=config.transactional_id,
+            enabled=config.enable_metrics_push,
         )
         floor = self._floor = transaction_floor(config, on_moved=on_transaction)
         self.accumulator: Final = Accumulator(
@@ -215,10 +224,11 @@ class Engine:
                 raise
 
     async def drained(self) -> None:
-        """Wait until everything that was appended, or is on its way, has its outcome."""
+        """Wait until everything that was appended, or is on its way, has its outcome; push the last metrics."""
         self._sender.finish()
         if self._sending is not None:
             await asyncio.wait([self._sending])
+        await self.metrics_push.finish()
 
     def fail_everything(self, failure: Failure) -> int:
         """Fail every record without an outcome, appended or on its way here; return how many."""
@@ -295,6 +305,7 @@ class Engine:
             await asyncio.wait([self._starting])
         if self.transactions is not None:
             await self.transactions.stop()
+        await self.metrics_push.stop()
         await self.updater.close()
         if self._security is not None:
             self._security.close()
@@ -358,6 +369,7 @@ class Engine:
             self._floor.connected(node_id)
         self.updater.connected(node_id)
         self._sender.connected(node_id)
+        self.metrics_push.connected(node_id)
 
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
         if error is not None:

@@ -252,6 +252,11 @@ class Producer(Transactional):
             return {"producer": {}, "topics": {}, "nodes": {}}
         return self._engine.report()
 
+    @property
+    def client_instance_id(self) -> str | None:
+        """The id under which the cluster has this producer's metrics, if it asks for some (KIP-714); else None."""
+        return None if self._engine is None else self._engine.metrics_push.client_instance_id
+
     async def _send_in(
         self, convoy: Convoy, topic: str, values: Iterable[Any], **more: Any
     ) -> SendManyResult:

@@ -12,7 +12,7 @@ log: Final = logging.getLogger(__name__)
 
 WITHOUT_EFFECT = frozenset(
     """
-    bootstrap.resolve.timeout.ms client.dns.lookup client.rack config.providers enable.metrics.push
+    bootstrap.resolve.timeout.ms client.dns.lookup client.rack config.providers
     metadata.cluster.check.enable metric.reporters metrics.num.samples metrics.recording.level
     metrics.sample.window.ms partitioner.rack.aware security.providers
 

@@ -64,6 +64,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
     interceptors: Sequence[AnyInterceptor]
+    enable_metrics_push: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     reconnect_backoff_ms: int
@@ -194,6 +195,11 @@ class Options(SecurityOptions):
     )
     interceptors: tuple[AnyInterceptor, ...] = option(
         (), InterceptorsKind(), "Called around every record, in this order."
+    )
+    enable_metrics_push: bool = option(
+        True,
+        Flag(),
+        "Whether metrics are pushed to the cluster, if it asks for some (KIP-714).",
     )
     retry_backoff_ms: int = option(
         100, long_ms(), "Wait before a failed request is tried again; doubles with each failure in a row …"

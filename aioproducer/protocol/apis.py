@@ -20,6 +20,7 @@ from aioproducer.protocol.offset_fetch import OffsetFetchRequest
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.protocol.schema import Request
+from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -40,12 +41,14 @@ REQUESTS: Final[Mapping[int, type[Request[Any]]]] = MappingProxyType(
             EndTxnRequest,
             FetchRequest,
             FindCoordinatorRequest,
+            GetTelemetrySubscriptionsRequest,
             InitProducerIdRequest,
             ListOffsetsRequest,
             ListTransactionsRequest,
             MetadataRequest,
             OffsetFetchRequest,
             ProduceRequest,
+            PushTelemetryRequest,
             SaslAuthenticateRequest,
             SaslHandshakeRequest,
             TxnOffsetCommitRequest,

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from aioproducer.testing.cluster import Cluster as Cluster
     from aioproducer.testing.faults import Rule as Rule
     from aioproducer.testing.groups import CommittedOffset as CommittedOffset
+    from aioproducer.testing.otlp_decoding import PushedMetric as PushedMetric
     from aioproducer.testing.refusal import Refused as Refused
+    from aioproducer.testing.telemetry_receiver import MetricsPushed as MetricsPushed
     from aioproducer.testing.threaded import ThreadedCluster as ThreadedCluster
     from aioproducer.testing.virtual_time import (
         Deadlock as Deadlock,
@@ -29,6 +31,8 @@ _HOMES = {
     "Deadlock": "aioproducer.testing.virtual_time",
     "DecodedBatch": "aioproducer.records.decode",
     "DecodedRecord": "aioproducer.records.decode",
+    "MetricsPushed": "aioproducer.testing.telemetry_receiver",
+    "PushedMetric": "aioproducer.testing.otlp_decoding",
     "Refused": "aioproducer.testing.refusal",
     "Rule": "aioproducer.testing.faults",
     "ThreadedCluster": "aioproducer.testing.threaded",
@@ -41,6 +45,8 @@ __all__ = [
     "Deadlock",
     "DecodedBatch",
     "DecodedRecord",
+    "MetricsPushed",
+    "PushedMetric",
     "Refused",
     "Rule",
     "ThreadedCluster",

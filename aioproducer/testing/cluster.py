@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from aioproducer.records.decode import DecodedBatch, DecodedRecord
 from aioproducer.testing.broker import Broker
 from aioproducer.testing.cluster_security import KnownTokens, Security, SecurityProtocol
+from aioproducer.testing.cluster_telemetry import TelemetryControls
 from aioproducer.testing.cluster_transactions import TransactionControls, checked_version
 from aioproducer.testing.faults import Rule, Script, Target, check_number
 from aioproducer.testing.handlers.table import APIS
@@ -27,7 +28,7 @@ Transport = Literal["tcp", "memory"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 
-class Cluster(TransactionControls):
+class Cluster(TransactionControls, TelemetryControls):
     """A Kafka cluster within this process: real protocol, real logs, and faults on demand.
 
         async with Cluster(brokers=2, topics={"orders": 3}) as cluster:
@@ -284,7 +285,7 @@ class Cluster(TransactionControls):
         *request* is one of "produce", "metadata", "fetch", "list_offsets", "create_topics", "api_versions",
         "init_producer_id", "find_coordinator", "add_partitions_to_txn", "add_offsets_to_txn", "txn_offset_commit",
         "end_txn", "offset_fetch", "describe_transactions", "list_transactions", "describe_producers", "sasl_handshake",
-        "sasl_authenticate"; None is any. The first *after* matching requests pass, then the next *times* are struck
+        "sasl_authenticate", "get_telemetry_subscriptions", "push_telemetry"; None is any. The first *after* matching requests pass, then the next *times* are struck
         (None: all). See `aioproducer.testing.faults`.
 
         Raises: TypeError, ValueError for what no request could match.

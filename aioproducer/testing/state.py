@@ -30,6 +30,7 @@ from aioproducer.testing.faults import Target
 from aioproducer.testing.groups import Groups
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.refusal import Refused
+from aioproducer.testing.telemetry_receiver import TelemetryReceiver
 from aioproducer.testing.transaction import Transaction
 from aioproducer.testing.transaction_timers import TransactionTimers, is_commit
 
@@ -100,6 +101,7 @@ class ClusterState:
         self.produce_requests: dict[Target, list[int]] = {}
         """The nodes that were asked to append to a partition, in order."""
         self.groups: Groups = Groups()
+        self.telemetry: TelemetryReceiver = TelemetryReceiver()
         self.timers: TransactionTimers = TransactionTimers(
             lambda: next(self.new_producer_ids), self._write_markers
         )

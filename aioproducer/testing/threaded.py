@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -16,6 +16,7 @@ from aioproducer.testing.cluster import Cluster, IsolationLevel
 from aioproducer.testing.faults import Rule
 from aioproducer.testing.groups import CommittedOffset
 from aioproducer.testing.sasl.server_login import Tokens
+from aioproducer.testing.telemetry_receiver import MetricsPushed
 
 
 class ThreadedCluster:
@@ -113,6 +114,28 @@ class ThreadedCluster:
     def request_count(self, request: str, *, node: int | None = None) -> int:
         """See `Cluster`."""
         return self._portal.call(partial(self._cluster.request_count, request, node=node))
+
+    def subscribe_metrics(
+        self,
+        *prefixes: str,
+        push_interval_s: float = 300.0,
+        delta_temporality: bool = True,
+        compression_types: Sequence[str] = ("zstd", "lz4", "gzip", "snappy"),
+        max_bytes: int = 1_048_576,
+    ) -> None:
+        """See `Cluster`."""
+        subscribe = partial(
+            self._cluster.subscribe_metrics,
+            push_interval_s=push_interval_s,
+            delta_temporality=delta_temporality,
+            compression_types=compression_types,
+            max_bytes=max_bytes,
+        )
+        self._portal.call(subscribe, *prefixes)
+
+    def pushed_metrics(self) -> list[MetricsPushed]:
+        """See `Cluster`."""
+        return self._portal.call(self._cluster.pushed_metrics)
 
     @property
     def transaction_version(self) -> int:

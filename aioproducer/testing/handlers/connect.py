@@ -21,7 +21,7 @@ from aioproducer.protocol.find_coordinator import (
 )
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.handlers.offered import OFFERED
+from aioproducer.testing.handlers.offered import OFFERED, TELEMETRY
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.state import Node
 
@@ -47,7 +47,11 @@ async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
         return ApiVersionsResponse(error_code=refused.code, api_keys=[])
     return ApiVersionsResponse(
         error_code=0,
-        api_keys=[_range(each) for each in OFFERED],
+        api_keys=[
+            _range(each)
+            for each in OFFERED
+            if each not in TELEMETRY or call.state.telemetry.subscription is not None
+        ],
         supported_features=[SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=2)],
         finalized_features_epoch=call.state.features_epoch,
         finalized_features=_finalized(call.state.coordinator.transaction_version),

@@ -19,6 +19,7 @@ from aioproducer.protocol.offset_fetch import OffsetFetchRequest
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from aioproducer.protocol.schema import Message, Request
+from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -53,6 +54,7 @@ from aioproducer.testing.handlers.offsets import (
     txn_offset_commit_targets,
 )
 from aioproducer.testing.handlers.produce import produce, produce_targets
+from aioproducer.testing.handlers.receive_telemetry import get_telemetry_subscriptions, push_telemetry
 from aioproducer.testing.handlers.transact import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -92,12 +94,14 @@ APIS: dict[int, Api] = {
     EndTxnRequest.API_KEY: Api("end_txn", end_txn),
     FetchRequest.API_KEY: Api("fetch", fetch, fetch_targets),
     FindCoordinatorRequest.API_KEY: Api("find_coordinator", find_coordinator),
+    GetTelemetrySubscriptionsRequest.API_KEY: Api("get_telemetry_subscriptions", get_telemetry_subscriptions),
     InitProducerIdRequest.API_KEY: Api("init_producer_id", init_producer_id),
     ListOffsetsRequest.API_KEY: Api("list_offsets", list_offsets, list_offsets_targets),
     ListTransactionsRequest.API_KEY: Api("list_transactions", list_transactions),
     MetadataRequest.API_KEY: Api("metadata", metadata, metadata_targets),
     OffsetFetchRequest.API_KEY: Api("offset_fetch", offset_fetch),
     ProduceRequest.API_KEY: Api("produce", produce, produce_targets),
+    PushTelemetryRequest.API_KEY: Api("push_telemetry", push_telemetry),
     SaslAuthenticateRequest.API_KEY: Api("sasl_authenticate", sasl_authenticate),
     SaslHandshakeRequest.API_KEY: Api("sasl_handshake", sasl_handshake),
     TxnOffsetCommitRequest.API_KEY: Api("txn_offset_commit", txn_offset_commit, txn_offset_commit_targets),

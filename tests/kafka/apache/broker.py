@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import base64
+import os
 import random
 import signal
 import socket
@@ -51,6 +52,7 @@ class ApacheKafka:
         start_timeout_s: bounds `start()` and `restart()`.
         format_options: more arguments for `kafka-storage format`, such as `--add-scram`.
         ports: the port of each broker, else any that are free.
+        plugins: folders with classes that the brokers' properties name.
         transaction_version: the level of the feature `transaction.version`; None leaves it to Kafka, which takes 2.
     """
 
@@ -63,12 +65,14 @@ class ApacheKafka:
         start_timeout_s: float = 40,
         format_options: Sequence[str] = (),
         ports: Mapping[int, int] | None = None,
+        plugins: Sequence[Path] = (),
         transaction_version: int | None = None,
     ) -> None:
         self._brokers = brokers
         self._properties = dict(properties or {})
         self._jvm_options = jvm_options
         self._start_timeout_s = start_timeout_s
+        self._plugins = [*plugins]
         self._format_options = [*format_options]
         if transaction_version is not None:
             self._format_options += ["--feature", f"transaction.version={transaction_version}"]
@@ -96,7 +100,8 @@ class ApacheKafka:
             JarsUnavailable, JavaNotFound: what is missing, and what to do.
         """
         deadline = time.monotonic() + self._start_timeout_s
-        java: list[str | Path] = [find_java(), *self._jvm_options, "-cp", class_path()]
+        classes = os.pathsep.join([class_path(), *map(str, self._plugins)])
+        java: list[str | Path] = [find_java(), *self._jvm_options, "-cp", classes]
         directory = tempfile.TemporaryDirectory(prefix="apache-kafka-", ignore_cleanup_errors=True)
         self._clean_up.callback(directory.cleanup)
         atexit.register(self.stop)

@@ -52,6 +52,7 @@ class TestConstruction:
             "partitioner_adaptive_partitioning_enable": True,
             "partitioner_availability_timeout_ms": 0,
             "interceptors": (),
+            "enable_metrics_push": True,
             "retry_backoff_ms": 100,
             "retry_backoff_max_ms": 1_000,
             "reconnect_backoff_ms": 50,
@@ -90,8 +91,8 @@ class TestConstruction:
         assert refusal(linger=5) == "unknown option 'linger'; did you mean 'linger_ms'?"
 
     def test_a_keyword_that_only_kafka_knows_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
-        assert configure(client_id="a", enable_metrics_push=False) == configure(client_id="a")
-        assert caplog.messages == ["config.without_effect name=enable_metrics_push"]
+        assert configure(client_id="a", client_rack="b") == configure(client_id="a")
+        assert caplog.messages == ["config.without_effect name=client_rack"]
 
     @pytest.mark.parametrize(
         ("given", "named"),

@@ -25,6 +25,8 @@ def test_requests_are_found_by_their_api_key_and_name_a_response_with_the_same_v
         61: "DescribeProducersRequest",
         65: "DescribeTransactionsRequest",
         66: "ListTransactionsRequest",
+        71: "GetTelemetrySubscriptionsRequest",
+        72: "PushTelemetryRequest",
     }
     for api_key, request in REQUESTS.items():
         response = request.RESPONSE
@@ -54,6 +56,8 @@ def test_from_which_version_on_a_client_pauses_itself_is_known_of_every_response
         "DescribeProducersResponse": 0,
         "DescribeTransactionsResponse": 0,
         "ListTransactionsResponse": 0,
+        "GetTelemetrySubscriptionsResponse": 0,
+        "PushTelemetryResponse": 0,
         "SaslHandshakeResponse": NEVER,
         "SaslAuthenticateResponse": NEVER,
     }

@@ -12,6 +12,8 @@ def test_every_name_is_found_where_it_is_promised() -> None:
         "Deadlock",
         "DecodedBatch",
         "DecodedRecord",
+        "MetricsPushed",
+        "PushedMetric",
         "Refused",
         "Rule",
         "ThreadedCluster",

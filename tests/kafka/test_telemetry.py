@@ -1,0 +1,94 @@
+"""Client metrics (KIP-714) on a real broker, beside those that the JVM client pushes to it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aioproducer import Producer
+from tests.kafka.apache.jars import class_path
+from tests.kafka.apache.java import find_java
+from tests.kafka.apache.telemetry import Push, Receiver, can_compile, receiving
+
+PREFIX = "org.apache.kafka.producer."
+STANDARD = {
+    "connection.creation.rate",
+    "connection.creation.total",
+    "node.request.latency.avg",
+    "node.request.latency.max",
+    "produce.throttle.time.avg",
+    "produce.throttle.time.max",
+    "record.queue.time.avg",
+    "record.queue.time.max",
+}
+"""What KIP-714 wants every producer to have."""
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    if not can_compile():
+        pytest.skip("the broker's plugin has to be compiled, and this Java is no JDK")
+    with receiving(tmp_path_factory.mktemp("telemetry")) as receiver:
+        receiver.subscribe(PREFIX, interval_ms=1_000)
+        yield receiver
+
+
+async def pushes(receiver: Receiver, client_id: str, enough: Callable[[list[Push]], bool]) -> list[Push]:
+    """Return what a client has pushed, once there is enough."""
+    async with asyncio.timeout(20):
+        while not enough(found := receiver.pushes(client_id)):  # noqa: ASYNC110 - another process writes them
+            await asyncio.sleep(0.1)
+    return found
+
+
+def java_produces(*properties: str) -> None:
+    tool = (find_java(), "-cp", class_path(), "org.apache.kafka.tools.ProducerPerformance")
+    rate = ("--num-records", "60", "--throughput", "20", "--record-size", "10")
+    subprocess.run(
+        [*tool, "--topic", "telemetry", *rate, "--command-property", *properties],
+        check=True,
+        capture_output=True,
+    )
+
+
+def sent(found: list[Push]) -> float:
+    return sum(each.points()[f"{PREFIX}record.send.total"].as_double for each in found)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "telemetry-1"])
+async def test_a_broker_takes_what_is_pushed(receiver: Receiver, transactional_id: str | None) -> None:
+    client_id = f"ours-{transactional_id}"
+    async with Producer(
+        receiver.kafka.bootstrap_servers, client_id=client_id, transactional_id=transactional_id
+    ) as producer:
+        if transactional_id is None:
+            await producer.send_many("telemetry", [b"v"] * 5)
+        else:
+            async with producer.transaction():
+                await producer.send_many("telemetry", [b"v"] * 5)
+        found = await pushes(receiver, client_id, lambda found: len(found) >= 3)
+        assert sent(found) == 5
+        instance = producer.client_instance_id
+    found = await pushes(receiver, client_id, lambda found: found[-1].terminating)
+    assert [each.terminating for each in found] == [False] * (len(found) - 1) + [True]
+    assert {each.client_instance_id for each in found} == {instance}
+    assert sent(found) == 5
+    points = found[0].points()
+    assert {f"{PREFIX}{each}" for each in STANDARD} <= {name.split("[")[0] for name in points}
+    assert f"{PREFIX}node.request.latency.max['node-1']" in points
+    assert points[f"{PREFIX}topic.record.send.total['telemetry']"].as_double == 5
+
+
+async def test_the_names_are_those_of_the_jvm_client(receiver: Receiver) -> None:
+    """What it pushes and we do not is of threads, selectors and the like; what we push, it has."""
+    servers = (f"bootstrap.servers={receiver.kafka.bootstrap_servers}", "client.id=theirs")
+    await asyncio.to_thread(java_produces, *servers)
+    [*_, theirs] = await pushes(receiver, "theirs", bool)
+    async with Producer(receiver.kafka.bootstrap_servers, client_id="ours") as producer:
+        await producer.send("telemetry", b"v")
+    [ours] = await pushes(receiver, "ours", bool)
+    missing = {name for name in ours.points() if name not in theirs.points()}
+    assert missing == set()

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from aioproducer.protocol.telemetry import PushTelemetryRequest
+from aioproducer.records.compression import Codec, compressor
+from aioproducer.telemetry.otlp import Kind, Point, encode
+from aioproducer.testing.refusal import Refused
+from aioproducer.testing.telemetry_receiver import MetricsSubscription, TelemetryReceiver, codecs
+
+METRICS = encode([Point("a", Kind.GAUGE, 1.5, {})], {}, now_ns=1)
+INVALID_REQUEST, UNSUPPORTED_VERSION, UNSUPPORTED_CODEC, INVALID_RECORD = 42, 35, 76, 87
+THROTTLED, UNKNOWN_SUBSCRIPTION, TOO_LARGE = 89, 117, 118
+
+
+@pytest.fixture
+def receiver() -> TelemetryReceiver:
+    receiver = TelemetryReceiver()
+    receiver.subscribe(MetricsSubscription(("a",), 60.0, True, (Codec.ZSTD,), 1_000))
+    return receiver
+
+
+def push(receiver: TelemetryReceiver, **how: object) -> PushTelemetryRequest:
+    """Return what a client that was told now would push."""
+    told = receiver.describe(bytes(16))
+    request = PushTelemetryRequest(
+        client_instance_id=told.client_instance_id,
+        subscription_id=told.subscription_id,
+        terminating=False,
+        compression_type=0,
+        metrics=METRICS,
+    )
+    for name, value in how.items():
+        setattr(request, name, value)
+    return request
+
+
+async def refusal(receiver: TelemetryReceiver, request: PushTelemetryRequest) -> int:
+    with pytest.raises(Refused) as caught:
+        receiver.take(request)
+    return caught.value.code
+
+
+def test_without_a_subscription_it_knows_nothing_of_telemetry() -> None:
+    with pytest.raises(Refused) as caught:
+        TelemetryReceiver().describe(bytes(16))
+    assert caught.value.code == UNSUPPORTED_VERSION
+
+
+def test_a_client_keeps_the_id_that_it_got(receiver: TelemetryReceiver) -> None:
+    told = receiver.describe(bytes(16))
+    assert any(told.client_instance_id)
+    assert receiver.describe(told.client_instance_id).client_instance_id == told.client_instance_id
+    assert receiver.describe(bytes(16)).client_instance_id != told.client_instance_id
+    assert (told.push_interval_ms, told.telemetry_max_bytes, told.delta_temporality) == (60_000, 1_000, True)
+    assert (told.accepted_compression_types, told.requested_metrics) == ((4,), ["a"])
+
+
+async def test_what_is_pushed_is_decoded(receiver: TelemetryReceiver) -> None:
+    metrics = compressor(Codec.ZSTD, None)(METRICS)
+    request = push(receiver, compression_type=4, metrics=metrics, terminating=True)
+    receiver.take(request)
+    [pushed] = receiver.pushed
+    assert pushed.client_instance_id == uuid.UUID(bytes=request.client_instance_id)
+    assert (pushed.terminating, pushed.codec, pushed.resource) == (True, Codec.ZSTD, {})
+    assert [(each.name, each.value) for each in pushed.metrics] == [("a", 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ({"client_instance_id": b"x" * 16}, INVALID_REQUEST),
+        ({"subscription_id": 99}, UNKNOWN_SUBSCRIPTION),
+        ({"compression_type": 1}, UNSUPPORTED_CODEC),
+        ({"metrics": b"x" * 1_001}, TOO_LARGE),
+        ({"metrics": b"\xff" * 20}, INVALID_RECORD),
+        ({"compression_type": 4}, INVALID_RECORD),
+    ],
+)
+async def test_what_is_wrong_is_refused(
+    receiver: TelemetryReceiver, how: dict[str, object], code: int
+) -> None:
+    assert await refusal(receiver, push(receiver, **how)) == code
+    assert receiver.pushed == []
+
+
+async def test_a_client_pushes_once_per_interval_and_once_more_at_its_end(
+    receiver: TelemetryReceiver,
+) -> None:
+    request = push(receiver)
+    receiver.take(request)
+    assert await refusal(receiver, request) == THROTTLED
+    request.terminating = True
+    receiver.take(request)
+    assert await refusal(receiver, request) == INVALID_REQUEST
+
+
+async def test_a_new_subscription_makes_the_one_before_unknown(receiver: TelemetryReceiver) -> None:
+    request = push(receiver)
+    receiver.subscribe(MetricsSubscription(("a",), 60.0, True, (), 1_000))
+    assert await refusal(receiver, request) == UNKNOWN_SUBSCRIPTION
+
+
+def test_codecs_have_kafkas_names() -> None:
+    assert codecs(["zstd", "none"]) == (Codec.ZSTD, Codec.NONE)
+    with pytest.raises(ValueError, match=r"compression types are .*zstd, not 'brotli'"):
+        codecs(["zstd", "brotli"])
