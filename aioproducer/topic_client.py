@@ -96,6 +96,7 @@ class Client:
     ) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
         """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset.
 
+        Records of open and aborted transactions are among them, the markers that end transactions are not.
         *last*: only the end of each partition, so many offsets.
         """
         for partition in sorted(await self._patiently(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
@@ -109,6 +110,7 @@ class Client:
                     [
                         record
                         for batch in batches
+                        if not batch.control
                         for record in batch.records
                         if start <= record.offset < end  # batches come whole
                     ],

@@ -168,7 +168,8 @@ class TransactionRecords:
     async def settled(self) -> None:
         """Send everything that was taken without lingering, and wait until all of it has its outcome."""
         while not self.are_settled:
-            await self._accumulator.flush()
+            if self._accumulator.unresolved:  # else the sender would be woken for nothing, again and again
+                await self._accumulator.flush()
             if not self.are_settled:  # a call is on its way here, or an answer that nobody waits for any more
                 turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._awaiting_turn.add(turn)

@@ -72,3 +72,19 @@ async def test_a_topic_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch
     async with Cluster(auto_create_topics=False) as cluster:
         with pytest.raises(UnknownTopicOrPartition):
             await tail(cluster)
+
+
+async def test_the_markers_of_transactions_are_no_records(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        async with Producer(cluster.bootstrap_servers, transactional_id="t") as producer:
+            async with producer.transaction():
+                await producer.send("orders", b"seen", timestamp_ms=TIME_MS)
+            await producer.begin_transaction()
+            await producer.send("orders", b"aborted", timestamp_ms=TIME_MS)
+            await producer.abort_transaction()
+        assert cluster.records("orders", 0, isolation_level="read_committed")[0].value == b"seen"
+        await tail(cluster)
+    assert capsys.readouterr().out.splitlines() == [
+        "0 0 2023-11-14 22:13:20.123 (none): seen",
+        "0 2 2023-11-14 22:13:20.123 (none): aborted",
+    ]

@@ -297,6 +297,22 @@ class TestSettled:
             assert future.done()
 
     @in_virtual_time
+    async def test_while_nothing_happens_the_sender_is_left_alone(self) -> None:
+        """Else both wake each other, as fast as they can, for as long as a call waits for its topic, say."""
+        async with rig() as made:
+            topic = made.accumulator.topics[TOPIC]
+            made.accumulator.enter(topic, 1)
+            waiting = asyncio.create_task(made.records.settled())
+            await settle()
+            before = made.wakes
+            for _ in range(3):
+                made.records.look()
+                await settle()
+            assert made.wakes == before
+            made.accumulator.leave(topic, 0)
+            await waiting
+
+    @in_virtual_time
     async def test_who_is_cancelled_leaves_nothing(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
