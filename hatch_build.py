@@ -41,7 +41,8 @@ def compile_in_place(root: str) -> str:
     unix = os.name == "posix"
     extension = Extension(
         "aioproducer._accelerator",
-        ["aioproducer/_accelerator.c"],
+        ["aioproducer/_accelerator.c", "aioproducer/_encoding.c", "aioproducer/_rows.c"],
+        depends=["aioproducer/_accelerator.h"],
         py_limited_api=ABI3,
         extra_compile_args=["-O3", "-g0"] if unix else [],  # no debug information: it names folders
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count, repeat
+from itertools import repeat
 from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
@@ -243,9 +242,7 @@ class Preparing:
         except ProducerError as error:
             self.fail(rows, error, call)
             return []
-        indices: defaultdict[int, list[int]] = defaultdict(list)
-        deque(map(list.append, map(indices.__getitem__, chosen), count()), maxlen=0)  # a loop, at C speed
-        return [(queues[partition], rows.take(of_partition)) for partition, of_partition in indices.items()]
+        return [(queues[partition], group) for partition, group in rows.by_partition(chosen).items()]
 
 
 def failure(error: ProducerError) -> Failure:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set as Abstra
 from itertools import chain
 from typing import Any, Final, TypeVar
 
+from aioproducer.acceleration import fastest
 from aioproducer.batching.bulk import Rows
 from aioproducer.clock import wall_ms
 from aioproducer.intake.checks import (
@@ -25,6 +26,7 @@ T = TypeVar("T")
 _NONE: Final = type(None)
 _BYTES: Final = {bytes, _NONE}
 _LISTS: Final = {list, tuple}
+_PLAIN: Final = {dict, list, tuple}
 
 
 def check_rows(
@@ -100,10 +102,10 @@ def _headers(
     if headers is None:
         return [common] * count if common else None
     column = _column("headers", headers, count)
+    uniform = uniform_headers(column)
+    if uniform is not None:
+        return HeaderColumns([_header_column(name, values) for name, values in uniform], count).behind(common)
     flat = _names_and_values(column)
-    columns = None if flat is None else _header_columns(column, *flat)
-    if columns is not None:
-        return columns.behind(common)
     if flat is not None and _are_plain(*flat):
         own = _pairs(column)
     else:  # something is wrong with them, or has to be copied
@@ -111,20 +113,32 @@ def _headers(
     return [common + each for each in own] if common else own
 
 
-def _header_columns(headers: Sequence[Any], names: list[Any], values: list[Any]) -> HeaderColumns | None:
-    """Return *headers* as columns, if all have the same names, as most have; they are made of *names* and *values*."""
-    widths = set(map(len, headers))
-    if len(widths) != 1 or not set(map(type, values)) <= _BYTES:
+def python_uniform_headers(headers: Sequence[Any]) -> list[tuple[str, Sequence[bytes | None]]] | None:
+    """Return name and values of each header, if all records have the same names, as most have, and need no conversion."""
+    widths = set(map(len, headers)) if set(map(type, headers)) <= _PLAIN else set()
+    flat = _names_and_values(headers) if len(widths) == 1 else None
+    if flat is None:
+        return None
+    names, values = flat
+    if not set(map(type, names)) <= {str} or not set(map(type, values)) <= _BYTES:
         return None
     count, [width] = len(headers), widths
-    columns = []
+    uniform: list[tuple[str, Sequence[bytes | None]]] = []
     for place in range(width):
-        name, column = names[place], values[place::width]
+        name = names[place]
         if not _is_utf_8(name) or names[place::width].count(name) < count:
             return None
-        is_shared = column[0] == column[-1] and column.count(column[0]) == count
-        columns.append(HeaderColumn(name, column[0]) if is_shared else HeaderColumn(name, None, column))
-    return HeaderColumns(columns, count)
+        uniform.append((name, tuple(values[place::width])))
+    return uniform
+
+
+uniform_headers: Final = fastest("uniform_headers", python_uniform_headers)
+
+
+def _header_column(name: str, values: Sequence[bytes | None]) -> HeaderColumn:
+    first = values[0]
+    is_shared = first == values[-1] and values.count(first) == len(values)
+    return HeaderColumn(name, first) if is_shared else HeaderColumn(name, None, values)
 
 
 def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:

@@ -59,8 +59,8 @@ def _fastest(unsigned: Callable[[bytes, int], int] | None) -> Callable[[bytes], 
     return native_murmur2
 
 
-murmur2: Final = _fastest(_unsigned_murmur2)
-"""The same as `python_murmur2`; 0.3 µs for 16 bytes where the wheel `murmurhash2` is installed."""
+murmur2: Final = fastest("murmur2", _fastest(_unsigned_murmur2))
+"""The same as `python_murmur2`; for 16 bytes 0.1 µs in C, 0.3 where only the wheel `murmurhash2` is installed."""
 
 
 def python_key_partitions(keys: Sequence[bytes], partition_count: int) -> list[int]:

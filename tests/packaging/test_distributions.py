@@ -22,7 +22,8 @@ pytestmark = pytest.mark.timeout(300)  # the first one builds
 PACKAGES = ("aioproducer", "pyspark_aioproducer")
 DIST_INFO = f"aioproducer-{__version__}.dist-info"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SOURCE, BINARY = "aioproducer/_accelerator.c", re.compile(r"aioproducer/_accelerator\.\S+\.(so|pyd)")
+SOURCES = {str(path.relative_to(ROOT)) for path in (ROOT / "aioproducer").glob("_*.[ch]")}
+BINARY = re.compile(r"aioproducer/_accelerator\.\S+\.(so|pyd)")
 PUBLIC_HOSTS = {"github.com", "kafka.apache.org", "pypi.org"}
 
 
@@ -49,7 +50,7 @@ def metadata(wheel: Path) -> Message:
 def test_the_wheel_has_the_packages_and_nothing_else(distributions: Distributions) -> None:
     for wheel in (distributions.wheel, distributions.pure_wheel):
         names = {name for name in names_in(wheel) if not BINARY.fullmatch(name)}
-        assert names == set().union(*(files_below(ROOT / package) for package in PACKAGES)) - {SOURCE}
+        assert names == set().union(*(files_below(ROOT / package) for package in PACKAGES)) - SOURCES
         assert {f"{package}/py.typed" for package in PACKAGES} <= names
 
 

@@ -149,7 +149,7 @@ class TestHeaders:
     def test_what_all_have_is_no_column(self) -> None:
         headers = checked([b"v"] * 3, headers=[{"a": each, "b": b"x"} for each in (b"1", b"2", b"1")]).headers
         assert isinstance(headers, HeaderColumns)
-        assert headers.columns == [HeaderColumn("a", None, [b"1", b"2", b"1"]), HeaderColumn("b", b"x")]
+        assert headers.columns == [HeaderColumn("a", None, (b"1", b"2", b"1")), HeaderColumn("b", b"x")]
 
     def test_they_are_a_snapshot(self) -> None:
         pairs, by_name = [("a", b"1")], {"a": b"1"}

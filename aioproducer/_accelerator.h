@@ -1,0 +1,62 @@
+/* What the C files of the accelerator share: see _accelerator.c. */
+#ifndef AIOPRODUCER_ACCELERATOR_H
+#define AIOPRODUCER_ACCELERATOR_H
+
+#ifndef Py_GIL_DISABLED
+#define Py_LIMITED_API 0x030B0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Of aioproducer/records/sizes.py */
+#define SMALL_PAYLOAD 8000
+#define RECORD_OVERHEAD 14
+#define HEADER_OVERHEAD 3
+#define LARGE_RECORD_OVERHEAD 36
+#define LARGE_HEADER_OVERHEAD 5
+
+/* _encoding.c */
+PyObject *records_section(PyObject *module, PyObject *args);
+PyObject *sizes(PyObject *module, PyObject *args);
+
+/* _rows.c */
+PyObject *key_partitions(PyObject *module, PyObject *args);
+PyObject *measured_headers(PyObject *module, PyObject *headers);
+PyObject *murmur2(PyObject *module, PyObject *data);
+PyObject *new_metadata(PyObject *module, PyObject *args);
+PyObject *split_columns(PyObject *module, PyObject *args);
+PyObject *uniform_headers(PyObject *module, PyObject *headers);
+
+/* Return the sum, or PY_SSIZE_T_MAX if it is more: memory for that many bytes is refused in the end. */
+static inline Py_ssize_t sum(Py_ssize_t left, Py_ssize_t right)
+{
+    return left > PY_SSIZE_T_MAX - right ? PY_SSIZE_T_MAX : left + right;
+}
+
+static inline uint64_t zigzag(int64_t number)
+{
+    return number < 0 ? ~((uint64_t)number << 1) : (uint64_t)number << 1;
+}
+
+static inline int varint_size(int64_t number)
+{
+    int size = 1;
+    for (uint64_t rest = zigzag(number); rest > 0x7F; rest >>= 7)
+        size++;
+    return size;
+}
+
+/* Return *column* as a tuple, of *count* items unless that is -1. */
+static inline PyObject *tuple_of(PyObject *column, Py_ssize_t count)
+{
+    PyObject *tuple = PySequence_Tuple(column);
+    if (tuple != NULL && count >= 0 && PyTuple_Size(tuple) != count) {
+        PyErr_SetString(PyExc_ValueError, "columns are not of equal length");
+        Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+#endif

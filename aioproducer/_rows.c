@@ -1,0 +1,357 @@
+/* Rows on their way in and out: the twins of what is in aioproducer/partitioning/murmur2.py, intake/short_way.py,
+   intake/rows.py, batching/bulk.py and batching/waiters.py, where each has a `python_` before its name.
+*/
+#include "_accelerator.h"
+
+/* ---- murmur2(data), key_partitions(keys, partition_count) ---- */
+
+#define MULTIPLIER 0x5BD1E995u
+
+/* Kafka's murmur2: see aioproducer/partitioning/murmur2.py. */
+static uint32_t hash_of(const unsigned char *data, size_t length)
+{
+    uint32_t h = 0x9747B28Cu ^ (uint32_t)length;
+    for (; length >= 4; data += 4, length -= 4) {
+        uint32_t k = data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24;
+        k *= MULTIPLIER;
+        h = h * MULTIPLIER ^ (k ^ k >> 24) * MULTIPLIER;
+    }
+    if (length > 0) {
+        for (size_t place = 0; place < length; place++)
+            h ^= (uint32_t)data[place] << 8 * place;
+        h *= MULTIPLIER;
+    }
+    h = (h ^ h >> 13) * MULTIPLIER;
+    return h ^ h >> 15;
+}
+
+PyObject *key_partitions(PyObject *module, PyObject *args)
+{
+    PyObject *keys;
+    int partition_count;
+    if (!PyArg_ParseTuple(args, "Oi:key_partitions", &keys, &partition_count))
+        return NULL;
+    if (partition_count < 1) {
+        PyErr_SetString(PyExc_ZeroDivisionError, "a topic has at least one partition");
+        return NULL;
+    }
+    keys = tuple_of(keys, -1);
+    PyObject *chosen = keys == NULL ? NULL : PyList_New(PyTuple_Size(keys));
+    for (Py_ssize_t index = 0; chosen != NULL && index < PyTuple_Size(keys); index++) {
+        char *data;
+        Py_ssize_t size;
+        PyObject *partition = NULL;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(keys, index), &data, &size) == 0)
+            partition = PyLong_FromLong(
+                (long)((hash_of((unsigned char *)data, (size_t)size) & 0x7FFFFFFF) % (uint32_t)partition_count));
+        if (partition == NULL || PyList_SetItem(chosen, index, partition) < 0)
+            Py_CLEAR(chosen);
+    }
+    Py_XDECREF(keys);
+    return chosen;
+}
+
+PyObject *murmur2(PyObject *module, PyObject *data)
+{
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(data, &bytes, &size) < 0)
+        return NULL;
+    return PyLong_FromLong((long)(int32_t)hash_of((unsigned char *)bytes, (size_t)size));
+}
+
+/* ---- measured_headers(headers) ---- */
+
+/* Of aioproducer/intake/short_way.py: the size of what has to go the long way. */
+#define OTHER ((long long)1 << 62)
+
+/* Return what a header takes in a small record, 0 if it is not plain, -1 for an error. */
+static Py_ssize_t header_size(PyObject *pair)
+{
+    Py_ssize_t size;
+    if (!PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2)
+        return 0;
+    PyObject *name = PyTuple_GetItem(pair, 0), *data = PyTuple_GetItem(pair, 1);
+    if (!PyUnicode_CheckExact(name) || (data != Py_None && !PyBytes_CheckExact(data)))
+        return 0;
+    if (PyUnicode_AsUTF8AndSize(name, &size) == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+            return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    size = sum(size, varint_size(size) + HEADER_OVERHEAD);
+    return sum(size, data == Py_None ? 0 : PyBytes_Size(data));
+}
+
+PyObject *measured_headers(PyObject *module, PyObject *headers)
+{
+    PyObject *pairs = NULL;
+    Py_ssize_t size = 1, total = 0;
+    if (PyDict_CheckExact(headers)) {
+        PyObject *items = PyDict_Items(headers);
+        pairs = items == NULL ? NULL : PyList_AsTuple(items);
+        Py_XDECREF(items);
+    } else if (PyList_CheckExact(headers) || PyTuple_CheckExact(headers)) {
+        pairs = PySequence_Tuple(headers);
+    } else {
+        return Py_BuildValue("()L", OTHER);
+    }
+    for (Py_ssize_t at = 0; pairs != NULL && size > 0 && at < PyTuple_Size(pairs); at++) {
+        size = header_size(PyTuple_GetItem(pairs, at));
+        total = sum(total, size);
+    }
+    if (pairs != NULL && size > 0)
+        return Py_BuildValue("Nn", pairs, total);
+    Py_XDECREF(pairs);
+    return pairs == NULL || size < 0 ? NULL : Py_BuildValue("()L", OTHER);
+}
+
+/* ---- uniform_headers(headers) ---- */
+
+/* Lists and dicts may change while nobody holds the GIL: without one only tuples are looked at. */
+#ifdef Py_GIL_DISABLED
+#define LISTS_STAY 0
+#else
+#define LISTS_STAY 1
+#endif
+
+/* A header of a record: borrowed references. */
+typedef struct {
+    PyObject *name;
+    PyObject *data;
+} Header;
+
+/* Look at a pair; return whether it is a plain one. */
+static int is_plain(PyObject *pair, Header *header)
+{
+    if (PyTuple_CheckExact(pair) && PyTuple_Size(pair) == 2)
+        *header = (Header){PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1)};
+    else if (LISTS_STAY && PyList_CheckExact(pair) && PyList_Size(pair) == 2)
+        *header = (Header){PyList_GetItem(pair, 0), PyList_GetItem(pair, 1)};
+    else
+        return 0;
+    return PyUnicode_CheckExact(header->name) && (header->data == Py_None || PyBytes_CheckExact(header->data));
+}
+
+/* Return how many headers a record has; -1 if it is neither a dict nor a list of them. */
+static Py_ssize_t width_of(PyObject *record)
+{
+    if (PyTuple_CheckExact(record))
+        return PyTuple_Size(record);
+    if (LISTS_STAY && PyDict_CheckExact(record))
+        return PyDict_Size(record);
+    return LISTS_STAY && PyList_CheckExact(record) ? PyList_Size(record) : -1;
+}
+
+/* Look up the next header of a record; *place* counts them, *position* is where a dict goes on. */
+static int next_header(PyObject *record, Py_ssize_t place, Py_ssize_t *position, Header *header)
+{
+    if (PyDict_CheckExact(record))
+        return PyDict_Next(record, position, &header->name, &header->data) && PyUnicode_CheckExact(header->name) &&
+               (header->data == Py_None || PyBytes_CheckExact(header->data));
+    return is_plain(PyList_CheckExact(record) ? PyList_GetItem(record, place) : PyTuple_GetItem(record, place), header);
+}
+
+static int same_name(PyObject *left, PyObject *right)
+{
+    return left == right || PyUnicode_Compare(left, right) == 0;
+}
+
+/* Put the values of a record into *columns*, a list of pairs of name and values; return whether they fit there.
+   Nothing is allocated here, so nobody can change a record while it is read. */
+static int put_headers(PyObject *columns, PyObject *record, Py_ssize_t index)
+{
+    Py_ssize_t position = 0;
+    Header header;
+    for (Py_ssize_t place = 0; place < PyList_Size(columns); place++) {
+        PyObject *column = PyList_GetItem(columns, place);
+        if (!next_header(record, place, &position, &header) || !same_name(PyTuple_GetItem(column, 0), header.name) ||
+            PyTuple_SetItem(PyTuple_GetItem(column, 1), index, Py_NewRef(header.data)) < 0)
+            return 0;
+    }
+    return 1;
+}
+
+/* Return pairs of the names that a record has and room for *count* values; Py_None if those are no names. */
+static PyObject *room_for_headers(PyObject *record, Py_ssize_t count)
+{
+    PyObject *columns = PyList_New(0);
+    Py_ssize_t position = 0, width = width_of(record), size;
+    Header header;
+    for (Py_ssize_t place = 0; columns != NULL && place < width; place++) {
+        int plain = width_of(record) == width && next_header(record, place, &position, &header);
+        PyObject *name = plain ? Py_NewRef(header.name) : NULL, *column = NULL;
+        if (name != NULL && PyUnicode_AsUTF8AndSize(name, &size) != NULL)
+            column = Py_BuildValue("(ON)", name, PyTuple_New(count));
+        Py_XDECREF(name);
+        if (column == NULL || PyList_Append(columns, column) < 0)
+            Py_CLEAR(columns);
+        Py_XDECREF(column);
+    }
+    if (columns == NULL && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))) {
+        PyErr_Clear();
+        return Py_NewRef(Py_None);
+    }
+    return columns;
+}
+
+PyObject *uniform_headers(PyObject *module, PyObject *headers)
+{
+    PyObject *records = tuple_of(headers, -1);
+    Py_ssize_t count = records == NULL ? 0 : PyTuple_Size(records);
+    if (records == NULL || count == 0 || width_of(PyTuple_GetItem(records, 0)) < 0) {
+        Py_XDECREF(records);
+        return records == NULL ? NULL : Py_NewRef(Py_None);
+    }
+    PyObject *first = PyTuple_GetItem(records, 0), *columns = room_for_headers(first, count);
+    for (Py_ssize_t index = 0; columns != NULL && columns != Py_None && index < count; index++) {
+        PyObject *record = PyTuple_GetItem(records, index);
+        if (PyDict_CheckExact(record) != PyDict_CheckExact(first) || width_of(record) != PyList_Size(columns) ||
+            !put_headers(columns, record, index)) {
+            Py_DECREF(columns);
+            columns = PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+        }
+    }
+    Py_DECREF(records);
+    return columns;
+}
+
+/* ---- split_columns(columns, chosen) ---- */
+
+/* Find the group of each row: its place in *groups*, a dict. Return how many rows each group has, or NULL. */
+static Py_ssize_t *count_groups(PyObject *chosen, PyObject *groups, Py_ssize_t *group_of)
+{
+    Py_ssize_t *counts = PyMem_Calloc((size_t)PyTuple_Size(chosen) + 1, sizeof *counts);
+    for (Py_ssize_t row = 0; counts != NULL && row < PyTuple_Size(chosen); row++) {
+        PyObject *choice = PyTuple_GetItem(chosen, row), *group = PyDict_GetItemWithError(groups, choice);
+        if (group == NULL && !PyErr_Occurred()) {
+            PyObject *number = PyLong_FromSsize_t(PyDict_Size(groups));
+            if (number != NULL && PyDict_SetItem(groups, choice, number) == 0)
+                group = number; /* the dict has it */
+            Py_XDECREF(number);
+        }
+        if (group == NULL) {
+            PyMem_Free(counts);
+            return NULL;
+        }
+        group_of[row] = PyLong_AsSsize_t(group);
+        counts[group_of[row]]++;
+    }
+    return counts == NULL ? (Py_ssize_t *)PyErr_NoMemory() : counts;
+}
+
+/* Return the parts of a column, one tuple for each group. */
+static PyObject *parts_of(PyObject *column, const Py_ssize_t *group_of, const Py_ssize_t *counts, Py_ssize_t groups)
+{
+    PyObject *parts = PyTuple_New(groups);
+    Py_ssize_t *taken = PyMem_Calloc((size_t)groups + 1, sizeof *taken);
+    if (taken == NULL)
+        PyErr_NoMemory();
+    for (Py_ssize_t group = 0; parts != NULL && taken != NULL && group < groups; group++) {
+        PyObject *part = PyTuple_New(counts[group]);
+        if (part == NULL || PyTuple_SetItem(parts, group, part) < 0)
+            Py_CLEAR(parts);
+    }
+    for (Py_ssize_t row = 0; parts != NULL && taken != NULL && row < PyTuple_Size(column); row++) {
+        PyObject *part = PyTuple_GetItem(parts, group_of[row]);
+        if (PyTuple_SetItem(part, taken[group_of[row]]++, Py_NewRef(PyTuple_GetItem(column, row))) < 0)
+            Py_CLEAR(parts);
+    }
+    if (taken == NULL)
+        Py_CLEAR(parts);
+    PyMem_Free(taken);
+    return parts;
+}
+
+/* Put the parts of each of *columns* into the lists of the groups. */
+static int split_each(PyObject *columns, Py_ssize_t rows, PyObject *lists, const Py_ssize_t *group_of,
+                      const Py_ssize_t *counts)
+{
+    for (Py_ssize_t at = 0; at < PyTuple_Size(columns); at++) {
+        PyObject *column = tuple_of(PyTuple_GetItem(columns, at), rows);
+        PyObject *parts = column == NULL ? NULL : parts_of(column, group_of, counts, PyList_Size(lists));
+        int put = parts != NULL;
+        for (Py_ssize_t group = 0; put && group < PyList_Size(lists); group++)
+            put = PyList_Append(PyList_GetItem(lists, group), PyTuple_GetItem(parts, group)) == 0;
+        Py_XDECREF(parts);
+        Py_XDECREF(column);
+        if (!put)
+            return -1;
+    }
+    return 0;
+}
+
+PyObject *split_columns(PyObject *module, PyObject *args)
+{
+    PyObject *columns, *chosen, *groups = NULL, *lists = NULL, *choice, *group, *all = NULL;
+    Py_ssize_t *group_of = NULL, *counts = NULL, position = 0;
+    if (!PyArg_ParseTuple(args, "OO:split_columns", &columns, &chosen))
+        return NULL;
+    columns = tuple_of(columns, -1);
+    chosen = columns == NULL ? NULL : tuple_of(chosen, -1);
+    groups = chosen == NULL ? NULL : PyDict_New();
+    group_of = groups == NULL ? NULL : PyMem_Calloc((size_t)PyTuple_Size(chosen) + 1, sizeof *group_of);
+    counts = group_of == NULL ? NULL : count_groups(chosen, groups, group_of);
+    lists = counts == NULL ? NULL : PyList_New(0);
+    for (Py_ssize_t at = 0; lists != NULL && at < PyDict_Size(groups); at++) {
+        PyObject *list = PyList_New(0);
+        if (list == NULL || PyList_Append(lists, list) < 0)
+            Py_CLEAR(lists);
+        Py_XDECREF(list);
+    }
+    if (lists != NULL && split_each(columns, PyTuple_Size(chosen), lists, group_of, counts) == 0)
+        all = PyDict_New();
+    while (all != NULL && PyDict_Next(groups, &position, &choice, &group))
+        if (PyDict_SetItem(all, choice, PyList_GetItem(lists, PyLong_AsSsize_t(group))) < 0)
+            Py_CLEAR(all);
+    if (all == NULL && !PyErr_Occurred())
+        PyErr_NoMemory();
+    PyMem_Free(counts);
+    PyMem_Free(group_of);
+    Py_XDECREF(lists);
+    Py_XDECREF(groups);
+    Py_XDECREF(chosen);
+    Py_XDECREF(columns);
+    return all;
+}
+
+/* ---- new_metadata(kind, topic, partition, base_offset, timestamps, log_append_time) ---- */
+
+#define METADATA_FIELDS 5
+
+static PyObject *metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
+{
+    PyObject *metadata = PyType_GenericAlloc(kind, METADATA_FIELDS);
+    for (Py_ssize_t at = 0; metadata != NULL && at < METADATA_FIELDS; at++)
+        if (PyTuple_SetItem(metadata, at, Py_NewRef(fields[at])) < 0)
+            Py_CLEAR(metadata);
+    return metadata;
+}
+
+PyObject *new_metadata(PyObject *module, PyObject *args)
+{
+    PyObject *kind, *topic, *partition, *timestamps, *log_append;
+    long long base;
+    if (!PyArg_ParseTuple(args, "O!OOLOO:new_metadata", &PyType_Type, &kind, &topic, &partition, &base, &timestamps,
+                          &log_append))
+        return NULL;
+    if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "metadata are tuples");
+        return NULL;
+    }
+    timestamps = PySequence_Tuple(timestamps);
+    PyObject *all = timestamps == NULL ? NULL : PyList_New(PyTuple_Size(timestamps));
+    for (Py_ssize_t index = 0; all != NULL && index < PyTuple_Size(timestamps); index++) {
+        PyObject *offset = PyLong_FromLongLong(base < 0 ? -1 : base + index);
+        PyObject *const fields[METADATA_FIELDS] = {topic, partition, offset, PyTuple_GetItem(timestamps, index),
+                                                   log_append};
+        PyObject *metadata = offset == NULL ? NULL : metadata_of((PyTypeObject *)kind, fields);
+        Py_XDECREF(offset);
+        if (metadata == NULL || PyList_SetItem(all, index, metadata) < 0)
+            Py_CLEAR(all);
+    }
+    (void)module;
+    Py_XDECREF(timestamps);
+    return all;
+}

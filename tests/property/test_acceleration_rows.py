@@ -1,0 +1,117 @@
+"""The functions in C for rows do what those in Python do: hashes of keys, headers, groups, metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from aioproducer.batching.bulk import python_split_columns
+from aioproducer.batching.waiters import python_new_metadata
+from aioproducer.intake.rows import python_uniform_headers
+from aioproducer.intake.short_way import python_measured_headers
+from aioproducer.partitioning.murmur2 import python_murmur2
+from aioproducer.types import RecordMetadata
+from tests.property.test_acceleration import DATA, NAMES, NO_DATA, WRONG_HEADERS, Raw, Text
+
+accelerator: Any = pytest.importorskip(
+    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+)
+
+FEW = st.sampled_from(["trace", "content-type", "é", "n" * 70, Text("trace"), "\ud800", 5, b"trace"])
+SOME = st.one_of(DATA, NO_DATA)
+PAIR = st.one_of(
+    st.tuples(FEW, SOME),
+    st.tuples(NAMES, DATA),
+    st.tuples(NAMES, DATA).map(list),
+    st.sampled_from([("a",), "ab", 5]),
+)
+OF_ONE: st.SearchStrategy[Any] = st.one_of(
+    st.lists(PAIR, max_size=3),
+    st.lists(PAIR, max_size=3).map(tuple),
+    st.dictionaries(st.one_of(FEW, NAMES), SOME, max_size=3),
+    WRONG_HEADERS,
+)
+
+
+@st.composite
+def of_each(draw: st.DrawFn) -> list[Any]:
+    """Make the headers of some records, which nearly always have the same names."""
+    if draw(st.integers(0, 4)) == 0:
+        return draw(st.lists(OF_ONE, max_size=4))
+    names = draw(st.lists(st.sampled_from(["a", "b", "é", "c" * 200, "\ud800"]), max_size=3))
+    kind: Any = draw(st.sampled_from([list, tuple, dict]))
+    made = [kind([(name, draw(DATA)) for name in names]) for _ in range(draw(st.integers(1, 5)))]
+    if draw(st.integers(0, 3)) == 0:
+        made.insert(draw(st.integers(0, len(made))), draw(OF_ONE))
+    return made
+
+
+@given(st.binary(max_size=40))
+@example(bytes(5000))
+@example(b"\xff" * 19)
+def test_the_hash_is_the_same(key: bytes) -> None:
+    assert accelerator.murmur2(key) == python_murmur2(key)
+
+
+def test_what_is_no_key_has_no_hash() -> None:
+    with pytest.raises(TypeError):
+        accelerator.murmur2("key")
+
+
+@given(OF_ONE)
+@example({"trace": b"1", "é": None})
+@example([("trace", Raw(b"1"))])
+def test_headers_of_one_record_are_measured_the_same(headers: Any) -> None:
+    measured = accelerator.measured_headers(headers)
+    assert measured == python_measured_headers(headers)
+    if measured[0]:
+        own = headers.items() if type(headers) is dict else headers
+        assert type(headers) is dict or all(
+            one is other for one, other in zip(measured[0], own, strict=True)
+        ), "the pairs themselves are kept"
+
+
+@given(of_each())
+@example([{"a": b"1"}, {"a": None}])
+@example([{"a": b"1"}, [("a", b"1")]])
+@example([[("a", b"1")], [("a", b"1"), ("b", b"2")]])
+@example([(), ()])
+def test_headers_become_the_same_columns(headers: list[Any]) -> None:
+    assert accelerator.uniform_headers(headers) == python_uniform_headers(headers)
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 3))
+@example([0, 10**30, -1, 0], 2)
+def test_rows_come_to_the_same_groups_in_the_same_order(chosen: list[int], width: int) -> None:
+    columns: list[Any] = [range(len(chosen)), [b"%d" % row for row in range(len(chosen))], tuple(chosen)][
+        :width
+    ]
+    split = accelerator.split_columns(columns, chosen)
+    assert split == python_split_columns(columns, chosen)
+    assert list(split) == list(dict.fromkeys(chosen))
+
+
+@pytest.mark.parametrize(
+    ("columns", "chosen", "error"),
+    [([[1]], [0, 0], ValueError), (5, [0], TypeError), ([5], [0], TypeError), ([[1]], [[]], TypeError)],
+)
+def test_what_cannot_be_grouped_is_refused(columns: Any, chosen: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        accelerator.split_columns(columns, chosen)
+
+
+@given(
+    st.lists(st.integers(0, 2**63), max_size=5), st.one_of(st.just(-1), st.integers(0, 2**62)), st.booleans()
+)
+def test_metadata_are_the_same(timestamps: list[int], base: int, log_append: bool) -> None:
+    made = accelerator.new_metadata(RecordMetadata, "orders", 3, base, timestamps, log_append)
+    assert made == list(python_new_metadata(RecordMetadata, "orders", 3, base, timestamps, log_append))
+    assert {type(each) for each in made} <= {RecordMetadata}
+
+
+def test_metadata_are_tuples_of_five() -> None:
+    for kind in (int, 5):
+        with pytest.raises(TypeError):
+            accelerator.new_metadata(kind, "orders", 0, 0, [1], False)
