@@ -66,7 +66,7 @@ def as_partitions(name: str, array: pa.Array) -> list[int | None] | None:
     if array.null_count == len(array):
         return None
     _check_range(name, array, _MAX_PARTITION, "a partition is 0 to 2**31 - 1")
-    return _integers(array.cast(pa.int64()))
+    return integers(array.cast(pa.int64()))
 
 
 def as_timestamps_ms(name: str, array: pa.Array) -> list[int | None] | None:
@@ -84,7 +84,7 @@ def as_timestamps_ms(name: str, array: pa.Array) -> list[int | None] | None:
         array = pc.multiply(array, 1_000)
     elif unit != "ms":
         array = pc.divide(array, _UNITS_PER_MS[unit])
-    return _integers(array)
+    return integers(array)
 
 
 def as_texts(array: pa.Array) -> tuple[list[str], list[Any]]:
@@ -94,7 +94,7 @@ def as_texts(array: pa.Array) -> tuple[list[str], list[Any]]:
     if not types.is_string(array.type):
         array = array.cast(pa.large_string())
     encoded = array.dictionary_encode()
-    return encoded.dictionary.to_pylist(), _integers(encoded.indices.cast(pa.int64()))
+    return encoded.dictionary.to_pylist(), integers(encoded.indices.cast(pa.int64()))
 
 
 def as_headers(name: str, array: pa.Array) -> list[tuple[tuple[str, bytes | None], ...]] | None:
@@ -107,7 +107,7 @@ def as_headers(name: str, array: pa.Array) -> list[tuple[tuple[str, bytes | None
     entries = array.flatten()  # of this slice, and without what may lie under a null
     if not len(entries):
         return None
-    lengths = _integers(pc.fill_null(array.value_lengths(), 0).cast(pa.int64()))
+    lengths = integers(pc.fill_null(array.value_lengths(), 0).cast(pa.int64()))
     parts = dict(zip((part.name for part in entries.type), entries.flatten(), strict=True))
     texts, codes = as_texts(parts["key"])
     ends = list(accumulate(lengths))
@@ -121,7 +121,7 @@ def as_headers(name: str, array: pa.Array) -> list[tuple[tuple[str, bytes | None
     return [tuple(pairs[end - length : end]) for length, end in zip(lengths, ends, strict=True)]
 
 
-def _integers(array: pa.Array) -> list[Any]:
+def integers(array: pa.Array) -> list[Any]:
     """Return the numbers of *array*, which is of int64, and None for its nulls."""
     if not len(array):
         return []
@@ -132,7 +132,7 @@ def _integers(array: pa.Array) -> list[Any]:
 def _with_nulls(column: list[Any], array: pa.Array) -> list[Any]:
     """Put None into *column* where *array* has a null."""
     if array.null_count:
-        for position in _integers(pc.indices_nonzero(array.is_null()).cast(pa.int64())):
+        for position in integers(pc.indices_nonzero(array.is_null()).cast(pa.int64())):
             column[position] = None
     return column
 

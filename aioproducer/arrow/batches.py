@@ -54,19 +54,18 @@ def send_batch(
     columns: Columns,
     *,
     convoy: Convoy,
-    first_row: int,
+    numbers: Sequence[int],
     timeout_s: float | None = None,
 ) -> asyncio.Task[Outcome]:
     """Start sending the rows of *batch*, which has the *columns*; the task returns what became of them.
 
-    Records of a partition are appended in the order of these calls in *convoy*. A row that fails is in the outcome, numbered
-    from *first_row*. If there is a value in it that cannot be sent, nothing is sent of *batch*. Cancelling the task
+    Records of a partition are appended in the order of these calls in *convoy*. A row that fails is in the outcome, by
+    its number of *numbers*. If there is a value in it that cannot be sent, nothing is sent of *batch*. Cancelling the task
     stops the appending and the waiting; what was appended goes on.
 
     The task raises: ProducerClosed, WrongLoop.
     """
     loop = asyncio.get_running_loop()
-    numbers = range(first_row, first_row + batch.num_rows)
     try:
         groups = _by_topic(_rows(batch, columns, numbers), columns, batch)
     except BadValue as error:
@@ -117,7 +116,7 @@ def _bytes_of(batch: pa.RecordBatch, columns: Columns) -> int:
     return sum(bytes_in(batch.column(name)) for name in (columns.value, columns.key) if name is not None)
 
 
-def _rows(batch: pa.RecordBatch, columns: Columns, numbers: range) -> _Rows:
+def _rows(batch: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> _Rows:
     """Return *batch* as lists. Raises: BadValue."""
     key, headers, partition, timestamp = columns.key, columns.headers, columns.partition, columns.timestamp
     return _Rows(

@@ -123,7 +123,7 @@ class _Sending:
                 piece,
                 self._columns,
                 convoy=self._convoy,
-                first_row=self._row,
+                numbers=range(self._row, self._row + piece.num_rows),
                 timeout_s=timeout_s,
             )
         )

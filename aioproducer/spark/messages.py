@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -20,6 +20,17 @@ Messages: TypeAlias = Iterable[WriterCommitMessage | None]
 
 
 @dataclass(frozen=True)
+class BadRows:
+    """Rows of a task that cannot be sent: dead letters were sent in their place."""
+
+    rows: int
+    topic: str
+    """Where the letters are."""
+    reason: str
+    """Why the first of these rows cannot be sent."""
+
+
+@dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
     """What one attempt of one task has written: every row of it is acknowledged.
 
@@ -32,6 +43,8 @@ class TaskReport(WriterCommitMessage):
     rows: int
     bytes: int
     """Of keys and values."""
+    bad: BadRows | None = field(default=None, kw_only=True)
+    """None: there were none."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +85,22 @@ def log_not_aborted(error: BaseException) -> None:
 
 
 def log_committed(messages: Messages, batch_id: int | None = None) -> None:
-    """Say that all tasks of a batch have written their rows."""
+    """Say that all tasks of a batch have written their rows, and how many of these are dead letters."""
     _be_heard()
-    log.info("spark.batch.committed %s", _told(messages, batch_id))
+    reports = _reports(messages)
+    log.info("spark.batch.committed %s", _told(reports, batch_id))
+    if bad := [each.bad for each in reports if each.bad]:
+        rows = sum(each.rows for each in bad)
+        log.warning(
+            "spark.batch.bad_rows %s rows=%d topic=%r reason=%r",
+            _which(reports, batch_id), rows, bad[0].topic, bad[0].reason,
+        )  # fmt: skip
 
 
 def log_aborted(messages: Messages, batch_id: int | None = None) -> None:
     """Say that a batch failed, and how much of it is in Kafka all the same; Spark may write that again."""
     _be_heard()
-    log.warning("spark.batch.aborted %s", _told(messages, batch_id))
+    log.warning("spark.batch.aborted %s", _told(_reports(messages), batch_id))
 
 
 def log_source_option(name: str) -> None:
@@ -89,14 +109,19 @@ def log_source_option(name: str) -> None:
     log.warning("spark.source_option.without_effect name=%s", name)
 
 
-def _told(messages: Messages, batch_id: int | None) -> str:
-    # None stands for a task that failed
-    reports = [each for each in messages if isinstance(each, TaskReport)]
-    query = next((each.query_id for each in reports if each.query_id), "-")
-    batch = "-" if batch_id is None else batch_id
+def _reports(messages: Messages) -> list[TaskReport]:
+    return [each for each in messages if isinstance(each, TaskReport)]  # None stands for a task that failed
+
+
+def _told(reports: Sequence[TaskReport], batch_id: int | None) -> str:
     rows = sum(each.rows for each in reports)
     size = sum(each.bytes for each in reports)
-    return f"query={query} batch={batch} rows={rows} bytes={size} tasks={len(reports)}"
+    return f"{_which(reports, batch_id)} rows={rows} bytes={size} tasks={len(reports)}"
+
+
+def _which(reports: Sequence[TaskReport], batch_id: int | None) -> str:
+    query = next((each.query_id for each in reports if each.query_id), "-")
+    return f"query={query} batch={'-' if batch_id is None else batch_id}"
 
 
 def _be_heard() -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from aioproducer.config import ProducerConfig
 from aioproducer.config.options import KINDS
 from aioproducer.errors import ConfigError
+from aioproducer.spark.bad_rows import FAIL, ON_BAD_ROW, dead_letter_topic
 from aioproducer.spark.delivery import OPTIONS, TRANSACTION_TIMEOUT_MS, ExactlyOnce, exactly_once
 from aioproducer.spark.messages import log_source_option
 from aioproducer.spark.named_code import with_named_code
@@ -48,7 +49,9 @@ OF_CONSUMERS: Final = frozenset(
 )
 """What the source takes behind `kafka.`, and Kafka's producer does not know. Source: ConsumerConfig of Kafka 4.3."""
 
-SPELT: Final[Mapping[str, str]] = {name.lower(): name for name in ("topic", *OPTIONS, *OF_SPARK, *OF_SOURCE)}
+SPELT: Final[Mapping[str, str]] = {
+    name.lower(): name for name in ("topic", ON_BAD_ROW, *OPTIONS, *OF_SPARK, *OF_SOURCE)
+}
 """What Spark has made lower case, as its documentation has it."""
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -92,6 +95,8 @@ class SinkOptions:
     producer: ProducerSettings
     delivery: ExactlyOnce | None = None
     """None: at least once."""
+    dead_letters: str | None = None
+    """Where rows go that cannot be sent; None: they fail their task."""
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -103,15 +108,15 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     topic: str | None = None
     kafka: dict[str, str] = {}
     of_source: list[str] = []
-    of_delivery: dict[str, str] = {}
+    ours: dict[str, str] = {}
     for given, value in options.items():
         name = given.lower()
         if _is_of_source(name):
             of_source.append(SPELT.get(name, name))
         elif name.startswith(PREFIX):
             kafka[_accepted(name.removeprefix(PREFIX))] = value
-        elif SPELT.get(name) in OPTIONS:
-            of_delivery[SPELT[name]] = value
+        elif SPELT.get(name) in (ON_BAD_ROW, *OPTIONS):
+            ours[SPELT[name]] = value
         elif name == "topic":
             topic = value
         elif name == "path":
@@ -125,10 +130,11 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if "batch_size" not in kafka:
         kafka.setdefault("batch.size", _batch_bytes(kafka))
     producer = ProducerSettings(tuple(sorted(kafka.items())))
-    delivery = exactly_once(of_delivery)
+    dead_letters = dead_letter_topic(ours.pop(ON_BAD_ROW, FAIL), topic)
+    delivery = exactly_once(ours)
     # what is wrong with it is to be said on the driver
     (producer if delivery is None else producer.with_transactional_id(delivery.prefix)).config()
-    sink = SinkOptions(topic, producer, delivery)
+    sink = SinkOptions(topic, producer, delivery, dead_letters)
     _say_what_does_nothing(tuple(of_source), sink)
     return sink
 

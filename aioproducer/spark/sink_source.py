@@ -63,4 +63,6 @@ class AioProducerSource(datasource.DataSource):
                 f"the format 'aioproducer' needs Spark 4.1 or newer; this is Spark {pyspark.__version__}"
             )
         options = sink_options(self.options)
-        return Task(options.producer, record_columns(schema, options.topic), options.delivery)
+        return Task(
+            options.producer, record_columns(schema, options.topic), options.delivery, options.dead_letters
+        )

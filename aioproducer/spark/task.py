@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import chain
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from aioproducer.arrow.arrow_schema import Columns
-from aioproducer.arrow.batches import IN_FLIGHT, pieces, send_batch
-from aioproducer.arrow.result import Outcome, TableResult
-from aioproducer.intake.convoy import Convoy
+from aioproducer.arrow.result import SendTableError
+from aioproducer.errors import ConfigError
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_protocol import Plan
 from aioproducer.spark.delivery import ExactlyOnce
 from aioproducer.spark.messages import TaskReport
+from aioproducer.spark.sending import Sending, Sent
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.transactional_task import write_share, write_single
 from aioproducer.spark.worker import Worker, worker
+
+CONTINUOUS: Final = "__is_continuous_processing"
+"""How Spark tells tasks that their query has no micro-batches; it tells nobody on the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Task:
     columns: Columns
     delivery: ExactlyOnce | None = None
     """None: at least once."""
+    dead_letters: str | None = None
+    """Where rows go that cannot be sent; None: they fail the task."""
     planned: Plan | None = None
     """Exactly once for any number of tasks: what planning has found."""
 
@@ -44,12 +47,17 @@ class Task:
         Raises:
             SendTableError: a row failed; what is in Kafka of the others stays there.
             ConnectionFailed: no broker could be reached.
-            ConfigError, DeliveryError: it cannot be written exactly once.
+            ConfigError, DeliveryError: it cannot be written exactly once, or is no micro-batch.
         """
-        if self.delivery is not None:
-            return self._exactly_once(iter(batches), self.delivery, replays=replays)
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
+        if context.getLocalProperty(CONTINUOUS) == "true":
+            raise ConfigError(
+                "trigger(continuous=…) has no micro-batches, and this sink commits nothing else: take"
+                " trigger(processingTime=…), or none"
+            )
+        if self.delivery is not None:
+            return self._exactly_once(iter(batches), self.delivery, replays=replays)
         host = worker()
         with host.producer(self.settings) as producer:
             sent = self._sent(batches, producer, host)
@@ -57,6 +65,7 @@ class Task:
             query_id=context.getLocalProperty("sql.streaming.queryId"),
             rows=sent.rows,
             bytes=sent.bytes,
+            bad=sent.bad,
         )
 
     def _exactly_once(
@@ -64,7 +73,7 @@ class Task:
     ) -> WriterCommitMessage:
         host = worker()
 
-        def send(rows: Iterable[pa.RecordBatch], producer: Producer) -> TableResult:
+        def send(rows: Iterable[pa.RecordBatch], producer: Producer) -> Sent:
             return self._sent(rows, producer, host)
 
         if self.planned is None:
@@ -81,35 +90,12 @@ class Task:
             replays=replays,
         )
 
-    def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> TableResult:
-        outcome = self._send(batches, producer, host)
+    def _sent(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Sent:
+        sending = Sending(producer, host, self.columns, self.dead_letters)
         try:
-            return outcome.result()
-        except Exception as error:
+            return sending.run(batches)
+        except SendTableError as error:
             context = TaskContext.get()
             assert context is not None, "Spark calls this in a task"
             error.add_note(f"Rows are counted from 0 in partition {context.partitionId()} of the DataFrame.")
             raise
-
-    def _send(self, batches: Iterable[pa.RecordBatch], producer: Producer, host: Worker) -> Outcome:
-        """Return what has become of all rows, or of those that were read until one failed.
-
-        Spark's rows come through a socket, which blocks: so this thread reads them, and the event loop is on another.
-        """
-        convoy = Convoy()
-
-        async def send(piece: pa.RecordBatch, first_row: int) -> Outcome:
-            return await send_batch(producer, piece, self.columns, convoy=convoy, first_row=first_row)
-
-        outcome, row = Outcome(), 0
-        in_flight: deque[Future[Outcome]] = deque()
-        for piece in chain.from_iterable(pieces(batch, self.columns) for batch in batches):
-            while in_flight and (len(in_flight) == IN_FLIGHT or in_flight[0].done()):
-                outcome.add(in_flight.popleft().result())
-            if outcome.failed:
-                break
-            in_flight.append(host.submit(send(piece, row)))
-            row += piece.num_rows
-        for each in in_flight:
-            outcome.add(each.result())
-        return outcome

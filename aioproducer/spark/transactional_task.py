@@ -9,17 +9,17 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from aioproducer.arrow.result import TableResult
 from aioproducer.errors import ConfigError
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_protocol import Plan, choose_id
 from aioproducer.spark.decision_records import Share, must_skip
 from aioproducer.spark.delivery import GUARANTEE, BatchId, ExactlyOnce, batch_id
 from aioproducer.spark.messages import Prepared, Shared, Skipped, TaskReport
+from aioproducer.spark.sending import Sent
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import Worker
 
-Send = Callable[[Iterable[pa.RecordBatch], Producer], TableResult]
+Send = Callable[[Iterable[pa.RecordBatch], Producer], Sent]
 """Sends all rows; raises if one fails."""
 
 CLOSE_S = 10.0
@@ -71,6 +71,7 @@ def write_single(
         bytes=sent.bytes,
         batch=batch,
         transaction=prepared,
+        bad=sent.bad,
     )
 
 
@@ -120,7 +121,7 @@ def write_share(
         host.submit(producer.close(timeout_s=CLOSE_S)).result()
     (topic, partition), offsets = next(iter(sent.offsets.items()))
     share = Share(*prepared, topic, partition, offsets.last)
-    return Shared(query, sent.rows, sent.bytes, batch, share, planned._replace(decided={}))
+    return Shared(query, sent.rows, sent.bytes, batch, share, planned._replace(decided={}), bad=sent.bad)
 
 
 def _context() -> TaskContext:

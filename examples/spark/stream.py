@@ -17,6 +17,9 @@ The headers of a record say which event it is, and they are the same each time. 
 "lost" has to be 0. "duplicated" are the events that were written again, with the offsets where that begins. "Out of
 order" stays 0 as long as a micro-batch is one task, that is one file of less than some megabytes: tasks do not wait for
 each other.
+
+With --exactly-once nothing is there twice, for readers of committed records (isolation.level=read_committed): each micro-batch
+is a few transactions, which are committed together, and the query that is started again finds out which were.
 """
 
 from __future__ import annotations
@@ -52,15 +55,21 @@ def records_of(events: DataFrame, run: str) -> DataFrame:
     )
 
 
-def into_topic(records: DataFrame, bootstrap_servers: str, topic: str, checkpoint: Path) -> DataStreamWriter:
-    """Return what writes *records*, once it has a trigger and is started."""
-    return (
+def into_topic(
+    records: DataFrame, bootstrap_servers: str, topic: str, checkpoint: Path, prefix: str | None = None
+) -> DataStreamWriter:
+    """Return what writes *records*, once it has a trigger and is started; with a *prefix*, exactly once."""
+    writer = (
         records.writeStream.format("aioproducer")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("topic", topic)
         # The query's memory: a new one would begin with the first file again. It is for this query alone.
         .option("checkpointLocation", str(checkpoint))
     )
+    if prefix is None:
+        return writer
+    # The prefix is where its transactional ids begin, and of no other query's.
+    return writer.option("deliveryGuarantee", "exactly-once").option("transactionalIdPrefix", prefix)
 
 
 def make_events(directory: Path, *, files: int = 10, events_per_file: int = 10_000) -> None:
@@ -86,6 +95,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path, help="where files of events are, or come")
     parser.add_argument("checkpoint", type=Path, help="a directory for what the query has to remember")
     parser.add_argument("--run", default="events", help="how an audit calls these events")
+    parser.add_argument("--exactly-once", action="store_true", help="in transactions")
     parser.add_argument("--once", action="store_true", help="end when all files that are there are written")
     given = parser.parse_args()
     if not given.directory.is_dir() or not any(given.directory.iterdir()):
@@ -94,7 +104,8 @@ def main() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's Python is to be this one
     spark = SparkSession.builder.appName("events").getOrCreate()
     records = records_of(events_from(spark, given.directory), given.run)
-    writer = into_topic(records, given.bootstrap_servers, given.topic, given.checkpoint)
+    prefix = f"{given.topic}-{given.run}" if given.exactly_once else None
+    writer = into_topic(records, given.bootstrap_servers, given.topic, given.checkpoint, prefix)
     query = writer.trigger(availableNow=True).start() if given.once else writer.start()
     print(f"query {query.id} runs", flush=True)
     # It returns when the query has ended, and raises what it failed with.

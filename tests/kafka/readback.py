@@ -71,15 +71,24 @@ def read_with_librdkafka(
 
 
 def await_records(
-    bootstrap_servers: str, topic: str, arrived: Callable[[list[Record]], bool], *, timeout_s: float = 30
+    bootstrap_servers: str,
+    topic: str,
+    arrived: Callable[[list[Record]], bool],
+    *,
+    isolation_level: str = "read_uncommitted",
+    timeout_s: float = 30,
 ) -> list[Record]:
     """Read *topic* again and again until the records have *arrived*: of those sent with acks=0, nobody tells when.
+
+    Nor of committed ones: brokers write the markers of a commit when they have answered it.
 
     Raises:
         TimeoutError: they did not all arrive within *timeout_s*.
     """
     deadline = time.monotonic() + timeout_s
-    while not arrived(records := read_with_librdkafka(bootstrap_servers, topic)):
+    while not arrived(
+        records := read_with_librdkafka(bootstrap_servers, topic, isolation_level=isolation_level)
+    ):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not all has arrived in {topic}, only {len(records)} records")
     return records

@@ -88,13 +88,16 @@ def driver(
 ) -> Program:
     """Start a Python script that makes its own Spark session, as `spark-submit` would; *more* are settings of Spark."""
     directory.mkdir()
+    variables = submit_environment(directory, master, more)
+    return Program([sys.executable, str(script), *map(str, arguments)], directory / "driver.log", variables)
+
+
+def submit_environment(
+    directory: Path, master: str = LOCAL, more: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Return what the environment of such a script has to have; *directory* is for what Spark writes."""
     options = [f"--conf={name}={value}" for name, value in {**settings(directory), **more}.items()]
-    return Program(
-        [sys.executable, str(script), *map(str, arguments)],
-        directory / "driver.log",
-        environment(directory)
-        | {
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_SUBMIT_ARGS": shlex.join([f"--master={master}", *options, "pyspark-shell"]),
-        },
-    )
+    return environment(directory) | {
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_SUBMIT_ARGS": shlex.join([f"--master={master}", *options, "pyspark-shell"]),
+    }

@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from tests.kafka.apache.broker import ApacheKafka
-from tests.kafka.readback import read_with_librdkafka
-from tests.spark.audited import audited
+from tests.spark.audited import audited_when_committed
 from tests.spark.cluster import SETTINGS, standalone_cluster
 from tests.spark.gate import Gate
 from tests.spark.program import ROOT, driver
@@ -31,8 +30,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def check(kafka: ApacheKafka, topic: str) -> None:
     """Check that readers of committed records, who wait for nobody, see each event once."""
-    records = read_with_librdkafka(kafka.bootstrap_servers, topic, isolation_level="read_committed")
-    report = audited(records, RUN, expect=EVENTS)
+    report = audited_when_committed(kafka.bootstrap_servers, topic, RUN, EVENTS)
     assert (report.lost, report.duplicated, report.unexpected) == (0, 0, 0), str(report)
 
 

@@ -1,4 +1,7 @@
-"""The examples for Spark do what they say. What runs stream.py as a program, to kill it, is in test_restart.py."""
+"""The examples for Spark do what they say.
+
+What runs stream.py as a program, to kill it, is in test_restart.py; those that read Kafka are in test_pipeline_examples.py.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,10 +21,20 @@ from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession, functions
 
 from aioproducer.audit import AuditReport, sequence_of
 from aioproducer.spark.audit import audit, from_kafka
-from examples.spark import clickstream, csv_to_kafka, demo, stream
+from examples.spark import (
+    clickstream,
+    csv_to_kafka,
+    dead_letters,
+    dedupe,
+    demo,
+    kafka_to_kafka,
+    killed,
+    stream,
+)
 from tests.kafka.apache.broker import ApacheKafka
-from tests.kafka.readback import read_with_librdkafka
+from tests.kafka.readback import await_records, read_with_librdkafka
 from tests.spark.conftest import NewTopic, Save
+from tests.spark.log import SparkLog
 
 EXAMPLES = Path(__file__).parents[2] / "examples/spark"
 
@@ -41,7 +55,10 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_every_example_is_tested() -> None:
-    modules = {Path(module.__file__ or "") for module in (clickstream, csv_to_kafka, demo, stream)}
+    modules = {
+        Path(module.__file__ or "")
+        for module in (clickstream, csv_to_kafka, dead_letters, dedupe, demo, kafka_to_kafka, killed, stream)
+    }
     assert modules == set(EXAMPLES.glob("*.py"))
 
 
@@ -128,6 +145,37 @@ def test_a_stream_without_events_makes_some(
     assert [each.key for each in records] == [value["user"].encode() for value in values]
 
 
+# --- dead_letters
+
+
+def test_lines_that_cannot_be_sent_are_dead_letters_and_the_others_are_where_they_belong(
+    run: Run, kafka: ApacheKafka, new_topic: NewTopic, tmp_path: Path, spark_log: SparkLog
+) -> None:
+    orders, dead, files = new_topic(2), new_topic(1), tmp_path / "in"
+    files.mkdir()
+    lines = [
+        {"topic": orders, "key": "a", "value": "1"},
+        {"topic": None, "key": "b", "value": "2"},
+        {"topic": orders, "partition": 1, "value": "3"},
+        {"topic": orders, "partition": 2, "key": "c", "value": "4"},
+    ]
+    (files / "1.json").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    servers = kafka.bootstrap_servers
+    for _ in range(2):  # the second time there is nothing to do
+        run(dead_letters, servers, files, dead, tmp_path / "checkpoint", "--prefix", dead, "--once")
+
+    def seen(topic: str) -> list[tuple[bytes | None, bytes | None]]:
+        records = await_records(
+            servers, topic, lambda found: len(found) >= 2, isolation_level="read_committed"
+        )
+        return sorted((each.value, each.key) for each in records)
+
+    assert seen(orders) == [(b"1", b"a"), (b"3", None)]
+    assert seen(dead) == [(b"2", b"b"), (b"4", b"c")]
+    line = spark_log.wait_for("spark.batch.bad_rows")
+    assert f" batch=0 rows=2 topic={dead!r} reason=\"column 'topic': there is no topic (null)\"" in line
+
+
 # --- clickstream
 
 
@@ -137,24 +185,27 @@ def test_the_demo_shows_on_its_page_that_all_is_well(
     monkeypatch.setattr(demo, "DIRECTORY", tmp_path / "demo")
     monkeypatch.setattr(demo, "ApacheKafka", lambda: nullcontext(kafka))
     monkeypatch.setattr(demo, "spark_session", lambda _: nullcontext(spark))
+    survive_a_kill = mock.Mock(return_value=True)  # test_pipeline_examples.py has what it does
+    monkeypatch.setattr(demo, "survive_a_kill", survive_a_kill)
     assert demo.main(6_000) == 0
+    survive_a_kill.assert_called_once_with(kafka)
 
     page = (tmp_path / "demo/clickstream.html").read_text(encoding="utf-8")
     assert "<h1>Every click is there once, in order</h1>" in page
     assert not re.search(r'(src|href)="(?!#)', page), "it needs no other file"
     drawing = ET.fromstring(page[page.index("<svg") : page.index("</svg>") + len("</svg>")])
     text = {each.text for each in drawing.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"Records per partition", *map(str, range(demo.PARTITIONS)), *clickstream.COUNTRIES} <= text
+    assert {"Records per partition", *map(str, range(demo.CLICKS_PARTITIONS)), *clickstream.COUNTRIES} <= text
 
     country_of = {row.user_id: row.country for row in clickstream.users_of(spark, 7).collect()}
     where: dict[bytes | None, int] = {}
-    for each in read_with_librdkafka(kafka.bootstrap_servers, demo.TOPIC):
+    for each in read_with_librdkafka(kafka.bootstrap_servers, demo.CLICKS):
         value = json.loads(each.value or b"")
         assert each.key == b"user-%d" % value["user_id"]
         assert value["country"] == country_of[value["user_id"]]
         assert value["section"] == clickstream.PAGES[value["path"]]
         assert where.setdefault(each.key, each.partition) == each.partition
-    assert set(where.values()) == set(range(demo.PARTITIONS))
+    assert set(where.values()) == set(range(demo.CLICKS_PARTITIONS))
 
 
 def test_clicks_that_were_lost_doubled_or_reordered_are_on_the_page_and_in_the_exit_code(

@@ -145,6 +145,18 @@ def test_output_mode_update_goes_through_foreach_batch(
     assert len(read_with_librdkafka(kafka.bootstrap_servers, topic)) == 97
 
 
+def test_a_query_without_micro_batches_is_refused(
+    spark: SparkSession, kafka: ApacheKafka, topic: str, tmp_path: Path
+) -> None:
+    """By its tasks, for nobody tells the driver; and Spark calls these when it has a RecordBatch full of rows."""
+    source = spark.readStream.format("rate").option("rowsPerSecond", 100_000)
+    rows = source.load().selectExpr("cast(value as string) as value")
+    query = to_topic(rows, kafka, topic, tmp_path).trigger(continuous="1 second").start()
+    with pytest.raises(PySparkException, match=r"trigger\(continuous=…\) has no micro-batches"):
+        query.awaitTermination(90)
+    assert read_with_librdkafka(kafka.bootstrap_servers, topic) == []
+
+
 def test_what_is_wrong_with_a_stream_ends_the_query_and_says_so(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from aioproducer.spark.messages import TaskReport, log_aborted, log_committed, log_source_option
+from aioproducer.spark.messages import BadRows, TaskReport, log_aborted, log_committed, log_source_option
 
 
 def report(query_id: str | None = None) -> TaskReport:
@@ -36,6 +36,16 @@ def test_of_a_batch_that_failed_what_is_written_is_said(said: pytest.LogCaptureF
     log_aborted([None, report("8d9f"), None], 3)
     assert said.messages == ["spark.batch.aborted query=8d9f batch=3 rows=10 bytes=1000 tasks=1"]
     assert said.records[0].levelno == logging.WARNING
+
+
+def test_dead_letters_are_a_warning_with_how_many_and_why(said: pytest.LogCaptureFixture) -> None:
+    bad = [TaskReport("8d9f", 10, 1_000, bad=BadRows(rows, "dead", f"reason {rows}")) for rows in (2, 3)]
+    log_committed([report("8d9f"), None, *bad], 3)
+    assert said.messages == [
+        "spark.batch.committed query=8d9f batch=3 rows=30 bytes=3000 tasks=3",
+        "spark.batch.bad_rows query=8d9f batch=3 rows=5 topic='dead' reason='reason 2'",
+    ]
+    assert said.records[1].levelno == logging.WARNING
 
 
 def test_an_option_that_does_nothing_is_a_warning(said: pytest.LogCaptureFixture) -> None:

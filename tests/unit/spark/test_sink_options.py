@@ -216,3 +216,13 @@ def test_what_is_wrong_with_a_login_is_said_on_the_driver_without_it(
         sink_options(LOGIN | options)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value.__cause__)
+
+
+def test_bad_rows_fail_their_task_unless_there_is_a_topic_for_them() -> None:
+    assert sink_options(SERVERS).dead_letters is None
+    assert sink_options({**SERVERS, "onBadRow": "fail"}).dead_letters is None
+    assert sink_options({**SERVERS, "onbadrow": "topic:Dead"}).dead_letters == "Dead"
+    with pytest.raises(ConfigError, match="onBadRow = 'topic:orders': that is where the good rows go"):
+        sink_options({**SERVERS, "topic": "orders", "onBadRow": "topic:orders"})
+    with pytest.raises(ConfigError, match="did you mean 'onBadRow'"):
+        sink_options({**SERVERS, "onBadRows": "fail"})

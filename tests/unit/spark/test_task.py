@@ -13,6 +13,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from aioproducer.arrow import SendTableError
 from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.errors import ConfigError
 from aioproducer.spark import task as module
 from aioproducer.spark.messages import TaskReport
 from aioproducer.spark.sink_options import ProducerSettings
@@ -102,6 +103,28 @@ def test_a_row_that_fails_fails_the_task_and_the_rest_is_not_read(kafka_cluster:
     assert failure.value.__notes__ == ["Rows are counted from 0 in partition 7 of the DataFrame."]
     assert read < 100_000
     assert len(kafka_cluster.records("orders", 0)) >= 20
+
+
+@pytest.mark.kafka_cluster(topics={"orders": 1, "dead": 1})
+def test_a_row_that_cannot_be_sent_may_become_a_dead_letter(kafka_cluster: ThreadedCluster) -> None:
+    rows = pa.record_batch({"value": pa.array([b"x", b"x" * 2_000, b"y"])})
+    report = replace(task(kafka_cluster, max_request_size="1500"), dead_letters="dead").run([rows])
+    assert isinstance(report, TaskReport)
+    assert (report.rows, report.bytes) == (2, 2)
+    assert report.bad is not None
+    assert (report.bad.rows, report.bad.topic) == (1, "dead")
+    assert [each.value for each in kafka_cluster.records("orders", 0)] == [b"x", b"y"]
+    assert [each.value for each in kafka_cluster.records("dead", 0)] == [b"x" * 1_024]
+
+
+def test_a_query_without_micro_batches_is_refused(
+    kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = SimpleNamespace(getLocalProperty={"__is_continuous_processing": "true"}.get)
+    monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: context))
+    with pytest.raises(ConfigError, match=r"trigger\(continuous=…\) has no micro-batches"):
+        task(kafka_cluster).run(batches(10))
+    assert kafka_cluster.records("orders", 0) == []
 
 
 def test_what_reading_raises_ends_the_task_as_it_is(kafka_cluster: ThreadedCluster) -> None:

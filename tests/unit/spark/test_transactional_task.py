@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -130,6 +131,24 @@ def test_rows_that_fail_are_aborted(kafka_cluster: ThreadedCluster, here: Here) 
     assert failure.value.__notes__ == ["Rows are counted from 0 in partition 0 of the DataFrame."]
     commit(task, [task.run(rows(1))])
     assert seen(kafka_cluster) == [1]
+
+
+@pytest.mark.kafka_cluster(topics={"orders": 1, "dead": 1})
+def test_dead_letters_are_in_the_same_transaction(kafka_cluster: ThreadedCluster, here: Here) -> None:
+    rows = pa.record_batch({"value": pa.array([b"1"]), "partition": pa.array([9], pa.int32())})
+    columns = Columns(value="value", partition="partition", topic="orders")
+    task = replace(single(kafka_cluster), columns=columns, dead_letters="dead")
+
+    def letters() -> list[bytes | None]:
+        return [each.value for each in kafka_cluster.records("dead", 0, isolation_level="read_committed")]
+
+    report = task.run(iter([rows]))
+    assert isinstance(report, Prepared)
+    assert report.bad is not None
+    assert letters() == []
+    commit(task, [report])
+    assert letters() == [b"1"]
+    assert isinstance(task.run(iter([rows])), Skipped)
 
 
 def test_an_abort_lets_readers_go_on(kafka_cluster: ThreadedCluster, here: Here) -> None:

@@ -1,0 +1,229 @@
+"""Rows that cannot be sent, whatever is tried: found before anything is sent, and made into dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute as pc
+
+from aioproducer.arrow.arrow_columns import (
+    BadValue,
+    as_bytes,
+    as_headers,
+    as_texts,
+    as_timestamps_ms,
+    integers,
+)
+from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.errors import ConfigError, RecordTooLarge
+from aioproducer.intake.checks import check_topic
+from aioproducer.records.sizes import LARGE_RECORD_OVERHEAD, sizes
+
+ON_BAD_ROW: Final = "onBadRow"
+FAIL: Final = "fail"
+TO_TOPIC: Final = "topic:"
+
+REASON: Final = "dead-letter.reason"
+TOPIC: Final = "dead-letter.topic"
+PARTITION: Final = "dead-letter.partition"
+BYTES: Final = "dead-letter.bytes"
+
+KEPT_BYTES: Final = 1024
+"""What a dead letter keeps of a key, and of a value, of a row that is too large."""
+
+LETTERS: Final = pa.schema(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+    }
+)
+PartitionsOf = Callable[[str], int]
+"""How many partitions a topic has; may block."""
+
+
+def dead_letter_topic(given: str, topic: str | None) -> str | None:
+    """Return where rows go that cannot be sent to *topic*; None: they fail the task.
+
+    Raises: ConfigError.
+    """
+    if given == FAIL:
+        return None
+    if not given.startswith(TO_TOPIC):
+        raise ConfigError(
+            f"{ON_BAD_ROW} = {given!r}: expected {FAIL}, or {TO_TOPIC} and the name of a topic, such as"
+            f" {TO_TOPIC}orders.dead"
+        )
+    try:
+        name = check_topic(given.removeprefix(TO_TOPIC))
+    except ValueError as error:
+        raise ConfigError(f"{ON_BAD_ROW}: {error}") from None
+    if name == topic:
+        raise ConfigError(f"{ON_BAD_ROW} = {given!r}: that is where the good rows go; name another topic")
+    return name
+
+
+class Sieved(NamedTuple):
+    """A piece of a DataFrame, taken apart."""
+
+    good: pa.RecordBatch
+    numbers: Sequence[int]
+    """Of its rows."""
+    letters: pa.RecordBatch | None
+    """One for each of the others; None if there are none."""
+    bad: Sequence[int]
+    """The numbers of these."""
+    reason: str
+    """Why the first of them cannot be sent."""
+
+
+def sieve(
+    piece: pa.RecordBatch,
+    columns: Columns,
+    numbers: range,
+    *,
+    partitions_of: PartitionsOf,
+    settings: BatchingSettings,
+) -> Sieved:
+    """Return what can be sent of *piece*, whose rows have *numbers*, and letters of what cannot.
+
+    Raises: what *partitions_of* raises.
+    """
+    bad = _with_bad_values(piece, columns) | _misaddressed(piece, columns, partitions_of)
+    rest = [position for position in range(piece.num_rows) if position not in bad] if bad else None
+    large = _too_large(piece if rest is None else _taken(piece, rest), columns, settings)
+    for position, reason in large.items():
+        bad[position if rest is None else rest[position]] = reason
+    if not bad:
+        return Sieved(piece, numbers, None, (), "")
+    good = [position for position in range(piece.num_rows) if position not in bad]
+    large_ones = set(large) if rest is None else {rest[position] for position in large}
+    ordered = dict(sorted(bad.items()))
+    letters = [_letter(piece, columns, *each, cut=each[0] in large_ones) for each in ordered.items()]
+    return Sieved(
+        _taken(piece, good),
+        [numbers[position] for position in good],
+        pa.RecordBatch.from_pylist(letters, LETTERS),
+        [numbers[position] for position in ordered],
+        next(iter(ordered.values())),
+    )
+
+
+def _misaddressed(piece: pa.RecordBatch, columns: Columns, partitions_of: PartitionsOf) -> dict[int, str]:
+    """Return the rows without a topic, or a partition of it, that there can be."""
+    bad = {}
+    if columns.topic_column is not None:
+        topics, codes = as_texts(piece.column(columns.topic_column))
+    else:
+        topics, codes = [columns.topic or ""], [0] * piece.num_rows
+    if None in codes:
+        reason = f"column {columns.topic_column!r}: there is no topic (null)"
+        bad = {position: reason for position, code in enumerate(codes) if code is None}
+    illegal = {code: reason for code, topic in enumerate(topics) if (reason := _illegal(topic))}
+    if illegal:
+        bad |= {position: illegal[code] for position, code in enumerate(codes) if code in illegal}
+    if columns.partition is None:
+        return bad
+    asked = integers(piece.column(columns.partition).cast(pa.int64()))
+    counts: dict[int, int] = {}
+    for position, (code, partition) in enumerate(zip(codes, asked, strict=True)):
+        if partition is None or position in bad:
+            continue
+        if code not in counts:
+            counts[code] = partitions_of(topics[code])
+        if not 0 <= partition < counts[code]:
+            bad[position] = f"there is no partition {partition}: {topics[code]!r} has {counts[code]}, from 0"
+    return bad
+
+
+def _illegal(topic: str) -> str:
+    try:
+        check_topic(topic)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _with_bad_values(piece: pa.RecordBatch, columns: Columns) -> dict[int, str]:
+    """Return the rows whose time or headers no record can have."""
+    bad: dict[int, str] = {}
+    if columns.timestamp is not None:
+        bad.update(_refused(columns.timestamp, piece.column(columns.timestamp), as_timestamps_ms))
+    if columns.headers is not None and _lacks_keys(piece.column(columns.headers)):
+        bad.update(_refused(columns.headers, piece.column(columns.headers), as_headers))
+    return bad
+
+
+def _lacks_keys(headers: pa.Array) -> bool:
+    entries = headers.flatten()  # of this slice, and without what may lie under a null
+    return bool(len(entries) and pc.struct_field(entries, "key").null_count)
+
+
+def _refused(
+    name: str, column: pa.Array, check: Callable[[str, pa.Array], object]
+) -> Iterator[tuple[int, str]]:
+    """Yield the positions in *column* that *check* refuses, which tells only the first one."""
+    try:
+        check(name, column)
+    except BadValue:
+        for position in range(len(column)):
+            try:
+                check(name, column.slice(position, 1))
+            except BadValue as error:
+                yield position, str(error)
+
+
+def _too_large(piece: pa.RecordBatch, columns: Columns, settings: BatchingSettings) -> dict[int, str]:
+    """Return the rows that no request has room for."""
+    texts = [piece.column(name) for name in (columns.value, columns.key) if name is not None]
+    headers = None if columns.headers is None else piece.column(columns.headers)
+    # more than any of them takes, and known without a look at each
+    most = LARGE_RECORD_OVERHEAD + sum(pc.max(pc.binary_length(each)).as_py() or 0 for each in texts)
+    if headers is not None:
+        most += headers.nbytes
+    if most <= settings.largest_record:
+        return {}
+    taken = sizes(
+        as_bytes(texts[0]),
+        as_bytes(texts[1]) if len(texts) > 1 else None,
+        None if headers is None or columns.headers is None else as_headers(columns.headers, headers),
+    )
+    bad = {}
+    for position, size in enumerate(taken):
+        try:
+            settings.check_size(columns.topic or _text(piece, columns.topic_column, position), size)
+        except RecordTooLarge as error:
+            bad[position] = f"{type(error).__name__}: {error}"
+    return bad
+
+
+def _letter(
+    piece: pa.RecordBatch, columns: Columns, position: int, reason: str, *, cut: bool
+) -> Mapping[str, object]:
+    """Return the row at *position* as a dead letter, without most of it if it is to be *cut*."""
+    key, value = (
+        None if name is None else as_bytes(piece.column(name).slice(position, 1))[0]
+        for name in (columns.key, columns.value)
+    )
+    own = None if columns.headers is None else piece.column(columns.headers)[position].as_py()
+    headers = [each for each in own or () if each["key"] is not None]
+    told = {REASON: reason, TOPIC: columns.topic or _text(piece, columns.topic_column, position)}
+    if columns.partition is not None:
+        asked = piece.column(columns.partition)[position].as_py()
+        told[PARTITION] = "" if asked is None else str(asked)
+    if cut:
+        told[BYTES] = str(len(key or b"") + len(value or b""))
+        key, value, headers = key and key[:KEPT_BYTES], value and value[:KEPT_BYTES], []
+    headers += [{"key": name, "value": text.encode()} for name, text in told.items() if text]
+    return {"key": key, "value": value, "headers": headers}
+
+
+def _taken(piece: pa.RecordBatch, positions: Sequence[int]) -> pa.RecordBatch:
+    return piece.take(pa.array(positions, pa.int64()))
+
+
+def _text(piece: pa.RecordBatch, name: str | None, position: int) -> str:
+    return "" if name is None else piece.column(name)[position].as_py() or ""

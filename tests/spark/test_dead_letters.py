@@ -1,0 +1,86 @@
+"""Rows that cannot be sent, as Spark has them, and what becomes of them under each guarantee."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions as fn
+
+from tests.kafka.apache.broker import ApacheKafka
+from tests.kafka.readback import Record, await_records
+from tests.spark.conftest import NewTopic
+from tests.spark.log import SparkLog
+
+GOOD = 1_000
+REASONS = (
+    "column 'topic': there is no topic (null)",
+    "topic 'no topic' is not a legal name",
+    "there is no partition 7",
+    "there is no partition -1",
+    "column 'timestamp': Kafka's timestamps are milliseconds since 1970",
+    "column 'headers': a header has no key (null)",
+    "RecordTooLarge: a record for",
+)
+
+
+def rows_of(spark: SparkSession, topic: str) -> DataFrame:
+    """Return a thousand good rows, and behind each hundredth a bad one, of each kind in turn."""
+    kind = fn.expr(f"if(id % 101 = 100, int(id / 101) % {len(REASONS)}, -1)")
+    rows = spark.range(0, GOOD + GOOD // 100, numPartitions=2).withColumn("kind", kind)
+
+    def but(column: str, **others: str) -> str:
+        cases = "".join(f" when kind = {number[1:]} then {other}" for number, other in others.items())
+        return f"case{cases} else {column} end"
+
+    return rows.selectExpr(
+        but(f"'{topic}'", _0="null", _1="'no topic'") + " as topic",
+        but("cast(id % 3 as int)", _2="7", _3="-1") + " as partition",
+        but("timestamp_millis(1750000000000)", _4="timestamp_millis(-5)") + " as timestamp",
+        but("'trace'", _5="null") + " as name",
+        "cast(id as string) as key",
+        but("cast(id as string)", _6="repeat('x', 2000000)") + " as value",
+    ).selectExpr("*", "array(struct(name as key, cast('7' as binary) as value)) as headers")
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once", "exactly-once-single"])
+def test_bad_rows_are_dead_letters_and_the_good_ones_are_written(
+    spark: SparkSession, kafka: ApacheKafka, new_topic: NewTopic, guarantee: str, spark_log: SparkLog
+) -> None:
+    topic, dead = new_topic(3), new_topic(1)
+    rows = rows_of(spark, topic)
+    writer = (
+        (rows.coalesce(1) if guarantee.endswith("single") else rows)
+        .write.format("aioproducer")
+        .mode("append")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("deliveryGuarantee", guarantee)
+        .option("onBadRow", f"topic:{dead}")
+    )
+    if guarantee != "at-least-once":
+        writer = writer.option("transactionalIdPrefix", topic).option("jobId", "job")
+    writer.save()
+
+    def seen(name: str, count: int) -> list[Record]:
+        servers = kafka.bootstrap_servers
+        return await_records(
+            servers, name, lambda found: len(found) >= count, isolation_level="read_committed"
+        )
+
+    good, letters = seen(topic, GOOD), seen(dead, GOOD // 100)
+    assert sorted(int(each.value or b"") for each in good) == [
+        number for number in range(GOOD + GOOD // 100) if number % 101 != 100
+    ]
+    reasons = [dict(each.headers)["dead-letter.reason"] or b"" for each in letters]
+    found = {reason for reason in REASONS if any(each.decode().startswith(reason) for each in reasons)}
+    assert found == set(REASONS)
+    assert sorted(int(each.key or b"") for each in letters) == list(range(100, GOOD + GOOD // 100, 101))
+    spark_log.wait_for(f"spark.batch.bad_rows query=- batch=- rows={GOOD // 100} topic={dead!r}")
+
+
+def test_they_fail_the_job_unless_there_is_a_topic_for_them(
+    spark: SparkSession, kafka: ApacheKafka, topic: str
+) -> None:
+    writer = rows_of(spark, topic).write.format("aioproducer").mode("append")
+    writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).option("onBadRow", "fail")
+    with pytest.raises(PySparkException, match=r"SendTableError: row \d+"):
+        writer.save()

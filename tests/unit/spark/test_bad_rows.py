@@ -1,0 +1,165 @@
+"""Rows that cannot be sent, told from those that can, and what becomes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError
+from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
+from aioproducer.spark.bad_rows import KEPT_BYTES, Sieved, dead_letter_topic, sieve
+
+HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+TYPES = {
+    "topic": pa.string(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADERS,
+    "partition": pa.int32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+ALL = Columns(
+    value="value",
+    key="key",
+    headers="headers",
+    partition="partition",
+    timestamp="timestamp",
+    topic_column="topic",
+)
+COUNTS = {"orders": 3, "more": 6}
+LARGEST = 4_000
+
+
+def sieved(rows: Sequence[dict[str, Any]], columns: Columns = ALL, first: int = 100) -> Sieved:
+    names = columns.names
+    piece = pa.RecordBatch.from_pylist(
+        [{name: row.get(name) for name in names} for row in rows],
+        pa.schema({name: TYPES[name] for name in names}),
+    )
+    settings = ProducerConfig(bootstrap_servers="b:1", max_request_size=LARGEST).batching_settings()
+    numbers = range(first, first + len(rows))
+    return sieve(piece, columns, numbers, partitions_of=COUNTS.__getitem__, settings=settings)
+
+
+def reasons(found: Sieved) -> list[str]:
+    return [told(letter)["dead-letter.reason"].decode() for letter in letters(found)]
+
+
+def letters(found: Sieved) -> list[dict[str, Any]]:
+    return [] if found.letters is None else found.letters.to_pylist()
+
+
+def told(letter: dict[str, Any]) -> dict[str, bytes]:
+    return {each["key"]: each["value"] for each in letter["headers"]}
+
+
+GOOD = {"topic": "orders", "value": b"v", "partition": 2}
+
+
+def test_a_piece_without_a_bad_row_is_sent_as_it_is() -> None:
+    found = sieved([GOOD, {**GOOD, "partition": None}, {"topic": "orders"}])
+    assert found.letters is None
+    assert (found.numbers, found.reason) == (range(100, 103), "")
+    assert found.good.num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"topic": None}, "column 'topic': there is no topic (null)"),
+        ({"topic": "no topic"}, "topic 'no topic' is not a legal name"),
+        ({"partition": 3}, "there is no partition 3: 'orders' has 3, from 0"),
+        ({"partition": -1}, "there is no partition -1: 'orders' has 3, from 0"),
+        ({"timestamp": -1}, "column 'timestamp': Kafka's timestamps are milliseconds since 1970"),
+        ({"headers": [{"key": None, "value": b"x"}]}, "column 'headers': a header has no key (null)"),
+        ({"value": b"x" * LARGEST}, "RecordTooLarge: a record for 'orders' takes"),
+        ({"topic": None, "value": b"x" * LARGEST}, "column 'topic': there is no topic (null)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_row_that_cannot_be_sent_is_told_from_its_neighbours(bad: dict[str, Any], reason: str) -> None:
+    found = sieved([GOOD, {**GOOD, **bad}, {**GOOD, "topic": "more", "partition": 5}])
+    assert found.good.column("topic").to_pylist() == ["orders", "more"]
+    assert list(found.numbers) == [100, 102], "a failure behind it has the number of its row"
+    (told_reason,) = reasons(found)
+    assert told_reason.startswith(reason)
+    assert found.reason == told_reason
+
+
+def test_all_bad_rows_of_a_piece_are_found_in_order() -> None:
+    large = {**GOOD, "value": b"x" * LARGEST}
+    late = {**GOOD, "timestamp": -5}
+    found = sieved([large, {**GOOD, "topic": None}, GOOD, late, {**GOOD, "partition": 9}, large, late])
+    assert list(found.numbers) == [102]
+    assert [each.split()[0] for each in reasons(found)] == [
+        "RecordTooLarge:", "column", "column", "there", "RecordTooLarge:", "column",
+    ]  # fmt: skip
+    assert found.bad == [100, 101, 103, 104, 105, 106]
+    assert sieved([{"topic": None}] * 3).good.num_rows == 0
+
+
+def test_a_letter_has_what_the_row_had_and_where_it_should_have_gone() -> None:
+    own = [{"key": "trace", "value": b"7"}, {"key": None, "value": b"lost"}]
+    row = {"topic": "orders", "key": b"k", "value": None, "partition": 9, "headers": own}
+    (letter,) = letters(sieved([row]))
+    assert (letter["key"], letter["value"]) == (b"k", None)
+    assert letter["headers"][0] == {"key": "trace", "value": b"7"}
+    named = told(letter)
+    assert list(named) == ["trace", "dead-letter.reason", "dead-letter.topic", "dead-letter.partition"]
+    assert (named["dead-letter.topic"], named["dead-letter.partition"]) == (b"orders", b"9")
+
+
+def test_a_letter_says_nothing_of_what_was_not_asked_for() -> None:
+    (letter,) = letters(sieved([{"topic": None, "value": b"v"}], dataclasses.replace(ALL, headers=None)))
+    assert list(told(letter)) == ["dead-letter.reason"]
+
+
+def test_of_a_row_that_is_too_large_the_letter_has_the_beginning() -> None:
+    row = {
+        **GOOD,
+        "key": b"k" * 3_000,
+        "value": b"v" * 3_000,
+        "headers": [{"key": "h", "value": b"h" * 3_000}],
+    }
+    (letter,) = letters(sieved([row]))
+    assert (letter["key"], letter["value"]) == (b"k" * KEPT_BYTES, b"v" * KEPT_BYTES)
+    assert told(letter)["dead-letter.bytes"] == b"6000"
+    assert "h" not in told(letter)
+
+
+@pytest.mark.parametrize("headers", [(), (("h", b"w" * 500),)])
+def test_what_is_too_large_is_what_the_producer_takes_for_it(headers: tuple[tuple[str, bytes], ...]) -> None:
+    """To the byte: a row that it would refuse fails the task."""
+    listed = [{"key": name, "value": value} for name, value in headers]
+    columns = Columns(value="value", key="key", headers="headers", topic="orders")
+
+    def is_good(size: int) -> bool:
+        return not letters(sieved([{"value": b"v" * size, "key": b"k", "headers": listed}], columns))
+
+    limit = max(
+        size
+        for size in range(2_000, LARGEST)
+        if record_size_bound(b"v" * size, b"k", headers) + BATCH_OVERHEAD <= LARGEST
+    )
+    assert is_good(limit)
+    assert not is_good(limit + 1)
+
+
+@pytest.mark.parametrize(
+    "given", ["topic", "topic:", "drop", "topic:no topic", "", "topic:orders", "TOPIC:dead"]
+)
+def test_what_to_do_with_bad_rows_has_two_forms(given: str) -> None:
+    with pytest.raises(ConfigError, match="onBadRow"):
+        dead_letter_topic(given, "orders")
+
+
+def test_the_name_of_the_topic_is_taken_as_it_is() -> None:
+    assert dead_letter_topic("fail", "orders") is None
+    assert dead_letter_topic("topic:Orders.dead", "orders") == "Orders.dead"
+    assert dead_letter_topic("topic:orders", None) == "orders"
