@@ -44,6 +44,10 @@ class Interceptor(Protocol):
         partition of *topic_partition* is -1 if the record failed before one was chosen. Declare a fourth
         parameter, `headers: Headers = ()`, to get the record's headers, too (KIP-512): what `on_send` put
         there is found again here.
+
+        Declare a fifth one, `latency_s: float | None = None`, to get how long the record took, in seconds, counted from the
+        first record of its batch on: that much at most, and for a record that waited alone exactly that. None if it
+        failed before it was in a batch.
         """
         return  # an empty body would make it abstract to type checkers
 
@@ -87,6 +91,21 @@ class HasOnAcknowledgementWithHeaders(Protocol):
         """See `Interceptor`."""
 
 
+class HasOnAcknowledgementWithLatency(Protocol):
+    """An interceptor with at least an `on_acknowledgement` that takes the record's headers and latency."""
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers,
+        latency_s: float | None,
+        /,
+    ) -> None:
+        """See `Interceptor`."""
+
+
 class HasClose(Protocol):
     """An interceptor with at least `close`."""
 
@@ -94,7 +113,13 @@ class HasClose(Protocol):
         """See `Interceptor`."""
 
 
-AnyInterceptor: TypeAlias = HasOnSend | HasOnAcknowledgement | HasOnAcknowledgementWithHeaders | HasClose
+AnyInterceptor: TypeAlias = (
+    HasOnSend
+    | HasOnAcknowledgement
+    | HasOnAcknowledgementWithHeaders
+    | HasOnAcknowledgementWithLatency
+    | HasClose
+)
 """What may be given as an interceptor: every method is optional, and one is needed."""
 
 
@@ -110,7 +135,7 @@ class InterceptorChain:
         self._interceptors = tuple(interceptors)
         self._on_send = self._defined("on_send")
         self._on_acknowledgement = tuple(
-            (each, method, _takes_headers(method)) for each, method in self._defined("on_acknowledgement")
+            (each, method, _arguments_of(method)) for each, method in self._defined("on_acknowledgement")
         )
         self._warned: set[tuple[type, str]] = set()
 
@@ -137,14 +162,13 @@ class InterceptorChain:
         error: ProducerError | None,
         topic_partition: TopicPartition,
         headers: Headers = (),
+        latency_s: float | None = None,
     ) -> None:
-        """Tell every interceptor how a record ended, with its *headers* if they are asked for."""
-        for interceptor, method, takes_headers in self._on_acknowledgement:
+        """Tell every interceptor how a record ended, with its *headers* and *latency_s* if they are asked for."""
+        told = (metadata, error, topic_partition, headers, latency_s)
+        for interceptor, method, arguments in self._on_acknowledgement:
             try:
-                if takes_headers:
-                    method(metadata, error, topic_partition, headers)
-                else:
-                    method(metadata, error, topic_partition)
+                method(*told[:arguments])
             except BaseException as failure:  # noqa: BLE001 - called from a task of ours: there is nobody to raise to
                 self._log_failure(interceptor, "on_acknowledgement", failure)
 
@@ -195,11 +219,11 @@ def _as_pairs(headers: HeadersInput) -> HeadersInput:
     return tuple(headers.items()) if isinstance(headers, Mapping) else headers
 
 
-def _takes_headers(method: Callable[..., object]) -> bool:
-    """Whether *method* has a fourth parameter; `*args` is none, or those who took three so would get four."""
+def _arguments_of(method: Callable[..., object]) -> int:
+    """How many arguments *method* gets, 3 to 5; `*args` takes none, or those who took three so would get more."""
     try:
         parameters = inspect.signature(method).parameters.values()
     except (TypeError, ValueError):  # written in C, say
-        return False
+        return 3
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in positional for each in parameters) > 3
+    return min(max(sum(each.kind in positional for each in parameters), 3), 5)

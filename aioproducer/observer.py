@@ -21,7 +21,12 @@ class OutcomeObserver:
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """Count the batch; tell the interceptors of each record."""
-        tally = self._metrics.topic(batch.topic_partition.topic)
+        now = self._metrics.clock()
+        latency_s = now - batch.created_at
+        tally = self._metrics.topic(batch.topic_partition.topic).at(now)
+        tally.delivered_s += latency_s
+        if latency_s > tally.delivered_s_max:  # noqa: PLR1730 - max() would take as long as all the rest
+            tally.delivered_s_max = latency_s
         tally.delivered_records += len(batch.columns.values)  # len(batch) is two calls more
         tally.delivered_batches += 1
         tally.delivered_uncompressed += batch.size
@@ -40,15 +45,15 @@ class OutcomeObserver:
                 log_append_time_ms if log_append else timestamp_ms,
                 log_append,
             )
-            self._interceptors.on_acknowledgement(metadata, None, where, headers)
+            self._interceptors.on_acknowledgement(metadata, None, where, headers, latency_s)
 
     def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
         """Count the records; tell the interceptors of each, with an error of its own."""
         self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
         if self._interceptors:
-            where = batch.topic_partition
+            where, latency_s = batch.topic_partition, self._metrics.clock() - batch.created_at
             for _, headers in zip(records.values, records.headers or repeat(()), strict=False):
-                self._interceptors.on_acknowledgement(None, failure.error(), where, headers)
+                self._interceptors.on_acknowledgement(None, failure.error(), where, headers, latency_s)
 
     def retried(self, batch: Batch) -> None:
         """Count the records, which are to be sent again."""

@@ -182,9 +182,10 @@ def test_the_examples_of_the_page_for_users_of_aiokafka_run(kafka_cluster: Threa
 
 
 def test_the_examples_of_the_interceptors_page_run(kafka_cluster: ThreadedCluster) -> None:
-    audited, took, traced = printed_by(INTERCEPTORS, kafka_cluster)
+    audited, took, fast, traced = printed_by(INTERCEPTORS, kafka_cluster)
     assert audited == "orders-0 offset 0\n"
     assert took == "orders took less than a second\n"
+    assert fast == "orders was fast\n"
     decoder, spans, start = json.JSONDecoder(), {}, 0
     while start < len(traced):
         span, start = decoder.raw_decode(traced, start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 FIRST_LOST: Final = 20
@@ -44,6 +44,9 @@ class AuditReport:
     """Their lowest sequences, at most 20."""
     partitions: tuple[PartitionAudit, ...]
     """Those that have records of the run, in order."""
+    displaced: int = field(default=0, compare=False)
+    """How many of those out of order are copies: the record is in a higher partition, and in order there. Not known of
+    an audit on Spark."""
 
     @property
     def records(self) -> int:
@@ -81,11 +84,22 @@ class AuditReport:
         """Whether nothing is wrong; to find nothing at all is, unless that was expected."""
         return not self.flaws and (self.records > 0 or self.expected_was_told)
 
+    @property
+    def doubled_only(self) -> bool:
+        """Whether copies are all that is wrong: nothing is lost, and without them all is in order.
+
+        So it is after a sender was killed and has gone on from before that: where keys do not say the partition,
+        what it repeats may go to another one, behind higher sequences.
+        """
+        harmless = self.lost == self.unexpected == 0 and self.out_of_order == self.displaced
+        return harmless and self.duplicated > 0
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for JSON."""
         return {
             "run": self.run,
             "ok": self.ok,
+            "doubled_only": self.doubled_only,
             "expected": self.expected,
             "expected_was_told": self.expected_was_told,
             "records": self.records,

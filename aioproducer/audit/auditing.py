@@ -48,6 +48,11 @@ class Audit:
         self._highest = -1
         self._highest_here = -1
         self._tallies: list[_Tally] = []
+        # Records out of order may be copies themselves: what is sent again after a kill may go to another partition.
+        self._late = Sequences()
+        self._displaced = Sequences()
+        self._highest_copy_here = -1
+        self._behind_copies = 0
 
     def add(self, partition: int, offset: int, sequence: int | None) -> None:
         """Take the next record of the run into account; a *sequence* of None is one that could not be read.
@@ -62,11 +67,14 @@ class Audit:
             tally.note("unexpected", offset)
         elif not self._seen.add(sequence):
             tally.note("duplicated", offset)
+            self._look_for_displaced(sequence)
         elif sequence > self._highest_here:
             self._highest_here = sequence
             self._highest = max(self._highest, sequence)
+            self._behind_copies += sequence < self._highest_copy_here
         else:
             tally.note("out_of_order", offset)
+            _ = self._late.add(sequence)
 
     def report(self) -> AuditReport:
         """Return what was found so far."""
@@ -78,7 +86,14 @@ class Audit:
             lost=expected - len(self._seen),
             first_lost=tuple(islice(self._seen.missing(expected), FIRST_LOST)),
             partitions=tuple(tally.audit() for tally in self._tallies),
+            displaced=max(0, len(self._displaced) - self._behind_copies),
         )
+
+    def _look_for_displaced(self, sequence: int) -> None:
+        """See whether this copy is in order here, of a record whose first one was not, in a lower partition."""
+        in_order = sequence > self._highest_here and sequence > self._highest_copy_here
+        if in_order and sequence in self._late and self._displaced.add(sequence):
+            self._highest_copy_here = sequence
 
     def _tally(self, partition: int, offset: int) -> _Tally:
         if self._tallies:
@@ -90,7 +105,7 @@ class Audit:
                     f"partition {partition}, offset {offset} behind partition {last.partition}, offset "
                     f"{last.last_offset}: an audit takes records in order of partition and offset"
                 )
-        self._highest_here = -1
+        self._highest_here = self._highest_copy_here = -1
         tally = _Tally(partition, 0, offset, offset)
         self._tallies.append(tally)
         return tally

@@ -36,6 +36,11 @@ class Sequences:
         self._count += 1
         return True
 
+    def __contains__(self, sequence: int) -> bool:
+        number, bit = divmod(sequence, PIECE_BITS)
+        piece = self._pieces.get(number)
+        return piece is not None and bool(piece[bit >> 3] & 1 << (bit & 7))
+
     def missing(self, end: int) -> Iterator[int]:
         """Yield what is not there of 0 to *end* - 1, in order."""
         for first in range(0, end, PIECE_BITS):

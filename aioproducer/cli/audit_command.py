@@ -80,6 +80,9 @@ def _verdict(report: AuditReport) -> Text:
     whose = f"Of {report.expected:,} records expected: "
     if report.ok:
         return Text.assemble(whose, ("each is there once, in order", "bold green"))
+    if report.doubled_only:
+        told = f"DOUBLED ONLY, {report.duplicated:,} duplicated; nothing is lost, and the order is kept"
+        return Text.assemble(whose, (told, "bold yellow"))
     flaws = ", ".join(f"{count:,} {flaw}" for flaw, count in report.flaws.items())
     return Text.assemble(whose, (f"FAILED, {flaws}", "bold red"))
 

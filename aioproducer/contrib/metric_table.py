@@ -59,6 +59,12 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
         ),
         "record_queue_time_avg": Metric("from a batch's first record to its being written, on average", "ms"),
         "record_queue_time_max": Metric("from a batch's first record to its being written, at most", "ms"),
+        "record_latency_avg": Metric(
+            "from a batch's first record to its acknowledgement, on average", "ms", None
+        ),
+        "record_latency_max": Metric(
+            "from a batch's first record to its acknowledgement, at most", "ms", None
+        ),
         "batch_size_avg": Metric("size of a batch as it is sent, on average", "bytes"),
         "batch_size_max": Metric("size of a batch as it is sent, at most", "bytes"),
         **_pair("batch_split", "batches that were too large and were split in two", "batches"),

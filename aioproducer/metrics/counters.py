@@ -108,6 +108,8 @@ class TopicTally(Tally):
         "delivered_batches",
         "delivered_bytes",
         "delivered_records",
+        "delivered_s",
+        "delivered_s_max",
         "delivered_uncompressed",
         "failed_records",
         "queued_s",
@@ -118,13 +120,16 @@ class TopicTally(Tally):
         "splits",
         "uncompressed",
     )
-    MAXIMA: ClassVar[tuple[str, ...]] = ("bytes_max", "queued_s_max")
+    MAXIMA: ClassVar[tuple[str, ...]] = ("bytes_max", "delivered_s_max", "queued_s_max")
     batches: int
     bytes: int
     bytes_max: int
     delivered_batches: int
     delivered_bytes: int
     delivered_records: int
+    delivered_s: float
+    """From the first record of each batch to its acknowledgement."""
+    delivered_s_max: float
     delivered_uncompressed: int
     failed_records: int
     queued_s: float

@@ -126,6 +126,8 @@ def _of_producer(topics: View, nodes: View, calls: View) -> Values:
         "record_size_avg": topics.average("uncompressed", "records"),
         "record_queue_time_avg": topics.average("queued_s", "batches", scale=MS),
         "record_queue_time_max": topics.maximum("queued_s_max", "batches", scale=MS),
+        "record_latency_avg": topics.average("delivered_s", "delivered_batches", scale=MS),
+        "record_latency_max": topics.maximum("delivered_s_max", "delivered_batches", scale=MS),
         "records_per_request_avg": topics.average("records", "requests"),
         "produce_throttle_time_avg": nodes.average("throttle_ms", "answers"),
         "produce_throttle_time_max": nodes.maximum("throttle_ms_max", "answers"),

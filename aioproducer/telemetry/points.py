@@ -25,6 +25,8 @@ OURS: Final = frozenset(
         "producer.batches_unfinished",
         "producer.byte_rate",
         "producer.byte_total",
+        "producer.record_latency_avg",
+        "producer.record_latency_max",
         "nodes.requests_in_flight",
     }
     | {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, product
+from math import prod
+
 from hypothesis import given, strategies as st
 
 from aioproducer.audit import Audit
@@ -42,3 +45,24 @@ def test_an_audit_is_what_it_says_it_is(logs: list[list[int | None]], expect: in
         assert part.out_of_order_at == min(
             (at for where, at in late if where == part.partition), default=None
         )
+
+
+@given(LOGS)
+def test_without_the_copies_what_is_doubled_only_is_in_order(logs: list[list[int | None]]) -> None:
+    """There is a choice of one copy of each record, so that these are in order in every partition."""
+    audit = Audit()
+    copies: dict[int, list[tuple[int, int]]] = {}
+    for partition, log in enumerate(logs):
+        for offset, sequence in enumerate(log):
+            audit.add(partition, offset, sequence)
+            copies.setdefault(-1 if sequence is None else sequence, []).append((partition, offset))
+    if not audit.report().doubled_only or prod(map(len, copies.values())) > 4_096:
+        return
+    choices = (
+        sorted((*where, sequence) for sequence, where in zip(copies, choice, strict=True))
+        for choice in product(*copies.values())
+    )
+    assert any(
+        all(former[2] < latter[2] for former, latter in pairwise(choice) if former[0] == latter[0])
+        for choice in choices
+    )

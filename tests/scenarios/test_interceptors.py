@@ -306,3 +306,27 @@ class TestAround:
 
         told()
         assert heard == ["a", "b", "c"]
+
+
+@story
+async def test_who_asks_hears_how_long_each_record_took() -> None:
+    heard: list[float | None] = []
+
+    class Timing:
+        def on_acknowledgement(
+            self, metadata: object, error: object, where: object, headers: object, latency_s: float | None
+        ) -> None:
+            heard.append(latency_s)
+
+    async with producing(interceptors=[Timing()], linger_ms=500) as (producer, cluster):
+        heard.clear()
+        await asyncio.sleep(100)
+        cluster.on("produce", topic=TOPIC).delay(1.0)
+        await producer.send(TOPIC, b"v")
+        assert heard == [pytest.approx(1.5, abs=0.01)]
+        told = producer.metrics()["producer"]
+        assert told["record_latency_avg"] == told["record_latency_max"] == pytest.approx(1_500, abs=10)
+        cluster.on("produce", topic=TOPIC).delay(1.0).answer(TopicAuthorizationFailed)
+        with pytest.raises(TopicAuthorizationFailed):
+            await producer.send(TOPIC, b"v")
+        assert heard[1:] == [pytest.approx(1.5, abs=0.01)], "of failures, too"

@@ -78,6 +78,19 @@ class Counted:
     ) -> None: ...
 
 
+class Timed:
+    """It hears how long each record took."""
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers,
+        latency_s: float | None,
+    ) -> None: ...
+
+
 class Forgetful:
     def on_send(self, record: ProducerRecord) -> None: ...
 
@@ -87,7 +100,7 @@ class Unrelated:
 
 
 def interceptors() -> None:
-    Producer("a:9092", interceptors=[Stamped(), Counted()])
+    Producer("a:9092", interceptors=[Stamped(), Counted(), Timed()])
     Producer("a:9092", interceptors=(Counted(),))
     Producer("a:9092", interceptors=[Forgetful()])  # type: ignore[list-item]
     Producer("a:9092", interceptors=[Unrelated()])  # type: ignore[list-item]

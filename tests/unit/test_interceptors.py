@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from aioproducer.errors import DeliveryTimeout, ProducerError
+from aioproducer.errors import BufferFull, DeliveryTimeout, ProducerError
 from aioproducer.interceptors import Interceptor, InterceptorChain
 from aioproducer.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
@@ -253,3 +253,32 @@ def test_they_see_headers_as_pairs_however_they_were_given() -> None:
     record = ProducerRecord("orders", headers={"a": b"1"})
     assert InterceptorChain([Adds()]).on_send(record).headers == [("a", b"1"), ("b", b"2")]
     assert record.headers == {"a": b"1"}
+
+
+class WithLatency:
+    """Asks for the latency, by a fifth parameter."""
+
+    def __init__(self) -> None:
+        self.heard: list[float | None] = []
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        topic_partition: TopicPartition,
+        headers: Headers,
+        latency_s: float | None,
+        more: str = "",
+    ) -> None:
+        assert more == ""
+        self.heard.append(latency_s)
+
+
+def test_the_latency_is_for_those_who_ask_for_it() -> None:
+    asking, with_headers, listening = WithLatency(), WithHeaders(), Listening()
+    chain = InterceptorChain([asking, with_headers, listening])
+    chain.on_acknowledgement(METADATA, None, PARTITION, (), 0.25)
+    assert (asking.heard, with_headers.heard) == ([0.25], [()])
+    assert listening.heard == [(METADATA, None, PARTITION)]
+    chain.on_send_error("orders", 0, (), BufferFull("x"))
+    assert asking.heard == [0.25, None]

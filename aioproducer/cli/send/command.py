@@ -22,6 +22,7 @@ from aioproducer.cli.parameters import (
 )
 
 if TYPE_CHECKING:
+    from aioproducer.cli.send.dead_letters import DeadLetters
     from aioproducer.cli.send.plan import Format
 
 
@@ -94,6 +95,13 @@ FIELD_OPTIONS = ("value", "key", "headers", "partition")
     help="All of it becomes visible at the end, or nothing does. The same as --option transactional.id=ID.",
 )
 @click.option(
+    "--on-error",
+    metavar="stop|skip|FILE",
+    default="stop",
+    show_default=True,
+    help="What to do with records that cannot arrive: end, leave them out, or write them to FILE and go on.",
+)
+@click.option(
     "--run",
     metavar="ID",
     callback=check_run,
@@ -114,6 +122,7 @@ def send(  # noqa: PLR0917 - click passes names
     settings: dict[str, str],
     checkpoint: Path | None,
     transactional_id: str | None,
+    on_error: str,
     run: str | None,
     as_json: bool,  # noqa: FBT001 - likewise
     **fields: str | None,
@@ -122,6 +131,7 @@ def send(  # noqa: PLR0917 - click passes names
 
     Ctrl-C ends it early: it waits for what was sent, and reports it. It stops at the first record that fails or
     cannot be understood, and fails if not all were acknowledged. With --transactional-id nothing of it is visible then.
+    With --on-error it goes on behind records that nobody could send.
     """
     from aioproducer.cli.send.checkpoint import Checkpoint
     from aioproducer.cli.send.plan import Plan
@@ -145,6 +155,10 @@ def send(  # noqa: PLR0917 - click passes names
             "in a transaction all of the input lands or nothing: there is nothing for a checkpoint to remember; leave"
             " out --checkpoint, or the transactional id"
         )
+    if on_error != "stop" and config.transactional_id is not None:
+        raise WrongOption(
+            "in a transaction all of the input lands or nothing: leave out --on-error, or the transactional id"
+        )
     work = {"topic": topic, "format": form, "run": run}
     plan = Plan(
         config=config,
@@ -154,9 +168,18 @@ def send(  # noqa: PLR0917 - click passes names
         rate=rate,
         run=run,
         checkpoint=None if checkpoint is None else Checkpoint(checkpoint, work),
+        dead_letters=_dead_letters(on_error),
     )
     if not asyncio.run(send_and_report(plan, as_json=as_json)):
         raise click.exceptions.Exit(1)
+
+
+def _dead_letters(on_error: str) -> DeadLetters | None:
+    from aioproducer.cli.send.dead_letters import DeadLetters
+
+    if on_error == "stop":
+        return None
+    return DeadLetters(None if on_error == "skip" else Path(on_error))
 
 
 def _with(name: str, value: str | None, settings: dict[str, str], *, by: str) -> dict[str, str]:

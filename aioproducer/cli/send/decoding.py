@@ -25,8 +25,8 @@ class Columns:
     keys: list[bytes | None] | None = None
     headers: list[list[Header]] | None = None
     partitions: list[int | None] | None = None
-    bad: tuple[int, str] | None = None
-    """The first item that cannot be understood, and why; the columns end before it."""
+    bad: Sequence[tuple[int, str]] = ()
+    """Items that cannot be understood, and why: the first, before which the columns end, or all that are left out."""
 
 
 Decode: TypeAlias = Callable[[Sequence[bytes]], Columns]
@@ -37,21 +37,28 @@ def whole(items: Sequence[bytes]) -> Columns:
     return Columns(range(len(items)), items)
 
 
-def keyed(separator: bytes) -> Decode:
-    """Return what takes each item as a key and a value, with the first *separator* between them."""
+def keyed(separator: bytes, *, skips: bool = False) -> Decode:
+    """Return what takes each item as a key and a value, with the first *separator* between them.
+
+    It ends before an item without one; with *skips* it leaves those out.
+    """
 
     def decode(items: Sequence[bytes]) -> Columns:
+        rows: list[int] = []
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
-        bad = None
+        bad: list[tuple[int, str]] = []
         for index, item in enumerate(items):
             key, found, value = item.partition(separator)
             if not found:
-                bad = index, f"there is no key separator {separator.decode(errors='replace')!r}"
+                bad.append((index, f"there is no key separator {separator.decode(errors='replace')!r}"))
+                if skips:
+                    continue
                 break
+            rows.append(index)
             keys.append(key)
             values.append(value)
-        return Columns(range(len(values)), values, keys, bad=bad)
+        return Columns(rows, values, keys, bad=bad)
 
     return decode
 
@@ -82,8 +89,10 @@ class Fields:
     partition: str | None = None
 
 
-def objects(fields: Fields, known: Collection[int]) -> Decode:
+def objects(fields: Fields, known: Collection[int], *, skips: bool = False) -> Decode:
     """Return what takes each item as JSON, but for blank lines; *known* are the topic's partitions.
+
+    It ends before an item that makes no sense; with *skips* it leaves those out.
 
     A value or key that is missing is an error; headers and a partition may be. Null means none. Text is taken in
     UTF-8, anything else as JSON.
@@ -96,7 +105,7 @@ def objects(fields: Fields, known: Collection[int]) -> Decode:
         keys: list[bytes | None] = []
         headers: list[list[Header]] = []
         partitions: list[int | None] = []
-        bad = None
+        bad: list[tuple[int, str]] = []
         for index, item in enumerate(items):
             if not (line := item.strip()):
                 continue
@@ -109,7 +118,10 @@ def objects(fields: Fields, known: Collection[int]) -> Decode:
                 own = [] if fields.headers is None else _headers(found, fields.headers)
                 partition = None if fields.partition is None else _partition(found, fields.partition, known)
             except (ValueError, RecursionError) as error:
-                bad = index, str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+                reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+                bad.append((index, reason))
+                if skips:
+                    continue
                 break
             rows.append(index)
             values.append(value)

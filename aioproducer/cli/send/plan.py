@@ -8,6 +8,7 @@ from functools import partial
 
 from aioproducer.cli.send.all_or_nothing import Ended, culprit_of
 from aioproducer.cli.send.checkpoint import Checkpoint, Prefix
+from aioproducer.cli.send.dead_letters import DeadLetters
 from aioproducer.cli.send.decoding import Decode, Fields, Header, keyed, objects, whole, with_constants
 from aioproducer.cli.send.input_framing import Framing, LengthPrefixed, Lines
 from aioproducer.cli.shell import Failures
@@ -36,12 +37,12 @@ class Format:
         """Return what takes each file apart; a record has at most *limit* bytes."""
         return partial(LengthPrefixed if self.name == "length-prefixed" else Lines, limit)
 
-    def decode(self, known: Collection[int]) -> Decode:
-        """Return what makes columns; *known* are the topic's partitions."""
+    def decode(self, known: Collection[int], *, skips: bool = False) -> Decode:
+        """Return what makes columns; *known* are the topic's partitions. With *skips* it leaves out what makes no sense."""
         if self.name == "json":
-            decode = objects(self.fields, known)
+            decode = objects(self.fields, known, skips=skips)
         else:
-            decode = whole if self.key_separator is None else keyed(self.key_separator)
+            decode = whole if self.key_separator is None else keyed(self.key_separator, skips=skips)
         if self.key is None and not self.headers:
             return decode
         return with_constants(decode, self.key, self.headers)
@@ -61,6 +62,8 @@ class Plan:
     run: str | None = None
     """A run's id, for `aioproducer audit`; None: no headers of ours."""
     checkpoint: Checkpoint | None = None
+    dead_letters: DeadLetters | None = None
+    """What takes the records that cannot arrive, so that the others go on; None: the first of them ends it."""
 
 
 @dataclass(slots=True)
@@ -85,6 +88,12 @@ class Outcome:
     """Whether the checkpoint, if there is one, knows the prefix: not if it could not be written the last time."""
     stopped: str | None = None
     """Why nothing more was handed over, though there was more."""
+    left_out: int = 0
+    """How many are dead letters: not understood, or refused for what they are."""
+    refused: int = 0
+    """How many were handed over and refused so; those behind a failure are in no file of dead letters yet."""
+    refused_before: int = 0
+    """How many of these stand in the prefix."""
     aborted: int = 0
     """How many were taken back unsent, since their transaction was aborted."""
     transaction: Ended | None = None
@@ -95,13 +104,13 @@ class Outcome:
     @property
     def unknown(self) -> int:
         """How many have no outcome, good or bad."""
-        return self.sent - self.acknowledged - self.aborted - self.failures.total()
+        return self.sent - self.acknowledged - self.refused - self.aborted - self.failures.total()
 
     @property
     def complete(self) -> bool:
-        """Whether everything was acknowledged, and committed if it is in a transaction."""
+        """Whether everything was acknowledged, but for dead letters, and committed if it is in a transaction."""
         committed = self.transaction in {None, Ended.COMMITTED}
-        return self.stopped is None and self.acknowledged == self.sent and committed
+        return self.stopped is None and self.acknowledged + self.refused == self.sent and committed
 
     def fail(self, error: ProducerError) -> None:
         """Take it that a record failed."""

@@ -106,6 +106,7 @@ def _bar(screen: Console, plan: Plan) -> Iterator[Callable[[Outcome], None]]:
 
 def to_dict(outcome: Outcome) -> dict[str, Any]:
     """Return what came of it, for programs."""
+    letters = outcome.plan.dead_letters
     return {
         "topic": outcome.plan.topic,
         "run": outcome.plan.run,
@@ -116,6 +117,8 @@ def to_dict(outcome: Outcome) -> dict[str, Any]:
         "acknowledged_before": outcome.skipped,
         "failed": outcome.failures.total(),
         "failed_possibly_persisted": outcome.doubtful,
+        "left_out": outcome.left_out,
+        "dead_letters": None if letters is None or letters.path is None else str(letters.path),
         "without_outcome": outcome.unknown,
         "errors": dict(outcome.failures),
         "first_failure": outcome.first_failure,
@@ -134,6 +137,10 @@ def _verdict(outcome: Outcome) -> Text:
     if outcome.seconds >= RATE_FROM_S:
         verdict.append(f", {outcome.acknowledged / outcome.seconds:,.0f} records/s")
     verdict.append("\n")
+    if outcome.left_out:
+        letters = plan.dead_letters
+        where = "" if letters is None or letters.path is None else f": {letters.path} has them"
+        verdict.append(f"{counted(outcome.left_out)} left out{where}\n", "bold yellow")
     verdict.append_text(_failures(outcome))
     if outcome.stopped is not None:
         verdict.append(f"Stopped: {outcome.stopped}\n", "bold red")
@@ -143,10 +150,17 @@ def _verdict(outcome: Outcome) -> Text:
         if plan.config.transactional_id is None:
             verdict.append(_how_far(outcome))
     elif plan.run is not None and outcome.prefix.records:
-        verdict.append(audit_hint(plan.config, plan.topic, plan.run, outcome.prefix.records))
-        if outcome.skipped:
-            verdict.append("If a call before was killed, what it sent last may be there twice.\n")
+        verdict.append(_audit_hint(outcome, plan.run))
     return verdict
+
+
+def _audit_hint(outcome: Outcome, run: str) -> str:
+    told = audit_hint(outcome.plan.config, outcome.plan.topic, run, outcome.prefix.records)
+    if outcome.refused:
+        told += f"It will call {outcome.refused:,} of them lost, which were left out after all.\n"
+    if outcome.skipped:
+        told += "If a call before was killed, what it sent last may be there twice.\n"
+    return told
 
 
 def _failures(outcome: Outcome) -> Text:
@@ -168,10 +182,11 @@ def _how_far(outcome: Outcome) -> str:
     prefix, checkpoint = outcome.prefix, outcome.plan.checkpoint
     if checkpoint is not None and not outcome.recognised:
         return f"It did not get to the end of what {checkpoint.path} remembers, and left that as it was.\n"
-    told = f"Acknowledged from the beginning to {prefix.place}: {counted(prefix.records)}\n"
+    there = prefix.records - outcome.refused_before
+    told = f"Acknowledged from the beginning to {prefix.place}: {counted(there)}\n"
     if prefix.place is None:
         told = "Nothing is acknowledged from the beginning of the input.\n"
-    if behind := outcome.skipped + outcome.acknowledged - prefix.records:
+    if behind := outcome.skipped + outcome.acknowledged - there:
         told += f"Acknowledged after that, too: {counted(behind)}; continuing from there repeats them.\n"
     if checkpoint is not None and not outcome.remembered:
         told += f"{checkpoint.path} remembers less of it: the same command repeats the rest.\n"

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from aioproducer.audit import stamp
 from aioproducer.cli.send.all_or_nothing import AllOrNothing, Ended, culprit_of
 from aioproducer.cli.send.checkpoint import CheckpointError, Remembered
+from aioproducer.cli.send.dead_letters import DeadLetter, is_dead
 from aioproducer.cli.send.decoding import Columns
 from aioproducer.cli.send.input_source import Block, InputError, blocks
 from aioproducer.cli.send.plan import Outcome, Plan
@@ -86,11 +87,15 @@ class Sending:
 
         Raises:
             ConnectionFailed, MetadataTimeout: the cluster or the topic is not there. Nothing was sent then.
-            CheckpointError: the checkpoint cannot be read or written, or is not one of this input. Nothing was sent.
+            CheckpointError: the checkpoint cannot be read or written, or is not one of this input; or there can be no
+                file of dead letters. Nothing was sent.
             CancelledError: it was interrupted while it started.
         """
-        checkpoint = self._plan.checkpoint
-        with nullcontext() if checkpoint is None else checkpoint.locked():
+        checkpoint, letters = self._plan.checkpoint, self._plan.dead_letters
+        with (
+            nullcontext() if checkpoint is None else checkpoint.locked(),
+            nullcontext() if letters is None else letters.opened(),
+        ):
             return await self._run(None if checkpoint is None else checkpoint.load())
 
     async def _run(self, remembered: Remembered | None) -> Outcome:
@@ -169,12 +174,13 @@ class Sending:
                         part, start = block.slice(start, stop), stop
                         if self.outcome.stopped is not None:
                             return
-                        columns = plan.format.decode(await producer.partitions_for(plan.topic))(
-                            part.whole.items
+                        decode = plan.format.decode(
+                            await producer.partitions_for(plan.topic), skips=plan.dead_letters is not None
                         )
+                        columns = decode(part.whole.items)
                         self._hand_over(producer, part, columns)
-                        if columns.bad is not None:
-                            index, reason = columns.bad
+                        if columns.bad and plan.dead_letters is None:
+                            [(index, reason)] = columns.bad
                             self._stop(f"{part.file}, {plan.format.unit} {part.first + index}: {reason}")
                             return
         except CheckpointError:
@@ -249,27 +255,55 @@ class Sending:
         taken_back = (TransactionAborted, TransactionStateError)
         aborted = [at for at, error in failures.items() if isinstance(error, taken_back)]
         outcome.aborted += len(aborted)
-        for at, error in failures.items():
-            if at not in aborted:
-                outcome.fail(error)
+        skips = self._plan.dead_letters is not None
+        refused = {at: error for at, error in failures.items() if skips and is_dead(error)}
+        outcome.refused += len(refused)
+        failed = [at for at in failures if at not in aborted and at not in refused]
+        for at in failed:
+            outcome.fail(failures[at])
         if aborted:
             return  # nobody asks how far it got
         has_ended = outcome.first_failure is not None
-        culprits = [at for at, error in failures.items() if culprit_of(error) is error]
-        if failures and (not has_ended or (culprits and not self._knows_culprit)):
+        culprits = [at for at in failed if culprit_of(failures[at]) is failures[at]]
+        if failed and (not has_ended or (culprits and not self._knows_culprit)):
             self._knows_culprit = bool(culprits)
-            row = columns.rows[min(culprits or failures)]
+            row = columns.rows[min(culprits or failed)]
             outcome.first_failure = f"{block.file}, {self._plan.format.unit} {block.first + row}"
         if has_ended:
             return  # the prefix has
-        good, records = len(block) if columns.bad is None else columns.bad[0], len(columns.values)
-        if failures:
-            records = min(failures)
+        good, records = columns.bad[0][0] if columns.bad and not skips else len(block), len(columns.values)
+        if failed:
+            records = min(failed)
             good = columns.rows[records]
             self._stop("a record failed")
+        if skips and not self._take_down(call, refused, good):
+            return
         self._extend(block.slice(0, good), records)
         if self._plan.checkpoint is not None and self._remembering is None:
             self._remembering = asyncio.get_running_loop().call_later(REMEMBER_EVERY_S, self._remember_now)
+
+    def _take_down(self, call: Call, refused: Mapping[int, ProducerError], good: int) -> bool:
+        """Take down the dead letters of a call before item *good*; return False if that cannot be done."""
+        outcome, letters, (block, columns, _) = self.outcome, self._plan.dead_letters, call
+        reasons = dict(columns.bad)
+        reasons |= {columns.rows[at]: f"{type(error).__name__}: {error}" for at, error in refused.items()}
+        found = [
+            DeadLetter(
+                block.file, self._plan.format.unit, block.first + index, reason, block.whole.items[index]
+            )
+            for index, reason in sorted(reasons.items())
+            if index < good
+        ]
+        try:
+            if letters is not None:
+                letters.write(found)
+        except CheckpointError as error:
+            outcome.first_failure = f"{block.file}, {self._plan.format.unit} {found[0].number}"
+            self._stop(str(error))
+            return False
+        outcome.left_out += len(found)
+        outcome.refused_before += sum(columns.rows[at] < good for at in refused)
+        return True
 
     def _extend(self, block: Block, records: int) -> None:
         if len(block):

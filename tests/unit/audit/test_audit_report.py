@@ -72,6 +72,7 @@ def test_a_dict_of_it_has_everything_and_fits_into_json() -> None:
     assert told == {
         "run": "nightly-7",
         "ok": False,
+        "doubled_only": False,
         "expected": 2_000,
         "expected_was_told": True,
         "records": 1_999,

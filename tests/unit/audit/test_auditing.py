@@ -108,3 +108,26 @@ def test_records_that_are_not_in_order_of_partition_and_offset_are_refused(earli
 def test_a_run_cannot_have_sent_less_than_nothing() -> None:
     with pytest.raises(ValueError, match="expect = -1"):
         Audit(expect=-1)
+
+
+@pytest.mark.parametrize(
+    ("logs", "doubled_only"),
+    [
+        ([[0, 1, 2, 1, 2]], True),  # keys, or a single partition: what is repeated comes behind
+        ([[0, 1], [2, 3, 0]], True),
+        ([[4, 5, 2, 3], [0, 1, 2, 3, 6]], True),  # what is repeated has gone to a lower partition
+        ([[4, 2, 3], [0, 2, 5], [1, 3]], True),
+        ([[0, 1, 2]], False),  # nothing is wrong
+        ([[0, 2, 1], [3, 0]], False),  # 1 is late, and not there again
+        ([[1, 0, 0]], False),  # there again, and late again
+        ([[1, 0], [2, 0]], False),
+        ([[3, 0, 1, 2], [1, 0, 2]], False),  # 0 is behind 1 in either
+        ([[5, 3], [3, 2, 0, 1, 4]], False),  # if 3 were the record there, 2 would be behind it
+        ([[0, 0, 2]], False),  # 1 is lost
+        ([[0, 0, None]], False),
+    ],
+)
+def test_copies_alone_are_a_finding_of_their_own(logs: list[list[int | None]], doubled_only: bool) -> None:
+    report = audited(*logs)
+    assert report.doubled_only == doubled_only
+    assert report.to_dict()["doubled_only"] == doubled_only

@@ -54,3 +54,10 @@ def test_it_takes_a_bit_per_member() -> None:
         tracemalloc.stop()
     assert len(sequences) == 100 * PIECE_BITS
     assert taken < 2 * 100 * PIECE_BITS / 8
+
+
+def test_what_is_in_it_can_be_asked() -> None:
+    sequences = Sequences()
+    _ = sequences.add(5_000)
+    assert 5_000 in sequences
+    assert [each in sequences for each in (0, 4_999, 5_001, 100_000)] == [False] * 4

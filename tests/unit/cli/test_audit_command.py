@@ -98,3 +98,12 @@ async def test_a_topic_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyP
     async with Cluster() as cluster:
         with pytest.raises(UnknownTopicOrPartition, match="there is no topic orders: is the name right"):
             await audited(cluster)
+
+
+async def test_copies_alone_are_told_apart_from_what_is_worse(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster(topics={"orders": 2}) as cluster:
+        await send(cluster, [2, 1], [0, 1])
+        assert not await audited(cluster, expect=3)
+    told = capsys.readouterr().out
+    verdict = "Of 3 records expected: DOUBLED ONLY, 1 duplicated; nothing is lost, and the order is kept"
+    assert f"{verdict}\n" in told

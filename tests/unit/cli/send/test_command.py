@@ -178,3 +178,20 @@ def test_the_result_can_be_had_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_report, "send_and_report", send_and_report)
     assert call("--json").exit_code == 0
     assert asked == [True]
+
+
+def test_what_to_do_with_records_that_cannot_arrive(plans: list[Plan], tmp_path: Path) -> None:
+    for asked in ("stop", "skip", str(tmp_path / "dead")):
+        call("--on-error", asked)
+    stop, skip, file = (plan.dead_letters for plan in plans)
+    assert stop is None
+    assert skip is not None
+    assert skip.path is None
+    assert file is not None
+    assert file.path == tmp_path / "dead"
+
+
+def test_in_a_transaction_nothing_is_left_out(plans: list[Plan]) -> None:
+    done = call("--transactional-id", "t", "--on-error", "skip")
+    assert (done.exit_code, plans) == (2, [])
+    assert "all of the input lands or nothing" in " ".join(done.output.split())

@@ -18,7 +18,8 @@ def decoded(fields: Fields, *lines: object) -> Columns:
 def test_a_line_is_a_value() -> None:
     columns = whole([b"a", b""])
     assert (list(columns.rows), columns.values) == ([0, 1], [b"a", b""])
-    assert (columns.keys, columns.headers, columns.partitions, columns.bad) == (None,) * 4
+    assert (columns.keys, columns.headers, columns.partitions) == (None, None, None)
+    assert not columns.bad
 
 
 def test_a_key_ends_at_the_first_separator() -> None:
@@ -26,14 +27,15 @@ def test_a_key_ends_at_the_first_separator() -> None:
     assert columns.keys == [b"k", b""]
     assert columns.values == [b"v=>w", b""]
     assert list(columns.rows) == [0, 1]
-    assert columns.bad == (2, "there is no key separator '=>'")
+    assert columns.bad == [(2, "there is no key separator '=>'")]
 
 
 def test_json_without_fields_is_sent_as_it_stands() -> None:
     columns = decoded(Fields(), b' {"a":  1.50}\r', b"", b"  ", b"[1]")
     assert columns.values == [b'{"a":  1.50}', b"[1]"]
     assert columns.rows == [0, 3]
-    assert (columns.keys, columns.headers, columns.partitions, columns.bad) == (None,) * 4
+    assert (columns.keys, columns.headers, columns.partitions) == (None, None, None)
+    assert not columns.bad
 
 
 def test_every_part_of_a_record_is_found_by_its_path() -> None:
@@ -103,7 +105,7 @@ def test_headers_and_a_partition_may_be_missing_or_null() -> None:
 def test_the_first_line_that_makes_no_sense_ends_the_columns(line: object, reason: str) -> None:
     good = {"order": {"payload": "v", "id": "k"}}
     columns = decoded(EVERYTHING, good, b"", line, good)
-    assert columns.bad == (2, reason)
+    assert columns.bad == [(2, reason)]
     assert columns.rows == [0]
     assert columns.keys == [b"k"]
     assert columns.headers == [[]]
@@ -116,7 +118,7 @@ def test_whatever_the_depth_at_which_it_gets_too_deep_it_is_told() -> None:
     for depth in range(100, 1_100):
         line = b'{"v":' + b"[" * depth + b"]" * depth + b"}"
         bad = objects(Fields(value="v"), range(3))([line]).bad
-        told.add(bad[1] if bad is not None else None)
+        told.add(bad[0][1] if bad else None)
     assert told <= {None, "it is nested too deeply"}
     assert None in told
 

@@ -25,10 +25,13 @@ def test_each_format_has_its_decoding() -> None:
     assert Format().decode({0})([b"a=1"]).values == [b"a=1"]
     assert Format(key_separator=b"=").decode({0})([b"a=1"]).keys == [b"a"]
     by_json = Format(name="json", fields=Fields(partition="p"))
-    assert by_json.decode({0, 1})([b'{"p": 1}', b'{"p": 2}']).bad == (
-        1,
-        "p = 2: the topic has the partitions 0 to 1",
-    )
+    assert by_json.decode({0, 1})([b'{"p": 1}', b'{"p": 2}']).bad == [
+        (1, "p = 2: the topic has the partitions 0 to 1")
+    ]
+    told = by_json.decode({0, 1}, skips=True)([b'{"p": 2}', b'{"p": 1}'])
+    assert (told.rows, told.partitions, len(told.bad)) == ([1], [1], 1)
+    told = Format(key_separator=b"=").decode({0}, skips=True)([b"a", b"b=2", b"c"])
+    assert (told.rows, told.keys, [at for at, _ in told.bad]) == ([1], [b"b"], [0, 2])
 
 
 def test_an_outcome_counts_failures_by_kind_and_what_is_in_doubt() -> None:

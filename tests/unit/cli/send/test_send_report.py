@@ -15,6 +15,7 @@ from rich.console import Console
 from aioproducer.cli.send import send_report
 from aioproducer.cli.send.all_or_nothing import Ended
 from aioproducer.cli.send.checkpoint import Checkpoint
+from aioproducer.cli.send.dead_letters import DeadLetters
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.config import ProducerConfig
@@ -314,6 +315,8 @@ async def test_for_programs_the_result_is_json_on_standard_output(
         "acknowledged_before": 0,
         "failed": 1,
         "failed_possibly_persisted": 1,
+        "left_out": 0,
+        "dead_letters": None,
         "without_outcome": 0,
         "errors": {"DeliveryTimeout: too late": 1},
         "first_failure": "in, line 3",
@@ -327,3 +330,32 @@ def test_for_programs_it_says_how_the_transaction_ended(tmp_path: Path) -> None:
     plan = plan_of(tmp_path / "in", transactional_id="nightly")
     for ended, told in ((Ended.ABORTED, "aborted"), (Ended.LEFT_OPEN, "left_open")):
         assert send_report.to_dict(Outcome(plan, transaction=ended))["transaction"] == told
+
+
+async def test_what_was_left_out_is_told_and_that_the_audit_misses_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = replace(plan_of(tmp_path / "in", run="r"), dead_letters=DeadLetters(Path("dead.jsonl")))
+    outcome = Outcome(plan, sent=10, acknowledged=9, refused=1, refused_before=1, left_out=3)
+    extend(outcome, 10)
+    assert await reported(monkeypatch, outcome)
+    _, left_out, hint, lost = capsys.readouterr().out.splitlines()
+    assert left_out == "3 records left out: dead.jsonl has them"
+    assert hint.endswith("--expect 10")
+    assert lost == "It will call 1 of them lost, which were left out after all."
+    assert send_report.to_dict(outcome)["dead_letters"] == "dead.jsonl"
+
+
+async def test_what_is_acknowledged_from_the_beginning_is_without_what_was_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = replace(plan_of(tmp_path / "in"), dead_letters=DeadLetters())
+    outcome = Outcome(plan, sent=10, acknowledged=8, refused=2, refused_before=1, left_out=1, stopped="x")
+    extend(outcome, 5)
+    assert not await reported(monkeypatch, outcome)
+    told = capsys.readouterr().err.splitlines()
+    assert told[1] == "1 record left out"
+    assert told[-2:] == [
+        "Acknowledged from the beginning to in, line 5: 4 records",
+        "Acknowledged after that, too: 4 records; continuing from there repeats them.",
+    ]
