@@ -31,4 +31,4 @@ accelerated: Final[bool] = _ACCELERATOR is not None
 
 def fastest(name: str, python: F) -> F:
     """Return the function in C that is called *name*, or *python*, which does the same."""
-    return python if _ACCELERATOR is None else getattr(_ACCELERATOR, name)  # its twin
+    return getattr(_ACCELERATOR, name, python)  # none, or built before there was its twin: Python's

@@ -26,11 +26,16 @@ from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from aioproducer.protocol.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
 from aioproducer.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer.records.decode import DecodedBatch, DecodedRecord, decode_batches
-from aioproducer.wire.primitives import BytesLike
 
 T = TypeVar("T")
 
@@ -92,19 +97,19 @@ class Client:
         return await (await self._any_broker()).request(request)
 
     async def read(
-        self, topic: str, *, last: int | None = None
+        self, topic: str, *, last: int | None = None, committed: bool = False
     ) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
         """Yield all that *topic* holds, in pieces of one partition each: one partition after the other, by offset.
 
-        Records of open and aborted transactions are among them, the markers that end transactions are not.
-        *last*: only the end of each partition, so many offsets.
+        Records of open and aborted transactions are among them, unless *committed*; the markers that end transactions
+        are not. *last*: only the end of each partition, so many offsets.
         """
         for partition in sorted(await self._patiently(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
             start = await self.first_offset(topic, partition)
-            end = await self.end_offset(topic, partition)
+            end = await self.end_offset(topic, partition, committed=committed)
             if last is not None:
                 start = max(start, end - last)
-            async for batches in self.batches(topic, partition, start, end):
+            async for batches in self.batches(topic, partition, start, end, committed=committed):
                 yield (
                     partition,
                     [
@@ -120,23 +125,26 @@ class Client:
         """Return where a partition begins."""
         return await self._patiently(partial(self._offset, topic, partition, EARLIEST), UNKNOWN_TOPIC_S)
 
-    async def end_offset(self, topic: str, partition: int) -> int:
-        """Return where the next record of a partition will be, whatever is of transactions that are open."""
-        return await self._patiently(partial(self._offset, topic, partition, LATEST), UNKNOWN_TOPIC_S)
+    async def end_offset(self, topic: str, partition: int, *, committed: bool = False) -> int:
+        """Return where the next record of a partition will be; *committed*: where the first open transaction began."""
+        offset = partial(self._offset, topic, partition, LATEST, committed=committed)
+        return await self._patiently(offset, UNKNOWN_TOPIC_S)
 
     async def batches(
-        self, topic: str, partition: int, start: int, end: int
+        self, topic: str, partition: int, start: int, end: int, *, committed: bool = False
     ) -> AsyncIterator[list[DecodedBatch]]:
         """Yield the batches of a partition from the one with offset *start* to the one before *end*.
 
-        Those of open and aborted transactions, control batches, and what compaction has left are all among them.
+        Control batches, and what compaction has left, are among them; those of open and aborted transactions unless
+        *committed*.
         """
         while start < end:
-            data = await self._patiently(partial(self._fetch, topic, partition, start))
+            told = await self._patiently(partial(self._fetch, topic, partition, start, committed=committed))
+            data = told.records or b""
             batches = list(decode_batches(data, limit=BATCH_BYTES_LIMIT, partial_ok=True, compacted=True))
             if not batches or batches[-1].last_offset < start:
                 raise ProtocolError(f"{topic}-{partition}: no whole batch at offset {start}")
-            yield batches
+            yield _without_aborted(batches, told.aborted_transactions or ())
             start = batches[-1].last_offset + 1
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]], unknown_topic_s: float = PATIENCE_S) -> T:
@@ -216,21 +224,26 @@ class Client:
             raise LeaderNotAvailable(f"{topic}-{partition} is not there any more")
         return await self._connection(leaders[partition])
 
-    async def _offset(self, topic: str, partition: int, when: int) -> int:
+    async def _offset(self, topic: str, partition: int, when: int, *, committed: bool = False) -> int:
         asked = ListOffsetsPartition(partition_index=partition, timestamp=when)
         request = ListOffsetsRequest(
-            replica_id=CONSUMER, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+            replica_id=CONSUMER,
+            isolation_level=int(committed),
+            topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
         )
         answer = await (await self._leader(topic, partition)).request(request)
         told = _only(_only(answer.topics).partitions)
         _check(told.error_code, f"the offsets of {topic}-{partition}")
         return told.offset
 
-    async def _fetch(self, topic: str, partition: int, offset: int) -> BytesLike:
+    async def _fetch(self, topic: str, partition: int, offset: int, *, committed: bool) -> PartitionData:
         """Return batches from the one that has *offset* on; there has to be one, and the last may be cut."""
         asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
-            max_wait_ms=FETCH_WAIT_MS, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])]
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            isolation_level=int(committed),
+            topics=[FetchTopic(topic=topic, partitions=[asked])],
         )
         answer = await (await self._leader(topic, partition)).request(request)
         what = f"{topic}-{partition} from offset {offset}"
@@ -239,7 +252,24 @@ class Client:
         _check(told.error_code, what)
         if not told.records:
             raise OffsetNotAvailable(f"{what}: the leader shows nothing yet")
-        return told.records
+        return told
+
+
+def _without_aborted(
+    batches: Sequence[DecodedBatch], aborted: Sequence[AbortedTransaction]
+) -> list[DecodedBatch]:
+    """Return *batches* without the records of *aborted* transactions: each is from its first offset to a marker."""
+    waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    under_way: set[int] = set()
+    kept = []
+    for batch in batches:
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            under_way.add(waiting.pop().producer_id)
+        if batch.control:
+            under_way.discard(batch.producer_id)
+        if not (batch.transactional and batch.producer_id in under_way):
+            kept.append(batch)
+    return kept
 
 
 def _only(items: Sequence[T]) -> T:

@@ -26,7 +26,7 @@ async def audit_and_report(
     read = 0
     with Console(stderr=True).status(f"reading {topic}") as status:
         async with Client(config) as client:
-            async for partition, records in client.read(topic):
+            async for partition, records in client.read(topic, committed=True):
                 for record in records:
                     if belongs_to(run, record.headers):
                         audit.add(partition, record.offset, sequence_of(record.headers))

@@ -89,6 +89,21 @@ class TestSend:
         assert ended(kafka, name) == "CompleteAbort"
         assert committed(kafka, topic) == []
 
+    def test_the_audit_leaves_out_what_was_aborted(
+        self, kafka: ApacheKafka, topic: str, tmp_path: Path, name: str
+    ) -> None:
+        where = ("-b", kafka.bootstrap_servers)
+        orders = tmp_path / "in"
+        send: list[str | Path] = ["send", topic, orders, *where, "--format", "json", "--run", name]
+        send += ["--transactional-id", name]
+        for last, exit_code in (("nonsense", 1), ("2", 0)):
+            orders.write_text("1\n" * RECORDS + last)
+            assert call(*send).exit_code == exit_code
+        assert len(committed(kafka, topic)) == RECORDS + 1
+        audit = ("audit", *where, "--topic", topic, "--run", name, "--expect", str(RECORDS + 1))
+        done = call(*audit)
+        assert done.exit_code == 0, done.output
+
     def test_a_signal_aborts(self, kafka: ApacheKafka, topic: str, name: str) -> None:
         send = [sys.executable, "-u", "-m", "aioproducer", "send", topic, "-b", kafka.bootstrap_servers]
         with subprocess.Popen(

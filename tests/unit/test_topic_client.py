@@ -47,9 +47,11 @@ async def orders() -> AsyncIterator[tuple[Cluster, Client]]:
             yield cluster, client
 
 
-async def read(client: Client, topic: str = "orders") -> dict[int, list[bytes | None]]:
+async def read(
+    client: Client, topic: str = "orders", *, committed: bool = False
+) -> dict[int, list[bytes | None]]:
     found: dict[int, list[bytes | None]] = {}
-    async for partition, records in client.read(topic):
+    async for partition, records in client.read(topic, committed=committed):
         found.setdefault(partition, []).extend(record.value for record in records)
     return found
 
@@ -63,6 +65,40 @@ def says(message: Message, version: int) -> Callable[[bytes], bytes]:
 async def test_everything_is_read_in_order_of_partition_and_offset() -> None:
     async with orders() as (_, client):
         assert await read(client) == EVERYTHING
+
+
+@pytest.mark.parametrize("fetch_bytes", [1, 1_000_000])
+@in_virtual_time
+async def test_of_transactions_what_is_committed_can_be_read_alone(
+    fetch_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "FETCH_BYTES", fetch_bytes)
+    async with Cluster(topics={"orders": 1}, transport="memory") as cluster:
+        one, other = (
+            Producer(cluster.bootstrap_servers, transactional_id=each, linger_ms=0) for each in "ab"
+        )
+        async with one, other, Client(config(cluster.bootstrap_servers)) as client:
+            for number, commits in enumerate((True, False, False, True)):
+                await one.begin_transaction()
+                async with other.transaction():
+                    await one.send("orders", b"one %d" % number)
+                    await other.send("orders", b"other %d" % number)
+                    await one.send("orders", b"one %d again" % number)
+                await (one.commit_transaction() if commits else one.abort_transaction())
+            others = [b"other %d" % number for number in range(4)]
+            ones = [b"one 0", b"one 0 again", b"one 3", b"one 3 again"]
+            assert sorted((await read(client, committed=True))[0], key=str) == sorted(
+                [*ones, *others], key=str
+            )
+            assert len((await read(client))[0]) == 12
+            await one.begin_transaction()
+            await one.send("orders", b"open")
+            async with other.transaction():
+                await other.send("orders", b"behind")
+            assert len((await read(client, committed=True))[0]) == 8
+            assert len((await read(client))[0]) == 14
+            await one.commit_transaction()
+            assert len((await read(client, committed=True))[0]) == 10
 
 
 @in_virtual_time
@@ -85,7 +121,7 @@ async def test_an_empty_topic_has_nothing() -> None:
 async def test_batches_are_cut_where_the_log_begins_and_ended_when_it_was_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def offset(self: Client, topic: str, partition: int, when: int) -> int:
+    async def offset(self: Client, topic: str, partition: int, when: int, *, committed: bool = False) -> int:
         return 1 if when == EARLIEST else 18
 
     monkeypatch.setattr(Client, "_offset", offset)
@@ -188,7 +224,7 @@ async def test_partitions_without_a_leader_are_waited_for() -> None:
 
 @in_virtual_time
 async def test_a_leader_that_does_not_show_the_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def offset(self: Client, topic: str, partition: int, when: int) -> int:
+    async def offset(self: Client, topic: str, partition: int, when: int, *, committed: bool = False) -> int:
         return 0 if when == EARLIEST else 21
 
     monkeypatch.setattr(Client, "_offset", offset)
