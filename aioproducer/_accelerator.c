@@ -1,12 +1,14 @@
 /* The accelerator: loops over records, in C. Each function does what the Python function of its name does.
 
    aioproducer/acceleration.py imports it, if it was built and is wanted. The Python functions say what is meant, and
-   tests/property/test_acceleration.py compares the two. They are called with what was checked before; anything else
-   raises an exception all the same: no type and no size is taken for granted here.
+   tests/property/test_acceleration.py and test_acceleration_rows.py compare the two. Most are called with what was checked
+   before; anything else raises an exception all the same: no type and no size is taken for granted here.
 
    - Only the limited API of Python 3.11, so one build serves all later ones.
    - No state besides the module. Columns are copied to tuples first: what is in a tuple stays there, so references
-     borrowed from it are good, whoever changes the lists meanwhile (bytes, str and tuples do not change).
+     borrowed from it are good, whoever changes the lists meanwhile (bytes, str and tuples do not change). Only
+     `uniform_headers` reads the headers of a record where they are, while it holds the GIL and allocates nothing; without a GIL
+     it leaves lists and dicts to Python.
    - Sizes are Py_ssize_t, and added by `sum`, which does not overflow.
 */
 #include "_accelerator.h"

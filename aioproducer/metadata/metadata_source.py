@@ -11,16 +11,18 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from aioproducer.errors import (
     AuthenticationFailed,
     ConnectionFailed,
     ProducerError,
+    ProtocolError,
     RebootstrapRequired,
     broker_error,
 )
 from aioproducer.log_limits import Outage
+from aioproducer.metadata.large_answer import LargeAnswer, decode_unless_large
 from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
 from aioproducer.metadata.staggered import Attempt, first_success
@@ -28,6 +30,9 @@ from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import endpoints
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from anyio import CapacityLimiter
 
 log: Final = logging.getLogger(__name__)
 
@@ -74,6 +79,7 @@ class MetadataSource:
         self._news = asyncio.Event()
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
+        self._decoding: CapacityLimiter | None = None
         self._outage = Outage()  # never over: how often it happens is news only once in a while
 
     async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
@@ -196,7 +202,8 @@ class MetadataSource:
         return await self._ask(connection, request)
 
     async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
-        answer: MetadataResponse = await connection.request(request)
+        told = await connection.request(request, decode=decode_unless_large)
+        answer = await self._whole(connection, told)
         if answer.error_code:
             error = broker_error(answer.error_code)
             if error is RebootstrapRequired:
@@ -207,6 +214,20 @@ class MetadataSource:
         self._unanswered_since = None
         self._told_to_rebootstrap = False
         return answer
+
+    async def _whole(self, connection: Connection, told: MetadataResponse | LargeAnswer) -> MetadataResponse:
+        """Return what *connection* was *told*, decoded."""
+        if isinstance(told, MetadataResponse):
+            return told
+        import anyio.to_thread  # noqa: PLC0415 - few need it
+
+        if self._decoding is None:  # our own: nobody else's threads are to hold us up
+            self._decoding = anyio.CapacityLimiter(1)
+        try:
+            return await anyio.to_thread.run_sync(told.decode, limiter=self._decoding)
+        except ProtocolError as error:
+            connection.close(error)
+            raise
 
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()

@@ -16,6 +16,7 @@ to follow the right one again would be for ever.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from types import MappingProxyType
@@ -50,6 +51,9 @@ class PartitionInfo(NamedTuple):
     leader: int
     leader_epoch: int
     """Counts the leaders of this partition; NO_EPOCH from brokers that do not tell."""
+
+
+_new_partition = partial(tuple.__new__, PartitionInfo)  # PartitionInfo._make without its Python frame
 
 
 class LeaderHint(NamedTuple):
@@ -221,16 +225,13 @@ def _says_the_same(told: MetadataResponseTopic, known: TopicInfo, error: type[Br
 def _partitions(told: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> tuple[PartitionInfo, ...]:
     """Return the partitions of an answer by index; none if there are gaps: a topic being created, or nonsense."""
     in_order = sorted(told.partitions, key=attrgetter("partition_index"))
-    if any(each.partition_index != index for index, each in enumerate(in_order)):
+    if [each.partition_index for each in in_order] != list(range(len(in_order))):
         return ()
-    return tuple(
-        PartitionInfo(
-            each.partition_index,
-            each.leader_id if each.leader_id in brokers else NO_LEADER,
-            each.leader_epoch,
-        )
+    fields = (
+        (each.partition_index, each.leader_id if each.leader_id in brokers else NO_LEADER, each.leader_epoch)
         for each in in_order
     )
+    return tuple(map(_new_partition, fields))
 
 
 def _newest(

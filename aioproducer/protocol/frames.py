@@ -80,10 +80,13 @@ def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> 
     are brokers that say too much.
     """
     data = bytes(payload)
+    return decode_start(response_cls, version, data, response_body(response_cls, version, data))
+
+
+def response_body(response_cls: type[Message], version: int, payload: bytes) -> int:
+    """Return where the message of the response in *payload* begins."""
     pos = _RESPONSE_START.size - _LENGTH.size
-    if _has_tags(response_cls, version):
-        pos = read_tags(data, pos, {}, None)
-    return decode_start(response_cls, version, data, pos)
+    return read_tags(payload, pos, {}, None) if _has_tags(response_cls, version) else pos
 
 
 def decode_request(

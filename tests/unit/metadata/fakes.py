@@ -16,6 +16,8 @@ from aioproducer.errors import (
 from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
+from aioproducer.net.in_flight import Decode
+from aioproducer.protocol.frames import decode_response
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tests.unit.metadata.answers import answer, port_of, refused
 
@@ -69,7 +71,7 @@ class FakeCluster:
         self.refused_logins = 0
         self.latency_s = LATENCY_S
         self.closing_s = 0.0
-        self.next_answers: list[MetadataResponse | ProducerError] = []
+        self.next_answers: list[MetadataResponse | bytes | ProducerError] = []
         """Given before anything else, each once."""
         self.asked: list[tuple[float, int, tuple[str, ...]]] = []
         """When, who, for what."""
@@ -107,7 +109,7 @@ class FakeCluster:
         self.connections.append(connection)
         return connection
 
-    async def respond(self, node_id: int, request: MetadataRequest) -> MetadataResponse:
+    async def respond(self, node_id: int, request: MetadataRequest) -> MetadataResponse | bytes:
         names = tuple(str(each.name) for each in request.topics or ())
         self.asked.append((now(), node_id, names))
         await asyncio.sleep(self.latency_s)
@@ -128,19 +130,25 @@ class FakeConnection:
         self._cluster = cluster
         self.node_id = node_id
         self.closed = False
+        self.error: ProducerError | None = None
         self.waited_for = False
 
     def __str__(self) -> str:
         return str(address_of(self.node_id))
 
-    async def request(self, request: Any) -> Any:
-        return await self._cluster.respond(self.node_id, request)
+    async def request(
+        self, request: Any, *, version: int | None = None, decode: Decode = decode_response
+    ) -> Any:
+        answered = await self._cluster.respond(self.node_id, request)
+        if isinstance(answered, bytes):  # as it comes from the wire
+            answered, _ = decode(MetadataResponse, MetadataResponse.VERSIONS[1], answered)
+        return answered
 
     def retire(self) -> None:
         self.closed = True
 
-    def close(self) -> None:
-        self.closed = True
+    def close(self, cause: ProducerError | None = None) -> None:
+        self.closed, self.error = True, cause
 
     async def wait_closed(self) -> None:
         assert self.closed, "it would be waited for for ever"
