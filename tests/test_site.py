@@ -18,6 +18,7 @@ from mkdocs.structure.pages import Page
 
 import aioproducer
 from aioproducer import errors
+from aioproducer.config.options import KINDS
 from aioproducer.testing import ThreadedCluster
 from docs.site import hooks
 from tests.services.serving import serving
@@ -171,3 +172,47 @@ def test_a_page_that_loads_something_from_elsewhere_is_warned_of(
         assert caplog.records == []
         hooks.on_post_page(own + loads, page=page)
     assert "index.md loads " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("reference/configuration.md", set(KINDS)),
+        ("reliability.md", {*errors.__all__} - {"broker_error"}),
+    ],
+)
+def test_each_option_and_each_error_has_one_anchor_and_its_row_has_it(
+    source: str, names: set[str], site: Files
+) -> None:
+    page = file(site, source)
+    markdown = hooks.on_page_markdown(page.content_string, page=of(page))
+    anchored = re.findall(r'<a id="(\w+)"></a>`(\w+)`', markdown)
+    assert sorted(anchored) == sorted((name, name) for name in names)
+    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
+    in_rows = {name for line in rows for name in re.findall(r'<a id="(\w+)"', line.split(" | ")[0])}
+    assert names - in_rows <= {"ConfigError"}
+
+
+def test_the_url_of_an_error_leads_to_its_anchor() -> None:
+    class Users(errors.DeliveryTimeout):
+        """One of a user's."""
+
+    kinds: dict[type[errors.ProducerError], str] = {
+        errors.DeliveryTimeout: "DeliveryTimeout",
+        errors.NotLeaderOrFollower: "NotLeaderOrFollower",
+        errors.CommitFailed: "CommitFailed",
+        errors.ProducerError: "ProducerError",
+        errors.broker_error(12_345): "BrokerError",
+        Users: "DeliveryTimeout",
+    }
+    for kind, anchor in kinds.items():
+        assert kind("x").docs_url == f"reliability.html#{anchor}"
+    assert (ROOT / "docs/reliability.md").is_file()
+
+
+def test_the_site_has_an_icon_of_its_own_and_the_changelog(site: Files) -> None:
+    config = load_config(str(ROOT / "mkdocs.yml"), plugins=[])
+    icon: str = config.theme["favicon"]
+    assert site.get_file_from_path(icon), icon
+    assert "repository/CHANGELOG.md" in str(config.nav)
+    assert site.get_file_from_path("repository/CHANGELOG.md")

@@ -10,6 +10,15 @@ And two more to who uses transactions (KIP-1050): `abortable` and `fatal`.
 
 from __future__ import annotations
 
+from typing import Final
+
+DOCS_URL: Final = ""
+"""Where the documentation is served, with a slash at its end. Empty: what `docs_url` says is relative to that."""
+PAGE: Final = "reliability.html"
+OURS: Final = __name__.rpartition(".")[0] + "."
+UNNAMED: Final = "ErrorCode"
+"""How the names of codes begin that this release has no name for."""
+
 
 class ProducerError(Exception):
     """Base of all errors of this package."""
@@ -25,6 +34,16 @@ class ProducerError(Exception):
         super().__init__(message)
         self.possibly_persisted = possibly_persisted
         """May the record be in the log all the same? False is a promise."""
+
+    @property
+    def docs_url(self) -> str:
+        """The place in the documentation that says when this error comes, and what to do."""
+        documented = (
+            each.__name__
+            for each in type(self).__mro__
+            if each.__module__.startswith(OURS) and not each.__name__.startswith(UNNAMED)
+        )
+        return f"{DOCS_URL}{PAGE}#{next(documented)}"
 
 
 class ConfigError(ProducerError, ValueError):

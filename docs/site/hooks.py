@@ -17,6 +17,9 @@ from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from aioproducer import errors
+from aioproducer.config.options import KINDS
+
 log = get_plugin_logger(__name__)
 
 ROOT: Final = Path(__file__).parents[2]
@@ -27,6 +30,11 @@ LANGUAGES: Final = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "
 LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
 SEND: Final = re.compile(r"```mermaid\nsequenceDiagram\n(.*?)```", re.DOTALL)
 STATES: Final = re.compile(r"```mermaid\nstateDiagram-v2\n(.*?)```", re.DOTALL)
+ANCHORS: Final = {
+    "reference/configuration.md": tuple(KINDS),
+    "reliability.md": tuple(name for name in errors.__all__ if name != "broker_error"),
+}
+"""The pages on which each name has an anchor."""
 LOADED: Final = re.compile(
     r"<(?:script|img|iframe)\b[^>]*\bsrc=\"([^\"]+)\""
     r"|<link\b(?![^>]*\brel=\"(?:canonical|prev|next)\")[^>]*\bhref=\"([^\"]+)\""
@@ -91,7 +99,17 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         target = posixpath.normpath(posixpath.join(base, link[1]))
         return posixpath.relpath(place(target), posixpath.dirname(source) or ".")
 
-    return SEND.sub(as_steps, STATES.sub(as_table, LINK.sub(to_copy, markdown)))
+    return SEND.sub(as_steps, STATES.sub(as_table, LINK.sub(to_copy, with_anchors(source, markdown))))
+
+
+def with_anchors(source: str, markdown: str) -> str:
+    """Give each option, or each error, an anchor of its name: at its row, or where it is named first."""
+    for name in ANCHORS.get(source, ()):
+        row = re.compile(rf"^\| [^|\n]*(?=`{name}`)", re.MULTILINE)
+        found = row.search(markdown) or re.search(rf"(?=`{name}`)", markdown)
+        if found is not None:
+            markdown = f'{markdown[: found.end()]}<a id="{name}"></a>{markdown[found.end() :]}'
+    return markdown
 
 
 def as_table(diagram: re.Match[str]) -> str:

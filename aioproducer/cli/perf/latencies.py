@@ -22,12 +22,14 @@ class Latencies:
         self._total_s = 0.0
         self._buckets: Counter[int] = Counter()
 
-    def add(self, latency_s: float) -> None:
-        """Count one more."""
-        self.count += 1
-        self._total_s += latency_s
+    def add(self, latency_s: float, records: int = 1) -> None:
+        """Count so many more that took as long."""
+        if not records:
+            return
+        self.count += records
+        self._total_s += latency_s * records
         self.longest_s = max(self.longest_s, latency_s)
-        self._buckets[math.ceil(math.log(max(latency_s, SHORTEST_S)) / _LOG_STEP)] += 1
+        self._buckets[math.ceil(math.log(max(latency_s, SHORTEST_S)) / _LOG_STEP)] += records
 
     @property
     def mean_s(self) -> float:

@@ -57,6 +57,7 @@ def to_dict(outcome: Outcome) -> dict[str, Any]:
         "run": plan.run,
         "value_bytes": plan.value_bytes,
         "records": plan.records,
+        "sent_with": outcome.way,
         "sent": outcome.sent,
         "acknowledged": outcome.acknowledged,
         "failures": dict(outcome.failures),
@@ -110,6 +111,7 @@ def _table(outcome: Outcome) -> Table:
     table.add_column("")
     table.add_column(f"{plan.value_bytes:,} bytes each", justify="right")
     table.add_row(f"records {done(plan.config)}", f"{outcome.acknowledged:,}")
+    table.add_row("sent with", outcome.way)
     table.add_row("seconds", f"{outcome.seconds:,.2f}")
     table.add_row("records/s", Text(f"{figures['records_per_second']:,.0f}", style="bold green"))
     table.add_row("MiB/s", f"{figures['mib_per_second']:,.1f}")

@@ -1,22 +1,26 @@
-"""One run: records go out as fast as memory allows, or at a rate, each with its run and sequence in its headers."""
+"""One run: records go out as fast as they can, or at a rate, each with its run and sequence in its headers.
+
+As fast as they can they go by `send_many`, a few calls at a time; at a rate one by one, by `enqueue`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Sequence
+from asyncio import Future, Semaphore, Task
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice, repeat
 from typing import Final
 
 from aioproducer.audit import stamp
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.shell import Failures, await_topic
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ProducerError
+from aioproducer.errors import ProducerError, SendManyError
+from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
 from aioproducer.types import RecordMetadata
 
@@ -24,8 +28,11 @@ DIFFERENT_VALUES: Final = 1_000
 VALUES_BYTES: Final = 16 * 1024 * 1024
 """Of all different values: where they are large, there are fewer."""
 _LETTERS: Final = bytes(ord("A") + byte % 26 for byte in range(256))
-RECORDS_A_TURN: Final = 100
-"""After so many the event loop gets a turn: `enqueue` does not wait while there is memory."""
+CALLS: Final = 4
+"""How many calls of `send_many` are under way at most."""
+RECORDS_A_CALL: Final = 5_000
+BYTES_A_CALL: Final = 4 * 1024 * 1024
+"""… of all values of a call: where they are large, it has fewer."""
 WINDOW_S: Final = 5.0
 
 
@@ -63,9 +70,14 @@ class Outcome:
     seconds: float = 0.0
     """From the first call to the last outcome."""
     latencies: Latencies = field(default_factory=Latencies)
-    """Of what was acknowledged, each from its call on."""
+    """Of what was acknowledged, each from its call on; of a `send_many`, until all of the call has its outcome."""
     failures: Failures = field(default_factory=Failures)
     windows: list[Window] = field(default_factory=list)
+
+    @property
+    def way(self) -> str:
+        """The method of the producer that sent them."""
+        return "send_many" if self.plan.rate is None else "enqueue"
 
     @property
     def acknowledged(self) -> int:
@@ -91,28 +103,72 @@ async def run(plan: Plan, on_window: Callable[[Window], None]) -> Outcome:
         await await_topic(producer, plan.topic)  # no record's latency is to have that in it
         meter = _Meter(outcome, on_window)
         async with meter.running():
+            calls: set[Task[None]] = set()
             try:
-                await _send(producer, plan, different, meter)
-                await producer.flush()
+                if plan.rate is None:
+                    await _send_in_bulk(producer, plan, different, meter, calls)
+                else:
+                    await _send_at_rate(producer, plan, plan.rate, different, meter)
+                await _settled(producer, calls)
             except asyncio.CancelledError:
                 _uncancel()
                 try:
-                    await producer.flush()
+                    await _settled(producer, calls)
                 except asyncio.CancelledError:
                     _uncancel()
                     _ = await producer.close(0)
+                    await _settled(None, calls)
     return outcome
 
 
-async def _send(producer: Producer, plan: Plan, different: Sequence[bytes], meter: _Meter) -> None:
+async def _settled(producer: Producer | None, calls: Collection[Task[None]]) -> None:
+    """Wait for every outcome; that is cancelled alone, and the records go on."""
+    if calls:
+        await asyncio.wait(calls)
+    if producer is not None:
+        await producer.flush()
+
+
+async def _send_in_bulk(
+    producer: Producer, plan: Plan, different: Sequence[bytes], meter: _Meter, calls: set[Task[None]]
+) -> None:
+    """Hand over all records, in order, by a few *calls* at a time, which go on when this is cancelled."""
+    values, convoy, free = cycle(different), Convoy(), Semaphore(CALLS)
+    a_call = max(1, min(RECORDS_A_CALL, BYTES_A_CALL // max(1, plan.value_bytes)))
+    for first in range(0, plan.records, a_call):
+        await free.acquire()
+        numbers = range(first, min(first + a_call, plan.records))
+        call = asyncio.create_task(_call(producer, convoy, plan, numbers, values, meter))
+        calls.add(call)
+        call.add_done_callback(calls.discard)
+        call.add_done_callback(lambda _: free.release())
+        meter.outcome.sent = numbers.stop
+
+
+async def _call(
+    producer: Producer, convoy: Convoy, plan: Plan, numbers: range, values: Iterator[bytes], meter: _Meter
+) -> None:
+    columns = list(islice(values, len(numbers)))
+    headers = [stamp(plan.run, number) for number in numbers]
+    called = asyncio.get_running_loop().time()
+    failures: Iterable[ProducerError] = ()
+    try:
+        _ = await producer._send_in(convoy, plan.topic, columns, headers=headers)  # noqa: SLF001 - our own
+    except SendManyError as error:
+        failures = error.result.failures.values()
+    except ProducerError as error:  # the producer is closed, or has crashed
+        failures = repeat(error, len(numbers))
+    meter.settle_call(called, len(numbers), failures)
+
+
+async def _send_at_rate(
+    producer: Producer, plan: Plan, rate: float, different: Sequence[bytes], meter: _Meter
+) -> None:
     values = cycle(different)
     now = asyncio.get_running_loop().time
     began = now()
     for number in range(plan.records):
-        if plan.rate is not None and (ahead_s := began + number / plan.rate - now()) > 0:
-            await asyncio.sleep(ahead_s)
-        elif number % RECORDS_A_TURN == 0:
-            await asyncio.sleep(0)
+        await asyncio.sleep(max(0.0, began + number / rate - now()))
         called = now()
         try:
             future = await producer.enqueue(plan.topic, next(values), headers=stamp(plan.run, number))
@@ -168,6 +224,15 @@ class _Meter:
         latency_s = self._now() - called
         self.outcome.latencies.add(latency_s)
         self._window.add(latency_s)
+
+    def settle_call(self, called: float, records: int, failures: Iterable[ProducerError]) -> None:
+        """Take the outcomes of so many records that were handed over together, at *called*."""
+        for error in failures:
+            self.outcome.failures.add(error)
+            records -= 1
+        latency_s = self._now() - called
+        self.outcome.latencies.add(latency_s, records)
+        self._window.add(latency_s, records)
 
     async def _close_windows(self) -> None:
         while True:

@@ -30,3 +30,12 @@ def test_the_highest_percentile_is_the_longest() -> None:
 
 def test_no_time_at_all_counts_as_next_to_none() -> None:
     assert of(0.0, 0.0).percentile_s(0.5) == 0.0
+
+
+def test_many_of_one_length_count_as_often() -> None:
+    together, one_by_one = Latencies(), Latencies()
+    together.add(0.5, 3)
+    together.add(1.0, 0)
+    for _ in range(3):
+        one_by_one.add(0.5)
+    assert vars(together) == vars(one_by_one)

@@ -36,6 +36,7 @@ async def test_what_was_acknowledged_is_told_with_how_to_audit_it(capsys: pytest
         assert "s: 300 records acknowledged, " in told
         assert re.search(r"^records acknowledged +300$", told, flags=re.MULTILINE)
         assert "latency p99.9" in told
+        assert re.search(r"^sent with +send_many$", told, flags=re.MULTILINE)
         audit = f"--bootstrap-servers {cluster.bootstrap_servers} --topic orders --run perf-1 --expect 300\n"
         assert told.endswith(f"Is all of it there? aioproducer audit {audit}")
 
@@ -46,6 +47,7 @@ async def test_json_is_all_that_goes_to_standard_output(capsys: pytest.CaptureFi
     out, err = capsys.readouterr()
     told = json.loads(out)
     assert (told["run"], told["sent"], told["acknowledged"], told["failures"]) == ("perf-1", 300, 300, {})
+    assert told["sent_with"] == "send_many"
     assert told["latency_ms"]["p50"] <= told["latency_ms"]["max"]
     assert "300 records acknowledged" in err
 

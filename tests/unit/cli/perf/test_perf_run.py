@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from aioproducer.audit import Audit, AuditReport, sequence_of
-from aioproducer.cli.perf.perf_run import VALUES_BYTES, Plan, Window, run, values_of
+from aioproducer.cli.perf.perf_run import (
+    CALLS,
+    RECORDS_A_CALL,
+    VALUES_BYTES,
+    Plan,
+    Window,
+    run,
+    values_of,
+)
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, InvalidRecord, MetadataTimeout
 from aioproducer.testing import Cluster, in_virtual_time
@@ -152,3 +160,36 @@ def test_there_are_as_many_different_values_as_memory_is_worth(
     assert [len(value) for value in values] == [value_bytes] * count
     assert len(set(values)) == (count if value_bytes else 1)
     assert values[0].isalpha() or not value_bytes
+
+
+@in_virtual_time
+async def test_as_fast_as_it_can_it_sends_in_bulk_and_at_a_rate_one_by_one() -> None:
+    async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
+        assert (await run(plan_of(cluster, records=10), ignore)).way == "send_many"
+        assert (await run(plan_of(cluster, records=10, rate=100), ignore)).way == "enqueue"
+
+
+@in_virtual_time
+async def test_a_few_calls_are_under_way_and_stopping_waits_for_them() -> None:
+    async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
+        cluster.on("produce", times=None).delay(1.0)
+        running = asyncio.create_task(run(plan_of(cluster, records=100_000), ignore))
+        await asyncio.sleep(0.5)
+        running.cancel()
+        outcome = await running
+        assert audited(cluster, outcome.sent).ok
+    assert outcome.sent == outcome.acknowledged == CALLS * RECORDS_A_CALL
+    assert not outcome.complete
+
+
+@in_virtual_time
+async def test_calls_that_are_given_up_have_failed() -> None:
+    async with Cluster(topics={"orders": 2}, transport="memory") as cluster:
+        cluster.on("produce", times=None).delay(1_000)
+        running = asyncio.create_task(run(plan_of(cluster, records=100_000), ignore))
+        for _ in range(2):
+            await asyncio.sleep(0.5)
+            running.cancel()
+        outcome = await running
+    assert sum(outcome.failures.values()) == outcome.sent == CALLS * RECORDS_A_CALL
+    assert [failure.split(":")[0] for failure in outcome.failures] == ["ProducerClosed"]
