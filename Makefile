@@ -148,7 +148,7 @@ spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (four minutes)
 	$(SAY) "spark"
 	@$(PYTEST) tests/spark -q $(CLUSTER_TESTS:%=--ignore=%)
 
-test-spark-exactly-once: $(VENV)/.dev  ## exactly once from Spark: everything killed at every step, on brokers old and new (an hour)
+test-spark-exactly-once: $(VENV)/.dev  ## exactly once from Spark: everything killed at every step, on brokers old and new (an hour or two)
 	$(SAY) "spark, exactly once"
 	@EXACTLY_ONCE=all $(PYTEST) tests/unit/spark/test_decision_protocol.py -q --timeout 0
 	@EXACTLY_ONCE=all $(PYTEST) tests/spark/test_exactly_once.py tests/spark/test_cluster_exactly_once.py -q

@@ -26,6 +26,14 @@ CONTINUOUS: Final = "__is_continuous_processing"
 """How Spark tells tasks that their query has no micro-batches; it tells nobody on the driver."""
 
 
+def no_micro_batch() -> ConfigError:
+    """Return the error of a query that has none."""
+    return ConfigError(
+        "trigger(continuous=…) has no micro-batches, and this sink commits nothing else: take"
+        " trigger(processingTime=…), or none"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What the tasks of a write have in common; it travels to them from the driver."""
@@ -52,10 +60,7 @@ class Task:
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
         if context.getLocalProperty(CONTINUOUS) == "true":
-            raise ConfigError(
-                "trigger(continuous=…) has no micro-batches, and this sink commits nothing else: take"
-                " trigger(processingTime=…), or none"
-            )
+            raise no_micro_batch()
         if self.delivery is not None:
             return self._exactly_once(iter(batches), self.delivery, replays=replays)
         host = worker()

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from aioproducer.spark.committing import abort, commit, planned
 from aioproducer.spark.messages import log_aborted, log_committed
-from aioproducer.spark.task import Task
+from aioproducer.spark.task import Task, no_micro_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,12 @@ class StreamWriter(Planned, DataSourceStreamArrowWriter):
         return self._task.run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Take notice that a micro-batch is written, or decide that it is to be seen (on the driver)."""
+        """Take notice that a micro-batch is written, or decide that it is to be seen (on the driver).
+
+        Without micro-batches Spark commits, every second, what its tasks may not even have been given: no task has reported.
+        """
+        if None in messages:
+            raise no_micro_batch()
         commit(self._task, messages)
         log_committed(messages, batchId)
 

@@ -199,6 +199,7 @@ def test_a_driver_that_was_replaced_decides_nothing(
         job.check()
 
 
+@pytest.mark.timeout(300)  # a driver to be killed, and two queries behind it
 @steps((SINGLE, "task-before-flush"), of=OF_TASKS)
 def test_a_task_that_was_frozen_writes_nothing_behind_its_replacement(
     job: Job, guarantee: str, step: str, tmp_path: Path

@@ -1,0 +1,31 @@
+"""The writers that Spark calls, without Spark; what they do is the matter of tasks and of committing.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.errors import ConfigError
+from aioproducer.spark.messages import TaskReport
+from aioproducer.spark.sink_options import ProducerSettings
+from aioproducer.spark.task import Task
+from aioproducer.spark.writer import StreamWriter
+
+WRITER = StreamWriter(Task(ProducerSettings(()), Columns(value="value", topic="orders")))
+
+
+def test_of_a_micro_batch_each_task_has_reported(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "aioproducer.spark")
+    WRITER.commit([TaskReport("8d9f", 0, 0)], 0)
+    WRITER.commit([], 1)
+    assert caplog.messages == [
+        "spark.batch.committed query=8d9f batch=0 rows=0 bytes=0 tasks=1",
+        "spark.batch.committed query=- batch=1 rows=0 bytes=0 tasks=0",
+    ]
+
+
+def test_what_no_task_has_reported_is_not_committed() -> None:
+    """It would be lost: a continuous query notes it as done with."""
+    with pytest.raises(ConfigError, match=r"trigger\(continuous=…\) has no micro-batches"):
+        WRITER.commit([None, None], 0)
+    WRITER.abort([None, None], 0)
