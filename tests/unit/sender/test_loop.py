@@ -154,6 +154,11 @@ class TestWhatGoesWhen:
             await pass_time(0.02)
             assert rig.sent_values() == [[b"a"]]
 
+    @in_virtual_time
+    async def test_a_call_that_gives_up_earlier_is_told_of_its_own_limit(self) -> None:
+        async with Rig(connected=()) as rig:
+            assert "timeout_s=2.5" in rig.sender.expired(rig.fill(), 2.5).message
+
 
 class TestWhileTheBrokerIsBusy:
     @in_virtual_time
