@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from aioproducer.errors import ProducerFenced
+from aioproducer.errors import ProducerFenced, UnsupportedVersion
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.transactions import (
@@ -70,21 +70,31 @@ class TransactionRequests:
         """Return a producer id, or the next epoch of the one we have."""
         own = self._manager.current or ProducerIdentity(-1, -1)
         two_phase_commit = self._settings.two_phase_commit
-        answer = await self._coordinators.request(
-            Api.INIT_PRODUCER_ID,
-            self._key,
-            InitProducerIdRequest(
-                transactional_id=self._id,
-                transaction_timeout_ms=self._settings.timeout_ms,
-                producer_id=own.producer_id,
-                producer_epoch=own.epoch,
-                enable2_pc=two_phase_commit,
-            ),
-            lambda answer: [(answer.error_code, "")],
-            version=self._manager.version,
-            at_least=TWO_PHASE_COMMIT if two_phase_commit else OWN_EPOCH if own.producer_id >= 0 else 0,
-            at_most=TWO_PHASE_COMMIT if two_phase_commit else TWO_PHASE_COMMIT - 1,
-        )
+        try:
+            answer = await self._coordinators.request(
+                Api.INIT_PRODUCER_ID,
+                self._key,
+                InitProducerIdRequest(
+                    transactional_id=self._id,
+                    transaction_timeout_ms=self._settings.timeout_ms,
+                    producer_id=own.producer_id,
+                    producer_epoch=own.epoch,
+                    enable2_pc=two_phase_commit,
+                ),
+                lambda answer: [(answer.error_code, "")],
+                version=self._manager.version,
+                at_least=TWO_PHASE_COMMIT if two_phase_commit else OWN_EPOCH if own.producer_id >= 0 else 0,
+                at_most=TWO_PHASE_COMMIT if two_phase_commit else TWO_PHASE_COMMIT - 1,
+            )
+        except UnsupportedVersion as error:
+            if not two_phase_commit:
+                raise
+            told = UnsupportedVersion(
+                f"transaction_two_phase_commit_enable: the brokers do not allow it ({error}); they take"
+                " transaction.two.phase.commit.enable=true, and in Kafka 4.3 unstable.api.versions.enable=true"
+            )
+            told.abortable, told.fatal = error.abortable, error.fatal
+            raise told from error
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     async def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:

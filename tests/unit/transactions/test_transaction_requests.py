@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aioproducer import GroupMetadata, TopicPartition
+from aioproducer.errors import UnsupportedVersion
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.transactions import (
@@ -93,6 +94,21 @@ async def test_the_versions_of_a_request_go_with_that_of_the_transaction(api: Ap
         at_least = 5 if api in {Api.COMMIT, Api.ABORT} and version == 2 else 0
         assert (asked.at_least, asked.at_most) == (at_least, 4 if api in CAPPED and version < 2 else None)
     assert asked.key == (OF_GROUP if api is Api.OFFSET_COMMIT else OF_TRANSACTION)
+
+
+@pytest.mark.parametrize("two_phase_commit", [False, True])
+@in_virtual_time
+async def test_what_brokers_do_not_allow_names_the_option_and_what_they_take(two_phase_commit: bool) -> None:
+    refused = UnsupportedVersion("up to version 5")
+    refused.fatal = True
+    rig = Rig(two_phase_commit=two_phase_commit)
+    with pytest.raises(UnsupportedVersion) as raised:
+        await rig.asked(ALL[Api.INIT_PRODUCER_ID], refused)
+    told = str(raised.value)
+    assert raised.value.fatal
+    assert told.startswith("transaction_two_phase_commit_enable: ") is two_phase_commit
+    assert ("(up to version 5)" in told) is two_phase_commit
+    assert ("transaction.two.phase.commit.enable=true" in told) is two_phase_commit
 
 
 @pytest.mark.parametrize(
