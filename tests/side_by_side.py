@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 
 def run(target: str, variables: list[str]) -> tuple[int, str]:
@@ -25,19 +25,21 @@ def run(target: str, variables: list[str]) -> tuple[int, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return 1 if a target fails; the others are not waited for then, but those that run."""
+    """Return 1 if a target fails. Those that have not begun then do not begin; what the others say is shown, too."""
     variables = [each for each in arguments if "=" in each]
     targets = [each for each in arguments if "=" not in each]
+    failed = False
     with ThreadPoolExecutor(min(os.cpu_count() or 1, len(targets))) as pool:
-        running = [pool.submit(run, target, variables) for target in targets]
-        for each in as_completed(running):
-            code, said = each.result()
-            sys.stdout.write(said)
-            sys.stdout.flush()
-            if code:
-                pool.shutdown(wait=True, cancel_futures=True)
-                return 1
-    return 0
+        waiting = {pool.submit(run, target, variables) for target in targets}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for code, said in (each.result() for each in done):
+                sys.stdout.write(said)
+                sys.stdout.flush()
+                if code:
+                    failed = True
+                    waiting = {each for each in waiting if not each.cancel()}
+    return int(failed)
 
 
 if __name__ == "__main__":
