@@ -40,6 +40,7 @@ FILES: Final = 3
 EVENTS_PER_FILE: Final = 2_000
 EVENTS: Final = FILES * EVENTS_PER_FILE
 ALL: Final = os.environ.get("EXACTLY_ONCE") == "all"
+in_the_long_form: Final = pytest.mark.skipif(not ALL, reason="takes minutes; EXACTLY_ONCE=all has it")
 VERSIONS: Final = (2, 1) if ALL else (2,)
 SINGLE: Final = "exactly-once-single"
 
@@ -138,7 +139,7 @@ def job(
     return job
 
 
-@steps((SINGLE, "decision-made"), (LOG, "between-commits"))
+@steps((LOG, "between-commits"))
 def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Path) -> None:
     """With its JVM, in the first batch; another one goes on, and cuts it into other tasks."""
     before, after = TASKS[guarantee]
@@ -150,7 +151,7 @@ def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Pat
     job.check()
 
 
-@pytest.mark.skipif(not ALL, reason="takes minutes; EXACTLY_ONCE=all has it")
+@in_the_long_form
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG])
 def test_the_driver_is_killed_again_and_again(job: Job, guarantee: str, tmp_path: Path) -> None:
@@ -182,7 +183,8 @@ def test_a_process_is_killed_or_fails(job: Job, guarantee: str, step: str, act: 
     job.check()
 
 
-@steps((LOG, "decision-next"), of=("task-flushed", *OF_DECISIONS))
+@in_the_long_form
+@steps(of=("task-flushed", *OF_DECISIONS))
 def test_a_driver_that_was_replaced_decides_nothing(
     job: Job, guarantee: str, step: str, tmp_path: Path
 ) -> None:
@@ -199,8 +201,9 @@ def test_a_driver_that_was_replaced_decides_nothing(
         job.check()
 
 
+@in_the_long_form
 @pytest.mark.timeout(300)  # a driver to be killed, and two queries behind it
-@steps((SINGLE, "task-before-flush"), of=OF_TASKS)
+@steps(of=OF_TASKS)
 def test_a_task_that_was_frozen_writes_nothing_behind_its_replacement(
     job: Job, guarantee: str, step: str, tmp_path: Path
 ) -> None:
@@ -230,7 +233,8 @@ def kill(process: psutil.Process) -> None:
         process.kill()
 
 
-@pytest.mark.parametrize("step", ["task-flushed", "decision-made"] if ALL else ["decision-made"])
+@in_the_long_form
+@pytest.mark.parametrize("step", ["task-flushed", "decision-made"])
 def test_a_broker_is_restarted(job: Job, step: str, tmp_path: Path) -> None:
     job.probe.set(step, Act.HOLD)
     with driver(PROGRAM, *job.given(LOG, 2), directory=tmp_path / "driver") as running:
@@ -244,7 +248,8 @@ def test_a_broker_is_restarted(job: Job, step: str, tmp_path: Path) -> None:
     job.check()
 
 
-@pytest.mark.parametrize("step", ["task-flushed", "decision-made"] if ALL else ["decision-made"])
+@in_the_long_form
+@pytest.mark.parametrize("step", ["task-flushed", "decision-made"])
 def test_the_time_of_a_transaction_runs_out(job: Job, step: str, tmp_path: Path) -> None:
     """Before the decision the batch is written again; after it nothing is, and whoever starts the query is told."""
     job.timeout_ms = 30_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +127,7 @@ def test_of_an_event_that_came_twice_the_first_is_kept(
     )
 
 
+@pytest.mark.skipif(os.environ.get("EXACTLY_ONCE") != "all", reason="takes a minute; EXACTLY_ONCE=all has it")
 @pytest.mark.timeout(300)
 def test_a_stream_that_is_killed_and_started_again_is_on_the_page(
     kafka: ApacheKafka,
