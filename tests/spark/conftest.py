@@ -54,8 +54,8 @@ def spark_log(spark: SparkSession, spark_directory: Path) -> SparkLog:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[ApacheKafka]:
-    """One broker for the whole session; unknown topics stay unknown, and rows may say that they are years old."""
-    with ApacheKafka(properties={"auto.create.topics.enable": "false", "log.retention.ms": -1}) as kafka:
+    """One broker for the whole session; unknown topics stay unknown."""
+    with ApacheKafka(properties={"auto.create.topics.enable": "false"}) as kafka:
         yield kafka
 
 

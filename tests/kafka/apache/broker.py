@@ -260,6 +260,8 @@ class ApacheKafka:
             "transaction.state.log.num.partitions": 4,
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
             "group.initial.rebalance.delay.ms": 0,
+            # records of tests are as old as the test says, and a broker would delete them whenever it comes to look
+            "log.retention.ms": -1,
             # after a kill, new leaders are elected and the broker may come back once its session has run out
             "broker.session.timeout.ms": 4000,
             "broker.heartbeat.interval.ms": 400,
