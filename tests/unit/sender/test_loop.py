@@ -421,15 +421,26 @@ class TestEnd:
     @in_virtual_time
     async def test_cancelled_it_leaves_no_task_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
-        async with Rig(codec=Codec.GZIP) as rig:
+        rig = Rig(codec=Codec.GZIP)
+        run = rig.sender.run
+        left: list[asyncio.Task[None]] = []
+
+        async def watched() -> None:
+            try:
+                await run()
+            finally:
+                left.extend(task for task in rig.sender._preparing.values() if not task.done())
+
+        monkeypatch.setattr(rig.sender, "run", watched)
+        async with rig:
             rig.accumulator.flushing = 1
             batch = rig.fill(LARGE)
             await settle()
-            [preparing] = rig.sender._preparing.values()
+            assert rig.sender._preparing
             rig.running.cancel()
             thread.release.set()
             await asyncio.wait([rig.running])
-            assert preparing.done()
+            assert not left
             assert batch.state is BatchState.IN_FLIGHT
 
 
