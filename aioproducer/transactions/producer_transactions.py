@@ -251,6 +251,7 @@ class Transactions:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
+        self._records.close()
 
     def check_sending(self, what: str) -> None:
         """Raise why *what* is not possible now, unless a transaction takes records."""

@@ -19,6 +19,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.metadata.updater import MetadataUpdater
+from aioproducer.transactions.fine_timer import FineTimer
 from aioproducer.transactions.markers_pause import MarkersPause
 from aioproducer.transactions.reactions import ADDED_BY_PRODUCE
 from aioproducer.transactions.transaction_manager import TransactionManager
@@ -47,6 +48,7 @@ class TransactionRecords:
         self._on_fatal = on_fatal
         self._completion: BatchCompletion | None = None
         self._markers = MarkersPause()
+        self._pause: FineTimer | None = None
         self._awaiting_failure: set[asyncio.Future[None]] = set()
         self._awaiting_turn: set[asyncio.Future[None]] = set()
         self.offsets: set[asyncio.Task[ProducerError | None]] = set()
@@ -79,6 +81,7 @@ class TransactionRecords:
             raise AssertionError(f"{batches} would be written outside a transaction")
         for batch in batches:
             manager.written(batch.topic_partition)
+        self._markers.wrote(asyncio.get_running_loop().time())
         return None if manager.version >= ADDED_BY_PRODUCE else PRODUCE_ADDS_NOTHING
 
     def answered(self, took_s: float) -> None:
@@ -117,10 +120,18 @@ class TransactionRecords:
             self._manager.version < ADDED_BY_PRODUCE
         ):  # AddPartitionsToTxn meets the markers, and asks again soon
             return
-        self._markers.ended(took_s)
+        loop = asyncio.get_running_loop()
+        self._markers.ended(loop.time(), took_s)
         if self._markers.seconds:
+            if self._pause is None:
+                self._pause = FineTimer(loop, self._release)
             self._manager.held = True
-            asyncio.get_running_loop().call_later(self._markers.seconds, self._release)
+            self._pause.start(self._markers.seconds)
+
+    def close(self) -> None:
+        """Hold nothing back any more: the producer has ended."""
+        if self._pause is not None:
+            self._pause.close()
 
     def _release(self) -> None:
         self._manager.held = False

@@ -387,39 +387,46 @@ class TestNeedBump:
 
 
 class TestMarkers:
-    async def held(self, version: int) -> bool:
-        """Whether the next transaction's records are held back behind one that a broker has held."""
-        async with rig(version=version) as made:
-            made.records.ended(0.001)
-            made.records.answered(HELD_S)
-            made.records.ended(0.001)
-            return made.manager.held
+    def held_once(self, made: TransactionsRig, produce_s: float = HELD_S) -> None:
+        """Let a transaction end, and the first Produce of the next take *produce_s*; let that end, too."""
+        made.records.ended(0.001)
+        batch = made.written()
+        made.records.write([batch])
+        made.records.answered(produce_s)
+        made.completion.complete(batch, 0)
+        made.records.ended(0.001)
 
     @pytest.mark.parametrize("version", [1, 2])
     @in_virtual_time
     async def test_behind_a_transaction_that_was_held_the_next_waits_from_version_2_on(
         self, version: int
     ) -> None:
-        assert await self.held(version) is (version == 2)
+        async with rig(version=version) as made:
+            self.held_once(made)
+            assert made.manager.held is (version == 2)
 
     @in_virtual_time
     async def test_behind_one_that_was_not_it_does_not(self) -> None:
         async with rig() as made:
-            made.records.ended(0.001)
-            made.records.answered(0.001)
-            made.records.ended(0.001)
+            self.held_once(made, HELD_S / 2)
             assert not made.manager.held
 
     @in_virtual_time
     async def test_its_records_go_when_the_pause_is_over(self) -> None:
         async with rig() as made:
-            made.records.ended(0.001)
-            made.records.answered(HELD_S)
-            made.records.ended(0.001)
+            self.held_once(made)
             assert not made.append().done()
             assert made.drain() == []
-            await asyncio.sleep(STEP_S * 1.01)
+            await asyncio.sleep(STEP_S * 1.01)  # no time has passed from the end to the first Produce
             [batch] = made.drain()
             made.completion.reenqueue(batch, made.loop.time())
             made.manager.abort()
             made.records.look()
+
+    @in_virtual_time
+    async def test_behind_the_end_of_the_producer_nothing_is_let_go(self) -> None:
+        async with rig() as made:
+            self.held_once(made)
+            await made.transactions.stop()
+            await asyncio.sleep(1)
+            assert made.manager.held
