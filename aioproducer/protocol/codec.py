@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.fields import FieldSpec, Reader, Writer, field_specs
-from aioproducer.wire.primitives import past_the_end
-from aioproducer.wire.varint import append_unsigned_varint, read_unsigned_varint
+from aioproducer.wire.primitives import append_unsigned_varint, past_the_end, read_unsigned_varint
 
 _Named: TypeAlias = tuple[str, FieldSpec]
 _Group: TypeAlias = tuple[Callable[[bytes, int], tuple[Any, ...]] | None, int, Reader | None]

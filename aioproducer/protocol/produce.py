@@ -25,8 +25,7 @@ from aioproducer.protocol.types import (
     array_of,
     struct_of,
 )
-from aioproducer.wire.primitives import BytesLike, append_compact_string
-from aioproducer.wire.varint import append_unsigned_varint
+from aioproducer.wire.primitives import BytesLike, append_compact_string, append_unsigned_varint
 
 
 @struct
