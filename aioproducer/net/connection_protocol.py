@@ -22,9 +22,7 @@ from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.net.framing import FrameReader
 from aioproducer.net.handshake import Ask, Exchange, handshake
 from aioproducer.net.in_flight import Call, Decode, InFlight
-from aioproducer.protocol.frames import decode_response, encode_request
-from aioproducer.protocol.schema import Message, Request
-from aioproducer.protocol.versions import ApiVersionTable
+from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response, encode_request
 
 E = TypeVar("E", bound=ProducerError)
 R = TypeVar("R", bound=Message)

@@ -12,11 +12,10 @@ from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.errors import ProtocolError
-from aioproducer.protocol.frames import read_correlation_id
-from aioproducer.protocol.schema import Message
+from aioproducer.protocol.schema import Message, read_correlation_id
 
 Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[Any, int]]
-"""As `protocol.frames.decode_response`: response class, version and payload to message and number of bytes left over."""
+"""As `protocol.schema.decode_response`: response class, version and payload to message and number of bytes left over."""
 
 
 _HIGHEST_ID: Final = 0x7FFF_FFFF

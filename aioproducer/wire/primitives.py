@@ -9,19 +9,26 @@ as in Kafka's protocol guide: UNSIGNED_VARINT (lengths and tags of flexible vers
 and VARLONG (record fields), which map 0, -1, 1, -2 … to 0, 1, 2, 3 …
 
 `append_*` write to the end of a buffer. `read_*` return a value and the position after it, and raise
-ProtocolError, never anything else, for bytes that do not hold such a value.
+ProtocolError, never anything else, for bytes that do not hold such a value. `read_tags` sets what it reads.
 
 Source: https://kafka.apache.org/protocol.html#protocol_types
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from aioproducer.errors import ProtocolError
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
+
+Writer: TypeAlias = Callable[[bytearray, Any], None]
+"""Appends a value to a buffer."""
+
+Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""Returns the value at a position and the position after it; raises ProtocolError only."""
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -321,3 +328,31 @@ def read_compact_nullable_bytes(data: bytes, pos: int) -> tuple[bytes | None, in
     """Read COMPACT_NULLABLE_BYTES."""
     length, pos = read_compact_length(data, pos)
     return (None, pos) if length < 0 else (data[pos : pos + length], pos + length)
+
+
+# Tagged fields (KIP-482)
+
+
+def read_tags(data: bytes, pos: int, known: Mapping[int, tuple[str, Reader]], instance: Any) -> int:
+    """Set the tagged fields at *pos* on *instance*, skip those not *known*, and return the position after them."""
+    try:
+        if not data[pos]:
+            return pos + 1  # as nearly always
+    except IndexError:
+        raise past_the_end(1, data, pos) from None
+    count, pos = read_unsigned_varint(data, pos)
+    for _ in range(count):
+        tag, pos = read_unsigned_varint(data, pos)
+        size, pos = read_unsigned_varint(data, pos)
+        if size > len(data) - pos:
+            raise past_the_end(size, data, pos)
+        if tag in known:
+            name, read_value = known[tag]
+            value, end = read_value(data, pos)
+            if end != pos + size:
+                raise ProtocolError(
+                    f"the tagged field {name} takes {end - pos} bytes where {size} were announced"
+                )
+            setattr(instance, name, value)
+        pos += size
+    return pos

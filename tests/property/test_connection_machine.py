@@ -17,7 +17,7 @@ from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionSt
 from aioproducer.net.framing import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import RequestHeader, decode_request
+from aioproducer.protocol.schema import RequestHeader, decode_request
 from tests.unit.net.scripted import ASK, answer_to, settings
 
 TIMEOUT_S = 20.0
