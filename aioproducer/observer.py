@@ -8,7 +8,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.waiters import Failure
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics.counters import Metrics
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.types import RecordMetadata
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from aioproducer.errors import ProtocolError
 from aioproducer.records.compression import Codec, decompress
 from aioproducer.records.headers import RecordHeaders
-from aioproducer.records.layout import (
+from aioproducer.records.record_batch import (
     CHECKED_FROM,
     CODEC_MASK,
     CONTROL,

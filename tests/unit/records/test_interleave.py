@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
 from aioproducer.records.interleave import interleave
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.wire.primitives import append_varint, append_varlong
 
 A: RecordHeaders = (("trace", b"1"), ("source", b"abc"))
