@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from aioproducer.errors import IllegalSaslState, ProtocolError
-from aioproducer.net.framing import FrameReader
+from aioproducer.net.in_flight import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.schema import RequestHeader, decode_request, decode_start, encode_response

@@ -16,7 +16,7 @@ from unittest import mock
 
 from aioproducer.errors import ProtocolError
 from aioproducer.net.connection import Connection
-from aioproducer.net.framing import FrameReader
+from aioproducer.net.in_flight import FrameReader
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
 from aioproducer.protocol.schema import (
