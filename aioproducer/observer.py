@@ -8,7 +8,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.waiters import Failure
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics.counters import Metrics
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.types import RecordMetadata
 
 
@@ -17,7 +17,7 @@ class OutcomeObserver:
 
     def __init__(self, metrics: Metrics, interceptors: InterceptorChain) -> None:
         self._metrics = metrics
-        self._interceptors = interceptors
+        self._interceptors = interceptors or None  # asked of every batch
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """Count the batch; tell the interceptors of each record."""
@@ -31,7 +31,7 @@ class OutcomeObserver:
         tally.delivered_batches += 1
         tally.delivered_uncompressed += batch.size
         tally.delivered_bytes += len(batch.encoded or b"")
-        if not self._interceptors:
+        if self._interceptors is None:
             return
         log_append = log_append_time_ms >= 0
         topic, partition = where = batch.topic_partition
@@ -50,7 +50,7 @@ class OutcomeObserver:
     def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
         """Count the records; tell the interceptors of each, with an error of its own."""
         self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
-        if self._interceptors:
+        if self._interceptors is not None:
             where, latency_s = batch.topic_partition, self._metrics.clock() - batch.created_at
             for _, headers in zip(records.values, records.headers or repeat(()), strict=False):
                 self._interceptors.on_acknowledgement(None, failure.error(), where, headers, latency_s)

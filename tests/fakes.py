@@ -15,7 +15,7 @@ from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool, Refusal
 from aioproducer.protocol.produce import ProduceRequest
-from aioproducer.protocol.versions import ApiVersionTable
+from aioproducer.protocol.schema import ApiVersionTable
 
 
 @dataclass

@@ -19,7 +19,7 @@ from aioproducer.batching.waiters import (
 )
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
 from aioproducer.types import RecordMetadata, TopicPartition
 

@@ -16,7 +16,7 @@ from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.waiters import Failure, Waiter
 from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import Burst
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import sizes
 
 log: Final = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from aioproducer.protocol.frames import decode_response, response_body
 from aioproducer.protocol.metadata import MetadataResponse
+from aioproducer.protocol.schema import decode_response, response_body
 from aioproducer.wire.primitives import read_int32
 
 DECODE_OFF_LOOP_BYTES: Final = 64 * 1024

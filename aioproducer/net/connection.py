@@ -22,9 +22,7 @@ from aioproducer.net.dial import Dial, configure_socket
 from aioproducer.net.in_flight import Call, Decode
 from aioproducer.net.login import Session
 from aioproducer.net.waiting import let_go, resolve
-from aioproducer.protocol.frames import decode_response
-from aioproducer.protocol.schema import Message, Request
-from aioproducer.protocol.versions import ApiVersionTable
+from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response
 
 if TYPE_CHECKING:  # it brings TLS with it, which not everybody needs
     from aioproducer.net.connection_security import ConnectionSecurity

@@ -19,12 +19,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net.address import Address
 from aioproducer.net.connection_settings import ConnectionSettings
-from aioproducer.net.framing import FrameReader
 from aioproducer.net.handshake import Ask, Exchange, handshake
-from aioproducer.net.in_flight import Call, Decode, InFlight
-from aioproducer.protocol.frames import decode_response, encode_request
-from aioproducer.protocol.schema import Message, Request
-from aioproducer.protocol.versions import ApiVersionTable
+from aioproducer.net.in_flight import Call, Decode, FrameReader, InFlight
+from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response, encode_request
 
 E = TypeVar("E", bound=ProducerError)
 R = TypeVar("R", bound=Message)

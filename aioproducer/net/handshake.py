@@ -13,9 +13,7 @@ from aioproducer.errors import UnsupportedVersion, broker_error
 from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.frames import decode_response
-from aioproducer.protocol.schema import Request
-from aioproducer.protocol.versions import ApiVersionTable
+from aioproducer.protocol.schema import ApiVersionTable, Request, decode_response
 from aioproducer.version import __version__
 from aioproducer.wire.primitives import read_int16
 

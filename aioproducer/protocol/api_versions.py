@@ -3,7 +3,7 @@
 KIP-35, KIP-511 (v3: flexible, the client's name and version), KIP-584 (features in v3).
 
 A broker that lacks the version it is asked in answers error 35 in version 0, whatever was asked (KIP-511); and
-the response's header is always the classic one, or such an answer could not be read (`protocol/frames.py`).
+the response's header is always the classic one, or such an answer could not be read (`protocol/schema.py`).
 """
 
 from __future__ import annotations

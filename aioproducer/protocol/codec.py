@@ -5,16 +5,14 @@ Closures, not generated source: a traceback shows real lines. `protocol/schema.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
 from typing import Any, TypeAlias
 
-from aioproducer.errors import ProtocolError
-from aioproducer.protocol.fields import FieldSpec, Reader, Writer, field_specs
-from aioproducer.wire.primitives import past_the_end
-from aioproducer.wire.varint import append_unsigned_varint, read_unsigned_varint
+from aioproducer.protocol.fields import FieldSpec, field_specs
+from aioproducer.wire.primitives import Reader, Writer, append_unsigned_varint, past_the_end, read_tags
 
 _Named: TypeAlias = tuple[str, FieldSpec]
 _Group: TypeAlias = tuple[Callable[[bytes, int], tuple[Any, ...]] | None, int, Reader | None]
@@ -170,28 +168,3 @@ def _default_reader(spec: FieldSpec) -> Reader:
         return make(), pos
 
     return read
-
-
-def read_tags(data: bytes, pos: int, known: Mapping[int, tuple[str, Reader]], instance: Any) -> int:
-    """Set the tagged fields at *pos* on *instance*, skip those not *known*, and return the position after them."""
-    try:
-        if not data[pos]:
-            return pos + 1  # as nearly always
-    except IndexError:
-        raise past_the_end(1, data, pos) from None
-    count, pos = read_unsigned_varint(data, pos)
-    for _ in range(count):
-        tag, pos = read_unsigned_varint(data, pos)
-        size, pos = read_unsigned_varint(data, pos)
-        if size > len(data) - pos:
-            raise past_the_end(size, data, pos)
-        if tag in known:
-            name, read_value = known[tag]
-            value, end = read_value(data, pos)
-            if end != pos + size:
-                raise ProtocolError(
-                    f"the tagged field {name} takes {end - pos} bytes where {size} were announced"
-                )
-            setattr(instance, name, value)
-        pos += size
-    return pos

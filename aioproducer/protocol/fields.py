@@ -17,15 +17,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, dataclass_transform
+
+from aioproducer.wire.primitives import Reader, Writer
 
 T = TypeVar("T")
-
-Writer: TypeAlias = Callable[[bytearray, Any], None]
-"""Appends a value to a buffer."""
-
-Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Returns the value at a position and the position after it; raises ProtocolError only."""
 
 
 class WireType(ABC, Generic[T]):

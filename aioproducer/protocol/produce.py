@@ -13,7 +13,7 @@ from collections.abc import Callable
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
 from typing import Any, Final
 
-from aioproducer.protocol.fields import Reader, Writer, field, struct
+from aioproducer.protocol.fields import field, struct
 from aioproducer.protocol.schema import Message, Request, message, read_by_hand, written_by_hand
 from aioproducer.protocol.types import (
     INT16,
@@ -25,8 +25,13 @@ from aioproducer.protocol.types import (
     array_of,
     struct_of,
 )
-from aioproducer.wire.primitives import BytesLike, append_compact_string
-from aioproducer.wire.varint import append_unsigned_varint
+from aioproducer.wire.primitives import (
+    BytesLike,
+    Reader,
+    Writer,
+    append_compact_string,
+    append_unsigned_varint,
+)
 
 
 @struct

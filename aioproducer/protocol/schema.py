@@ -1,21 +1,37 @@
-"""Messages: what a request or response class declares, and how it becomes bytes and is read from them.
+"""Messages: what a request or response class declares, how it becomes bytes, in which version and in what frame.
 
     @message(api_key=22, versions=(0, 4), flexible_from=2)
     class InitProducerIdRequest(Request[InitProducerIdResponse]):
         transactional_id: str | None = field(NULLABLE_STRING)
 
-Only versions that `protocol/versions.py` picked, or a server checked against `VERSIONS`, come here.
+A frame is a length, a header and a message. Request headers are version 1, or 2 with tagged fields for flexible
+messages; in both the client id keeps its classic int16 length. Response headers are version 0, or 1 with tagged fields;
+those of ApiVersions are always version 0, so that a client can read the answer of a broker that does not know the
+version it asked in. A payload is a frame without its length.
+
+Sources: RequestHeader.json, ResponseHeader.json, KIP-482, KIP-511.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Final, Generic, TypeVar, cast, dataclass_transform, get_args
+from collections.abc import Callable, Mapping
+from struct import Struct
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, cast, dataclass_transform, get_args
 
-from aioproducer.errors import ProtocolError
+from aioproducer.errors import ProtocolError, UnsupportedVersion
 from aioproducer.protocol.codec import struct_reader, struct_writer
-from aioproducer.protocol.fields import Reader, Writer, field, struct
-from aioproducer.wire.primitives import BytesLike
+from aioproducer.protocol.fields import field, struct
+from aioproducer.wire.primitives import (
+    BytesLike,
+    Reader,
+    Writer,
+    append_nullable_string,
+    read_int16,
+    read_int32,
+    read_nullable_string,
+    read_tags,
+)
 
 NEVER: Final = 0x8000
 """Above any version: they are int16 on the wire."""
@@ -62,6 +78,9 @@ def message(
         return struct(cls)
 
     return decorate
+
+
+# Bytes of a message. Only versions that an `ApiVersionTable` picked, or a server checked against `VERSIONS`, come here.
 
 
 def encode(message: Message, version: int) -> bytearray:
@@ -158,3 +177,159 @@ def _is_flexible(cls: type[Message], version: int) -> bool:
     if not lowest <= version <= highest:
         raise ValueError(f"{cls.__name__} has versions {lowest} to {highest}, not {version}")
     return version >= cls.FLEXIBLE_FROM
+
+
+# Frames, in both directions, for clients and for servers.
+
+_API_VERSIONS: Final = 18
+_LENGTH: Final = Struct(">i")
+_REQUEST_START: Final = Struct(">ihhi")
+_RESPONSE_START: Final = Struct(">ii")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks what, in which version, and under which number the answer is expected."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def encode_request(
+    request: Request[Any], version: int, correlation_id: int, client_id: str | None
+) -> bytearray:
+    """Return the frame, length included."""
+    frame = bytearray(_REQUEST_START.pack(0, request.API_KEY, version, correlation_id))
+    append_nullable_string(frame, client_id)
+    if version >= request.FLEXIBLE_FROM:
+        frame.append(0)
+    return _finish(frame, request, version)
+
+
+def encode_response(response: Message, version: int, correlation_id: int) -> bytearray:
+    """Return the frame, length included."""
+    frame = bytearray(_RESPONSE_START.pack(0, correlation_id))
+    if _has_tags(type(response), version):
+        frame.append(0)
+    return _finish(frame, response, version)
+
+
+def _finish(frame: bytearray, message: Message, version: int) -> bytearray:
+    append(frame, message, version)
+    _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH.size)
+    return frame
+
+
+def _has_tags(response_cls: type[Message], version: int) -> bool:
+    return version >= response_cls.FLEXIBLE_FROM and response_cls.API_KEY != _API_VERSIONS
+
+
+def read_correlation_id(payload: BytesLike) -> int:
+    """Return which request the response in *payload* answers; ProtocolError if it is too short to say."""
+    correlation_id, _ = read_int32(bytes(payload[:4]), 0)
+    return correlation_id
+
+
+def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[M, int]:
+    """Return the message, and how many bytes are left over behind it; ProtocolError if it is not whole.
+
+    What is left over does no harm: where the next frame begins is known. Kafka's own client does not look, so there
+    are brokers that say too much.
+    """
+    data = bytes(payload)
+    return decode_start(response_cls, version, data, response_body(response_cls, version, data))
+
+
+def response_body(response_cls: type[Message], version: int, payload: bytes) -> int:
+    """Return where the message of the response in *payload* begins."""
+    pos = _RESPONSE_START.size - _LENGTH.size
+    return read_tags(payload, pos, {}, None) if _has_tags(response_cls, version) else pos
+
+
+def decode_request(
+    payload: BytesLike, requests: Mapping[int, type[Request[Any]]]
+) -> tuple[RequestHeader, int]:
+    """Return the header and where the body begins: `decode(requests[header.api_key], …, payload, pos)`.
+
+    Where *requests* has no such API, or not in this version, only the header can be relied on.
+    """
+    data = bytes(payload)
+    api_key, pos = read_int16(data, 0)
+    api_version, pos = read_int16(data, pos)
+    correlation_id, pos = read_int32(data, pos)
+    client_id, pos = read_nullable_string(data, pos)
+    header = RequestHeader(api_key, api_version, correlation_id, client_id)
+    request_cls = requests.get(api_key)
+    if request_cls is not None and request_cls.FLEXIBLE_FROM <= api_version <= request_cls.VERSIONS[1]:
+        pos = read_tags(data, pos, {}, None)
+    return header, pos
+
+
+# The version that a request is sent in: the highest that both sides know.
+
+_OLDEST_KAFKA: Final = "0.11"
+"""The first release with the lowest version of every message here."""
+
+
+class ApiVersionTable:
+    """What one broker offers: API number to the lowest and highest version, both included.
+
+    *caps* hold versions down below what both sides could do: a test that is to see each one, for instance.
+
+    *finalized_features* are those in force in the whole cluster, by name (KIP-584), as of an epoch that only grows:
+    of what two brokers say, the one with the higher *finalized_features_epoch* is newer; -1 says nothing.
+    """
+
+    def __init__(
+        self,
+        offered: Mapping[int, tuple[int, int]],
+        caps: Mapping[int, int] = MappingProxyType({}),
+        *,
+        finalized_features: Mapping[str, int] = MappingProxyType({}),
+        finalized_features_epoch: int = -1,
+    ) -> None:
+        self.offered: Final = dict(offered)
+        self.finalized_features: Final = dict(finalized_features)
+        self.finalized_features_epoch: Final = finalized_features_epoch
+        self._caps = dict(caps)
+        self._picked: dict[type[Request[Any]], int] = {}
+
+    def pick(self, request_cls: type[Request[Any]], *, at_most: int | None = None) -> int:
+        """Return the version to send, or raise UnsupportedVersion, which says who is too old.
+
+        With *at_most* it is no later one: some must not be used while the cluster lacks a feature, though it offers them.
+        """
+        try:
+            version = self._picked[request_cls]
+        except KeyError:
+            version = self._picked[request_cls] = self._highest_common(request_cls)
+        if at_most is None or version <= at_most:
+            return version
+        if at_most < max(request_cls.VERSIONS[0], self.offered[request_cls.API_KEY][0]):
+            raise self._too_far_apart(request_cls)
+        return at_most
+
+    def _highest_common(self, request_cls: type[Request[Any]]) -> int:
+        lowest, highest = request_cls.VERSIONS
+        try:
+            offered_lowest, offered_highest = self.offered[request_cls.API_KEY]
+        except KeyError:
+            raise _unsupported(request_cls, "the broker does not offer it") from None
+        version = min(highest, offered_highest, self._caps.get(request_cls.API_KEY, highest))
+        if version < max(lowest, offered_lowest):
+            raise self._too_far_apart(request_cls)
+        return version
+
+    def _too_far_apart(self, request_cls: type[Request[Any]]) -> UnsupportedVersion:
+        lowest, highest = self.offered[request_cls.API_KEY]
+        return _unsupported(request_cls, f"the broker offers versions {lowest} to {highest}")
+
+
+def _unsupported(request_cls: type[Request[Any]], offer: str) -> UnsupportedVersion:
+    api = request_cls.__name__.removesuffix("Request")
+    lowest, highest = request_cls.VERSIONS
+    return UnsupportedVersion(
+        f"{api} (API {request_cls.API_KEY}): {offer}, this client needs one of {lowest} to {highest}; "
+        f"it works with Kafka {_OLDEST_KAFKA} and later"
+    )

@@ -12,9 +12,11 @@ from typing import Any, Final, TypeVar, cast, overload
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.codec import struct_reader, struct_writer
-from aioproducer.protocol.fields import Reader, WireType, Writer
+from aioproducer.protocol.fields import WireType
 from aioproducer.wire.primitives import (
     BytesLike,
+    Reader,
+    Writer,
     append_bytes,
     append_compact_bytes,
     append_compact_length,

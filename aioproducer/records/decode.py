@@ -12,7 +12,7 @@ from typing import NamedTuple
 from aioproducer.errors import ProtocolError
 from aioproducer.records.compression import Codec, decompress
 from aioproducer.records.headers import RecordHeaders
-from aioproducer.records.layout import (
+from aioproducer.records.record_batch import (
     CHECKED_FROM,
     CODEC_MASK,
     CONTROL,
@@ -25,8 +25,7 @@ from aioproducer.records.layout import (
     TRANSACTIONAL,
 )
 from aioproducer.wire.crc32c import crc32c
-from aioproducer.wire.primitives import BytesLike
-from aioproducer.wire.varint import read_varlong
+from aioproducer.wire.primitives import BytesLike, read_varlong
 
 _MIN_RECORD_BYTES = 7
 """Length, attributes, two deltas, two nulls and a header count, a byte each."""

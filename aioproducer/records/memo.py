@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from aioproducer.wire.varint import append_varlong, varlong_size
+from aioproducer.wire.primitives import append_varlong, varlong_size
 
 K = TypeVar("K")
 T = TypeVar("T")

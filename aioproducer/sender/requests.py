@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aioproducer.batching.batch import Batch
 from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.encode import encode_batch, set_sequence
+from aioproducer.records.record_batch import encode_batch, set_sequence
 from aioproducer.sender.sender_settings import SenderSettings
 
 if TYPE_CHECKING:

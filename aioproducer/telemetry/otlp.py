@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from aioproducer.version import __version__
-from aioproducer.wire.varint import append_unsigned_varint
+from aioproducer.wire.primitives import append_unsigned_varint
 
 SCOPE: Final = "aioproducer"
 

@@ -16,7 +16,7 @@ from aioproducer.errors import (
     UnsupportedCompressionType,
 )
 from aioproducer.records.compression import Codec
-from aioproducer.records.layout import (
+from aioproducer.records.record_batch import (
     CHECKED_FROM,
     CODEC_MASK,
     CONTROL,

@@ -11,11 +11,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from aioproducer.errors import IllegalSaslState, ProtocolError
-from aioproducer.net.framing import FrameReader
+from aioproducer.net.in_flight import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
-from aioproducer.protocol.schema import decode_start
+from aioproducer.protocol.schema import RequestHeader, decode_request, decode_start, encode_response
 from aioproducer.testing.cluster_security import Security
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
 from aioproducer.testing.handlers.call import Call

@@ -23,7 +23,7 @@ from aioproducer.errors import (
     ProtocolError,
 )
 from aioproducer.records.decode import DecodedBatch, DecodedRecord, decode_batches
-from aioproducer.records.layout import (
+from aioproducer.records.record_batch import (
     CHECKED_FROM,
     CONTROL,
     HEADER,

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aioproducer.records.encode import encode_batch
-from aioproducer.records.layout import CHECKED_FROM, CONTROL, CRC, CRC_AT, HEADER
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import (
+    CHECKED_FROM,
+    CONTROL,
+    CRC,
+    CRC_AT,
+    HEADER,
+    RecordColumns,
+    encode_batch,
+)
 from aioproducer.wire.crc32c import crc32c
 
 _ATTRIBUTES = 5

@@ -1,23 +1,34 @@
-"""The primitive types of Kafka's protocol: integers (big-endian), and strings and bytes with their length before them.
+"""The primitive types of Kafka's protocol: integers, varints, and strings and bytes with their length before them.
 
-Strings, bytes and array counts come in two forms: the classic one with a fixed-width length where -1 means
-null, and, in flexible versions (KIP-482), the compact one whose unsigned varint is the length plus one, 0 for null.
+Integers are big-endian. Strings, bytes and array counts come in two forms: the classic one with a fixed-width length
+where -1 means null, and, in flexible versions (KIP-482), the compact one whose unsigned varint is the length plus one,
+0 for null.
+
+Varints have 7 bits per byte, least significant first; the top bit says that more follow. There are three kinds, named
+as in Kafka's protocol guide: UNSIGNED_VARINT (lengths and tags of flexible versions), and the zigzag-coded VARINT
+and VARLONG (record fields), which map 0, -1, 1, -2 … to 0, 1, 2, 3 …
 
 `append_*` write to the end of a buffer. `read_*` return a value and the position after it, and raise
-ProtocolError, never anything else, for bytes that do not hold such a value.
+ProtocolError, never anything else, for bytes that do not hold such a value. `read_tags` sets what it reads.
 
 Source: https://kafka.apache.org/protocol.html#protocol_types
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from aioproducer.errors import ProtocolError
-from aioproducer.wire.varint import append_unsigned_varint, read_unsigned_varint
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
+
+Writer: TypeAlias = Callable[[bytearray, Any], None]
+"""Appends a value to a buffer."""
+
+Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""Returns the value at a position and the position after it; raises ProtocolError only."""
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -46,6 +57,84 @@ def read_int32(data: bytes, pos: int) -> tuple[int, int]:
     except StructError:
         raise past_the_end(4, data, pos) from None
     return value, pos + 4
+
+
+# Varints
+
+
+def append_unsigned_varint(buf: bytearray, value: int) -> None:
+    """Append *value*, 0 … 2**32 - 1; ValueError, and *buf* untouched, if it is not."""
+    if not 0 <= value <= 0xFFFF_FFFF:
+        raise ValueError(f"{value} does not fit an unsigned varint")
+    while value > 0x7F:
+        buf.append(value & 0x7F | 0x80)
+        value >>= 7
+    buf.append(value)
+
+
+def append_varint(buf: bytearray, value: int) -> None:
+    """Append the signed 32-bit *value*; ValueError, and *buf* untouched, if it is not."""
+    append_unsigned_varint(buf, value << 1 ^ value >> 31)
+
+
+def append_varlong(buf: bytearray, value: int) -> None:
+    """Append the signed 64-bit *value*; ValueError, and *buf* untouched, if it is not."""
+    zigzag = value << 1 ^ value >> 63
+    if not 0 <= zigzag <= 0xFFFF_FFFF_FFFF_FFFF:
+        raise ValueError(f"{value} does not fit a varlong")
+    while zigzag > 0x7F:
+        buf.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    buf.append(zigzag)
+
+
+def read_unsigned_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the value at *pos* and the position after it; ProtocolError if cut or longer than 32 bits."""
+    return _read_varint(data, pos, bits=32)
+
+
+def read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the signed value at *pos* and the position after it; ProtocolError if cut or over 32 bits."""
+    zigzag, pos = _read_varint(data, pos, bits=32)
+    return zigzag >> 1 ^ -(zigzag & 1), pos
+
+
+def read_varlong(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the signed value at *pos* and the position after it; ProtocolError if cut or over 64 bits."""
+    zigzag, pos = _read_varint(data, pos, bits=64)
+    return zigzag >> 1 ^ -(zigzag & 1), pos
+
+
+def unsigned_varint_size(value: int) -> int:
+    """How many bytes `append_unsigned_varint` appends."""
+    return (value.bit_length() + 6) // 7 or 1
+
+
+def varint_size(value: int) -> int:
+    """How many bytes `append_varint` appends."""
+    return unsigned_varint_size(value << 1 ^ value >> 31)
+
+
+def varlong_size(value: int) -> int:
+    """How many bytes `append_varlong` appends."""
+    return unsigned_varint_size(value << 1 ^ value >> 63)
+
+
+def _read_varint(data: bytes, pos: int, *, bits: int) -> tuple[int, int]:
+    value = shift = 0
+    try:
+        while (byte := data[pos]) > 0x7F:
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            pos += 1
+            if shift >= bits:
+                raise ProtocolError(f"a varint goes on past {bits} bits")
+    except IndexError:
+        raise ProtocolError("the data ends within a varint") from None
+    value |= byte << shift
+    if value >> bits:
+        raise ProtocolError(f"a varint has more than {bits} bits")
+    return value, pos + 1
 
 
 # Lengths: -1 stands for null in what these read and append, whatever the form on the wire.
@@ -239,3 +328,31 @@ def read_compact_nullable_bytes(data: bytes, pos: int) -> tuple[bytes | None, in
     """Read COMPACT_NULLABLE_BYTES."""
     length, pos = read_compact_length(data, pos)
     return (None, pos) if length < 0 else (data[pos : pos + length], pos + length)
+
+
+# Tagged fields (KIP-482)
+
+
+def read_tags(data: bytes, pos: int, known: Mapping[int, tuple[str, Reader]], instance: Any) -> int:
+    """Set the tagged fields at *pos* on *instance*, skip those not *known*, and return the position after them."""
+    try:
+        if not data[pos]:
+            return pos + 1  # as nearly always
+    except IndexError:
+        raise past_the_end(1, data, pos) from None
+    count, pos = read_unsigned_varint(data, pos)
+    for _ in range(count):
+        tag, pos = read_unsigned_varint(data, pos)
+        size, pos = read_unsigned_varint(data, pos)
+        if size > len(data) - pos:
+            raise past_the_end(size, data, pos)
+        if tag in known:
+            name, read_value = known[tag]
+            value, end = read_value(data, pos)
+            if end != pos + size:
+                raise ProtocolError(
+                    f"the tagged field {name} takes {end - pos} bytes where {size} were announced"
+                )
+            setattr(instance, name, value)
+        pos += size
+    return pos

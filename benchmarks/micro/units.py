@@ -37,8 +37,7 @@ from aioproducer.protocol.produce import (
 from aioproducer.protocol.schema import decode, encode
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import decode_batches
-from aioproducer.records.encode import encode_batch
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, encode_batch
 from aioproducer.records.sizes import SMALL_PAYLOAD, record_size_bound
 from benchmarks.micro.clock import Unit
 from benchmarks.payload import Window, window_of

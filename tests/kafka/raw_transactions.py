@@ -25,8 +25,7 @@ from aioproducer.protocol.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aioproducer.records.encode import encode_batch
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, encode_batch
 
 NOT_NOW = {14, 15, 16, 51}
 """Codes that only say: ask again."""

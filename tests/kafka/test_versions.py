@@ -12,11 +12,10 @@ from aioproducer.errors import UnsupportedCompressionType
 from aioproducer.net import connection_protocol
 from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.frames import encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.produce import ProduceRequest
-from aioproducer.protocol.schema import Request
+from aioproducer.protocol.schema import Request, encode_request
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.conftest import NewTopic
 from tests.kafka.readback import read_with_librdkafka

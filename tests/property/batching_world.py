@@ -33,7 +33,7 @@ from aioproducer.errors import (
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer.records.compression import Codec
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender.answers import AnswerHandler, failure_at_deadline
 from aioproducer.sender.sender_settings import SenderSettings

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
-from aioproducer.net.framing import FrameReader
+from aioproducer.net.in_flight import FrameReader
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import RequestHeader, decode_request
+from aioproducer.protocol.schema import RequestHeader, decode_request
 from tests.unit.net.scripted import ASK, answer_to, settings
 
 TIMEOUT_S = 20.0

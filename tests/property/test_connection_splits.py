@@ -11,7 +11,7 @@ from aioproducer.errors import ProducerError
 from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import decode_request
+from aioproducer.protocol.schema import decode_request
 from tests.unit.net.scripted import ASK, answer_to, settings
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.framing import LENGTH, FrameReader
+from aioproducer.net.in_flight import LENGTH, FrameReader
 
 MAX = 64
 

@@ -7,14 +7,17 @@ from hypothesis import given, settings, strategies as st
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import (
+from aioproducer.protocol.schema import (
+    Message,
+    Request,
+    decode,
     decode_request,
     decode_response,
+    encode,
     encode_request,
     encode_response,
     read_correlation_id,
 )
-from aioproducer.protocol.schema import Message, Request, decode, encode
 from tests.property.messages import MESSAGES, instances, message_id
 from tests.property.profiles import share
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from aioproducer.errors import ProtocolError
-from aioproducer.wire.varint import (
+from aioproducer.wire.primitives import (
     append_unsigned_varint,
     append_varint,
     append_varlong,

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from aioproducer.errors import ProtocolError
-from aioproducer.records import layout
+from aioproducer.records import record_batch
 from aioproducer.records.compression import Codec, compressor, decompress
 from aioproducer.records.decode import decode_batches
-from aioproducer.records.encode import encode_batch
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, encode_batch
 from aioproducer.wire.crc32c import crc32c
 
 LIMIT = 1 << 16
@@ -43,8 +42,8 @@ def try_to_decode(data: bytes | bytearray) -> None:
 
 def with_crc(batch: bytearray) -> bytearray:
     """Make length and CRC right again: what comes after them is to be reached."""
-    layout.LENGTH.pack_into(batch, layout.LENGTH_AT, len(batch) - layout.LENGTH_PREFIX)
-    layout.CRC.pack_into(batch, layout.CRC_AT, crc32c(batch[layout.CHECKED_FROM :]))
+    record_batch.LENGTH.pack_into(batch, record_batch.LENGTH_AT, len(batch) - record_batch.LENGTH_PREFIX)
+    record_batch.CRC.pack_into(batch, record_batch.CRC_AT, crc32c(batch[record_batch.CHECKED_FROM :]))
     return batch
 
 
@@ -55,13 +54,13 @@ def test_any_bytes(data: bytes) -> None:
 
 @given(st.binary(max_size=100), st.integers(0, 0xFF), st.integers(-2, 12))
 def test_any_section_behind_a_valid_header(section: bytes, attributes: int, count: int) -> None:
-    header = layout.HEADER.pack(0, 0, -1, 2, 0, attributes, count - 1, 0, 0, -1, -1, -1, count)
+    header = record_batch.HEADER.pack(0, 0, -1, 2, 0, attributes, count - 1, 0, 0, -1, -1, -1, count)
     try_to_decode(with_crc(bytearray(header + section)))
 
 
 @given(
     st.sampled_from(Codec),
-    st.lists(st.tuples(st.integers(min_value=layout.CHECKED_FROM), st.integers(0, 255)), max_size=5),
+    st.lists(st.tuples(st.integers(min_value=record_batch.CHECKED_FROM), st.integers(0, 255)), max_size=5),
     st.integers(0, 30),
     st.booleans(),
 )
@@ -70,11 +69,11 @@ def test_any_damage_under_a_right_crc(
 ) -> None:
     batch = bytearray(VALID[codec])
     for position, byte in changes:
-        batch[position % (len(batch) - layout.CHECKED_FROM) + layout.CHECKED_FROM] = byte
+        batch[position % (len(batch) - record_batch.CHECKED_FROM) + record_batch.CHECKED_FROM] = byte
     if cut and from_the_end:
         del batch[-cut:]
     elif cut:
-        del batch[layout.HEADER.size : layout.HEADER.size + cut]
+        del batch[record_batch.HEADER.size : record_batch.HEADER.size + cut]
     try_to_decode(with_crc(batch))
 
 

@@ -11,9 +11,8 @@ from hypothesis import given, strategies as st
 
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import DecodedBatch, decode_batches
-from aioproducer.records.encode import encode_batch, encode_records, set_sequence
 from aioproducer.records.headers import RecordHeaders
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, encode_batch, encode_records, set_sequence
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound, sizes
 
 LIMIT = 1 << 24

@@ -16,7 +16,7 @@ from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ConnectionFailed
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.records.compression import Codec
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import record_size_bound
 from aioproducer.sender.sender_settings import SenderSettings
 from aioproducer.types import Headers

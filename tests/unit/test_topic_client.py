@@ -21,10 +21,9 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
 )
 from aioproducer.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from aioproducer.protocol.frames import encode_response
 from aioproducer.protocol.list_offsets import ListOffsetsResponse
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseBroker
-from aioproducer.protocol.schema import Message
+from aioproducer.protocol.schema import Message, encode_response
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.topic_client import EARLIEST, PATIENCE_S, Client
 

@@ -13,7 +13,6 @@ from typing import Any, Final, Self
 
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from aioproducer.protocol.frames import decode_request, encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.produce import (
     PartitionProduceResponse,
@@ -21,7 +20,7 @@ from aioproducer.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from aioproducer.protocol.schema import Message, Request, decode_start
+from aioproducer.protocol.schema import Message, Request, decode_request, decode_start, encode_response
 from aioproducer.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from struct import pack
 from typing import Any
 
-from aioproducer.protocol.frames import decode_response, encode_response, read_correlation_id
 from aioproducer.protocol.metadata import MetadataResponse
 from aioproducer.protocol.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceResponse
+from aioproducer.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.testing.faults import HangUp, NeverAnswer, Rewrite
 
 

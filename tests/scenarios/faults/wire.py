@@ -16,11 +16,16 @@ from unittest import mock
 
 from aioproducer.errors import ProtocolError
 from aioproducer.net.connection import Connection
-from aioproducer.net.framing import FrameReader
+from aioproducer.net.in_flight import FrameReader
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import RequestHeader, decode_request, decode_response, read_correlation_id
 from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
-from aioproducer.protocol.schema import decode
+from aioproducer.protocol.schema import (
+    RequestHeader,
+    decode,
+    decode_request,
+    decode_response,
+    read_correlation_id,
+)
 from aioproducer.records.decode import decode_batches
 
 MAX_BYTES: Final = 1 << 27

@@ -13,7 +13,7 @@ from aioproducer.batching.persistence import DENIALS_BELIEVED, Persistence
 from aioproducer.batching.waiters import FutureWaiters, Waiters
 from aioproducer.errors import NotEnoughReplicas, OutOfOrderSequenceNumber, ProducerError, RequestTimedOut
 from aioproducer.idempotence.sequences import BatchSequence
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.batch_rig import HAPPEN, HEADERS, batch_in, mixed, send

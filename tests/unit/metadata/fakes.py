@@ -17,8 +17,8 @@ from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.in_flight import Decode
-from aioproducer.protocol.frames import decode_response
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from aioproducer.protocol.schema import decode_response
 from tests.unit.metadata.answers import answer, port_of, refused
 
 LATENCY_S = 0.001

@@ -6,8 +6,8 @@ import pytest
 
 from aioproducer.errors import ProtocolError
 from aioproducer.metadata.large_answer import DECODE_OFF_LOOP_BYTES, LargeAnswer, decode_unless_large
-from aioproducer.protocol.frames import decode_response, encode_response
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseTopic
+from aioproducer.protocol.schema import decode_response, encode_response
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import answer, partition
 from tests.unit.metadata.metadata_source_rig import Setup

@@ -14,9 +14,8 @@ from aioproducer.errors import (
 from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.frames import encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.schema import Message
+from aioproducer.protocol.schema import Message, encode_response
 from tests.unit.net.scripted import ASK, OFFER, settings
 
 NOW = 100.0

@@ -14,9 +14,8 @@ from aioproducer.net.address import Address
 from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.apis import REQUESTS
-from aioproducer.protocol.frames import RequestHeader, decode_request, encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.schema import Message, decode
+from aioproducer.protocol.schema import Message, RequestHeader, decode, decode_request, encode_response
 
 OFFER = [
     ApiVersion(api_key=cls.API_KEY, min_version=cls.VERSIONS[0], max_version=cls.VERSIONS[1])

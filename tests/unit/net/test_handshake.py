@@ -13,10 +13,8 @@ from aioproducer.protocol.api_versions import (
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
-from aioproducer.protocol.frames import encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.schema import Message
-from aioproducer.protocol.versions import ApiVersionTable
+from aioproducer.protocol.schema import ApiVersionTable, Message, encode_response
 from tests.unit.net.scripted import settings
 
 KIP_511 = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

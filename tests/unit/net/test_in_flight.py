@@ -7,8 +7,8 @@ import pytest
 
 from aioproducer.errors import ProtocolError
 from aioproducer.net.in_flight import Call, InFlight
-from aioproducer.protocol.frames import decode_response, encode_response
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
+from aioproducer.protocol.schema import decode_response, encode_response
 
 VERSION = 4
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.protocol.codec import read_tags, struct_reader, struct_writer
+from aioproducer.protocol.codec import struct_reader, struct_writer
 from aioproducer.protocol.fields import field, struct
 from aioproducer.protocol.types import INT8, INT16, INT32, STRING, array_of, struct_of
 
@@ -109,10 +109,3 @@ def test_a_wrong_value_is_reported_with_its_field_and_the_structs_around_it() ->
 def test_a_wrong_value_on_its_own_is_reported_likewise() -> None:
     with pytest.raises(ValueError, match=r"^last = None: required argument is not an integer"):
         write(Shape(first=1, second=3, name="ab", last=None), 2, flexible=True)  # type: ignore[arg-type]
-
-
-def test_a_count_of_tags_that_cannot_be_is_a_protocol_error() -> None:
-    with pytest.raises(ProtocolError):
-        read_tags(bytes.fromhex("ffffffff0f 00 00"), 0, {}, None)
-    with pytest.raises(ProtocolError, match="9 bytes expected"):
-        read_tags(bytes.fromhex("01 00 09 00"), 0, {}, None)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.protocol.fields import Reader, Writer, field
+from aioproducer.protocol.fields import field
 from aioproducer.protocol.schema import (
     Message,
     Request,
@@ -16,6 +16,7 @@ from aioproducer.protocol.schema import (
     written_by_hand,
 )
 from aioproducer.protocol.types import INT16, STRING
+from aioproducer.wire.primitives import Reader, Writer
 
 
 @message(api_key=99, versions=(1, 3), flexible_from=2)

@@ -5,12 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.records import layout
+from aioproducer.records import record_batch
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import DecodedBatch, DecodedRecord, decode_batches
-from aioproducer.records.encode import encode_batch
 from aioproducer.records.headers import RecordHeaders
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, encode_batch
 from aioproducer.wire.crc32c import crc32c
 
 LIMIT = 1 << 20
@@ -29,13 +28,13 @@ def decode(data: bytes | bytearray | memoryview) -> list[DecodedBatch]:
 
 
 def with_crc(batch: bytearray) -> bytearray:
-    layout.CRC.pack_into(batch, layout.CRC_AT, crc32c(batch[layout.CHECKED_FROM :]))
+    record_batch.CRC.pack_into(batch, record_batch.CRC_AT, crc32c(batch[record_batch.CHECKED_FROM :]))
     return batch
 
 
 def batch_around(section: bytes, *, count: int = 1, attributes: int = 0) -> bytearray:
     """Return a batch with a right header around a section that may be anything."""
-    header = layout.HEADER.pack(
+    header = record_batch.HEADER.pack(
         0, 49 + len(section), -1, 2, 0, attributes, count - 1, 1_000, 1_000, -1, -1, -1, count
     )
     return with_crc(bytearray(header + section))
@@ -90,7 +89,7 @@ def test_compressed_records_are_read(codec: Codec) -> None:
 
 def test_with_log_append_time_all_records_have_the_brokers_time() -> None:
     batch = batch_of_two()
-    batch[layout.CHECKED_FROM + 1] |= layout.LOG_APPEND_TIME
+    batch[record_batch.CHECKED_FROM + 1] |= record_batch.LOG_APPEND_TIME
     batch[35:43] = (5_000).to_bytes(8)
     (decoded,) = decode(with_crc(batch))
     assert decoded.timestamp_type_log_append
@@ -98,7 +97,7 @@ def test_with_log_append_time_all_records_have_the_brokers_time() -> None:
 
 
 def test_control_batches_say_so() -> None:
-    (decoded,) = decode(batch_around(b"\x0e\0\0\0\x01\x02v\0", attributes=layout.CONTROL))
+    (decoded,) = decode(batch_around(b"\x0e\0\0\0\x01\x02v\0", attributes=record_batch.CONTROL))
     assert decoded.control
 
 
@@ -136,7 +135,7 @@ def test_the_limit_is_for_the_records_of_one_batch() -> None:
 
 
 def test_a_flipped_bit_anywhere_after_the_crc_is_seen() -> None:
-    for position in range(layout.CHECKED_FROM, len(batch_of_two())):
+    for position in range(record_batch.CHECKED_FROM, len(batch_of_two())):
         batch = batch_of_two()
         batch[position] ^= 0x10
         with pytest.raises(ProtocolError, match="CRC"):
@@ -208,7 +207,7 @@ def test_numbers_of_more_bytes_than_needed_are_read() -> None:
 def compacted(*, kept: tuple[int, ...], of: int) -> bytearray:
     """Return a batch of which compaction has left the records at these positions."""
     section = b"".join(bytes([14, 0, 0, 2 * index, 1, 2, ord("v"), 0]) for index in kept)
-    header = layout.HEADER.pack(
+    header = record_batch.HEADER.pack(
         40, 49 + len(section), -1, 2, 0, 0, of - 1, 1_000, 1_000, -1, -1, -1, len(kept)
     )
     return with_crc(bytearray(header + section))

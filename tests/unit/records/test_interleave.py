@@ -8,8 +8,8 @@ import pytest
 
 from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
 from aioproducer.records.interleave import interleave
-from aioproducer.records.record_columns import RecordColumns
-from aioproducer.wire.varint import append_varint, append_varlong
+from aioproducer.records.record_batch import RecordColumns
+from aioproducer.wire.primitives import append_varint, append_varlong
 
 A: RecordHeaders = (("trace", b"1"), ("source", b"abc"))
 B: RecordHeaders = (("trace", b"longer"), ("source", b"abc"))

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.records.encode import encode_batch, encode_records
 from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, encode_batch, encode_records
 from aioproducer.records.sizes import (
     BATCH_OVERHEAD,
     HEADER_OVERHEAD,

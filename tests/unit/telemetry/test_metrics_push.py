@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from aioproducer.protocol.schema import ApiVersionTable
 from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsRequest
-from aioproducer.protocol.versions import ApiVersionTable
 from aioproducer.telemetry.metrics_push import GET_TELEMETRY_SUBSCRIPTIONS, MetricsPush
 from tests.fakes import FakePool
 

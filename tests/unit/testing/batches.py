@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.encode import encode_batch
-from aioproducer.records.layout import CHECKED_FROM, CRC, CRC_AT, HEADER
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import CHECKED_FROM, CRC, CRC_AT, HEADER, RecordColumns, encode_batch
 from aioproducer.testing.batch_checks import BatchHeader
 from aioproducer.wire.crc32c import crc32c
 

@@ -7,7 +7,6 @@ import itertools
 from typing import Any, Self, cast
 
 from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from aioproducer.protocol.frames import decode_response, encode_request, read_correlation_id
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.protocol.produce import (
     PartitionProduceData,
@@ -15,7 +14,7 @@ from aioproducer.protocol.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from aioproducer.protocol.schema import R, Request
+from aioproducer.protocol.schema import R, Request, decode_response, encode_request, read_correlation_id
 from aioproducer.testing import Cluster, ThreadedCluster
 from aioproducer.testing.handlers.offered import OFFERED
 from tests.unit.net.streams import dial_streams

@@ -13,7 +13,7 @@ from aioproducer.errors import (
     UnsupportedCompressionType,
 )
 from aioproducer.records.compression import Codec
-from aioproducer.records.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from aioproducer.records.record_batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from aioproducer.testing.log import FUTURE_LIMIT_MS, Appended, PartitionLog
 from aioproducer.testing.refusal import Refused
 from tests.unit.testing.batches import batch, with_header

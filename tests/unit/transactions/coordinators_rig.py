@@ -13,8 +13,8 @@ from aioproducer.protocol.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from aioproducer.protocol.schema import ApiVersionTable
 from aioproducer.protocol.transactions import EndTxnRequest, EndTxnResponse
-from aioproducer.protocol.versions import ApiVersionTable
 from aioproducer.transactions.coordinator import Coordinators, Key, KeyType
 from aioproducer.transactions.reactions import Api
 from tests.fakes import FakeConnection, FakePool, FakeUpdater

@@ -36,9 +36,8 @@ from aioproducer.protocol.list_transactions import (
     TransactionState as Listed,
 )
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from aioproducer.protocol.schema import Request
+from aioproducer.protocol.schema import ApiVersionTable, Request
 from aioproducer.protocol.transactions import EndTxnRequest, EndTxnResponse
-from aioproducer.protocol.versions import ApiVersionTable
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.transactions.administration import PIPELINED, Administration, TransactionListing
 from aioproducer.transactions.prepared_transaction import PreparedTransaction

@@ -30,6 +30,7 @@ from aioproducer.wire.primitives import (
     read_nullable_bytes,
     read_nullable_string,
     read_string,
+    read_tags,
 )
 
 Append = Callable[[bytearray, Any], None]
@@ -171,3 +172,10 @@ def test_the_error_for_missing_bytes_counts_what_is_left() -> None:
 def test_null_is_a_protocol_error_where_bytes_are_meant(read: Read, wire: bytes) -> None:
     with pytest.raises(ProtocolError, match="null at byte 0"):
         read(wire, 0)
+
+
+def test_a_count_of_tags_that_cannot_be_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError):
+        read_tags(bytes.fromhex("ffffffff0f 00 00"), 0, {}, None)
+    with pytest.raises(ProtocolError, match="9 bytes expected"):
+        read_tags(bytes.fromhex("01 00 09 00"), 0, {}, None)

@@ -1,10 +1,49 @@
-"""The records of one batch, kept as columns until the batch is encoded."""
+"""Record batches, magic 2 (KIP-98): their records as columns, and their bytes, the form in which a producer sends them.
+
+A batch is a header of 61 bytes, and the records (`interleave.py`):
+
+    at  0  base offset int64      at 17  crc uint32 (CRC-32C of all that follows it)   at 43  producer id int64
+    at  8  length int32 (of all   at 21  attributes int16                              at 51  producer epoch int16
+           that follows it)       at 23  last offset delta int32                       at 53  base sequence int32
+    at 12  leader epoch int32     at 27  base timestamp int64 (ms)                     at 57  record count int32
+    at 16  magic int8             at 35  max timestamp int64 (ms)                      at 61  records
+
+All big-endian. Source: https://kafka.apache.org/documentation/#recordbatch
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
 
+from aioproducer.records.compression import Codec
 from aioproducer.records.headers import HeaderColumns, RecordHeaders
+from aioproducer.records.interleave import records_section
+from aioproducer.wire.crc32c import crc32c
+
+MAGIC = 2
+
+HEADER = Struct(">qiibIhiqqqhii")
+"""All the fields, in the order of their positions."""
+
+LENGTH_AT = 8
+"""Where the length stands: batches are skipped by it."""
+LENGTH_PREFIX = 12
+"""Base offset and length: what the length does not count."""
+CRC_AT = 17
+CHECKED_FROM = 21
+"""Where the part that the CRC covers begins; a broker changes only what is before it."""
+IDENTITY_AT = 43
+
+LENGTH = Struct(">i")
+CRC = Struct(">I")
+IDENTITY = Struct(">qhi")
+"""Producer id, producer epoch and base sequence (KIP-98)."""
+
+CODEC_MASK = 0b111
+LOG_APPEND_TIME = 0b1000
+TRANSACTIONAL = 0b1_0000
+CONTROL = 0b10_0000
 
 
 class RecordColumns:
@@ -111,3 +150,59 @@ class RecordColumns:
         elif isinstance(self.headers, HeaderColumns):
             self.headers = list(self.headers)
         return self.headers
+
+
+def encode_records(columns: RecordColumns) -> bytes:
+    """Return the records section of a batch, uncompressed; offsets count from 0, times from the first record's."""
+    return bytes(_section(columns, room=0)) if columns.values else b""
+
+
+def encode_batch(
+    columns: RecordColumns,
+    *,
+    codec: Codec = Codec.NONE,
+    compress: Callable[[bytes], bytes] | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """Return a whole batch: header, records (through *compress*, if given, which is what *codec* names), CRC.
+
+    The base offset is 0 and the leader epoch -1: the broker sets them. The base timestamp is the first record's;
+    others may be earlier. Compressed is sent even if it turns out larger, as the JVM producer does.
+
+    Safe to call from any thread, as long as nobody changes *columns* meanwhile.
+
+    Raises: ValueError if there are no records.
+    """
+    if not columns.values:
+        raise ValueError("a batch has at least one record")
+    if compress is None:
+        batch = _section(columns, room=HEADER.size)
+    else:
+        batch = bytearray(HEADER.size)
+        batch += compress(bytes(_section(columns, room=0)))
+    count, timestamps = len(columns), columns.timestamps
+    attributes = codec | TRANSACTIONAL if transactional else codec
+    HEADER.pack_into(
+        batch, 0,
+        0, len(batch) - LENGTH_PREFIX, -1, MAGIC, 0, attributes, count - 1,
+        timestamps[0], max(timestamps), producer_id, producer_epoch, base_sequence, count,
+    )  # fmt: skip
+    _set_crc(batch)
+    return batch
+
+
+def set_sequence(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
+    """Give an encoded batch another producer id, epoch and base sequence, in place; the records stay as they are."""
+    IDENTITY.pack_into(batch, IDENTITY_AT, producer_id, epoch, base_sequence)
+    _set_crc(batch)
+
+
+def _section(columns: RecordColumns, room: int) -> bytearray:
+    return records_section(columns.values, columns.keys, columns.headers, columns.timestamps, room)
+
+
+def _set_crc(batch: bytearray) -> None:
+    CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))

@@ -4,16 +4,16 @@ import pytest
 
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from aioproducer.protocol.frames import (
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.protocol.schema import (
     RequestHeader,
+    decode,
     decode_request,
     decode_response,
     encode_request,
     encode_response,
     read_correlation_id,
 )
-from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.schema import decode
 
 REQUEST = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
 RESPONSE = InitProducerIdResponse(producer_id=5, producer_epoch=2)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.framing import LENGTH, FrameReader
+from aioproducer.net.in_flight import LENGTH, FrameReader
 
 STREAM = LENGTH.pack(4) + b"abcd" + LENGTH.pack(6) + b"efghij"
 PAYLOADS = [b"abcd", b"efghij"]

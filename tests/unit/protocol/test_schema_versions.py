@@ -5,7 +5,7 @@ import pytest
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.produce import ProduceRequest
-from aioproducer.protocol.versions import ApiVersionTable
+from aioproducer.protocol.schema import ApiVersionTable
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from aioproducer.records import layout
+from aioproducer.records import record_batch
 from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.encode import encode_batch, encode_records, set_sequence
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, encode_batch, encode_records, set_sequence
+from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.wire.crc32c import crc32c
 
 GOLDEN_RECORDS = bytes.fromhex(
@@ -44,11 +44,11 @@ def golden_columns() -> RecordColumns:
 
 
 def fields(batch: bytearray) -> tuple[Any, ...]:
-    return layout.HEADER.unpack_from(batch)
+    return record_batch.HEADER.unpack_from(batch)
 
 
 def crc_is_right(batch: bytearray) -> bool:
-    return bool(fields(batch)[4] == crc32c(batch[layout.CHECKED_FROM :]))
+    return bool(fields(batch)[4] == crc32c(batch[record_batch.CHECKED_FROM :]))
 
 
 def test_a_batch_written_by_hand() -> None:
@@ -103,9 +103,9 @@ def test_only_the_records_are_compressed() -> None:
 
     batch = encode_batch(golden_columns(), codec=Codec.LZ4, compress=compress, transactional=True)
     assert seen == [GOLDEN_RECORDS]
-    assert batch[layout.HEADER.size :] == compress(b"")
-    assert fields(batch)[1] == len(batch) - layout.LENGTH_PREFIX
-    assert fields(batch)[5] == Codec.LZ4 | layout.TRANSACTIONAL
+    assert batch[record_batch.HEADER.size :] == compress(b"")
+    assert fields(batch)[1] == len(batch) - record_batch.LENGTH_PREFIX
+    assert fields(batch)[5] == Codec.LZ4 | record_batch.TRANSACTIONAL
     assert crc_is_right(batch)
 
 
@@ -123,3 +123,22 @@ def test_restamping_is_as_if_it_had_been_encoded_that_way(codec: Codec) -> None:
         producer_epoch=3,
         base_sequence=0x7FFF_FFFF,
     )
+
+
+def test_the_header_has_its_fields_where_kafka_looks_for_them() -> None:
+    header = record_batch.HEADER.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+    assert len(header) == BATCH_OVERHEAD
+    places = {0: 1, 8: 2, 12: 3, 16: 4, 17: 5, 21: 6, 23: 7, 27: 8, 35: 9, 43: 10, 51: 11, 53: 12, 57: 13}
+    stops = [*list(places)[1:], BATCH_OVERHEAD]
+    assert [int.from_bytes(header[at:stop]) for at, stop in zip(places, stops, strict=True)] == list(
+        places.values()
+    )
+
+
+def test_the_parts_that_are_written_alone_lie_within_the_header() -> None:
+    header = record_batch.HEADER.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+    assert record_batch.LENGTH.unpack_from(header, record_batch.LENGTH_AT) == (2,)
+    assert record_batch.CRC.unpack_from(header, record_batch.CRC_AT) == (5,)
+    assert record_batch.IDENTITY.unpack_from(header, record_batch.IDENTITY_AT) == (10, 11, 12)
+    assert record_batch.LENGTH_AT + record_batch.LENGTH.size == record_batch.LENGTH_PREFIX
+    assert record_batch.CRC_AT + record_batch.CRC.size == record_batch.CHECKED_FROM

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.wire.varint import (
+from aioproducer.wire.primitives import (
     append_unsigned_varint,
     append_varint,
     append_varlong,

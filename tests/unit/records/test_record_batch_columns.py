@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.records.headers import HeaderColumn, HeaderColumns
-from aioproducer.records.record_columns import RecordColumns
+from aioproducer.records.record_batch import RecordColumns
 
 TRACE = (("trace", b"1f"),)
 
