@@ -13,6 +13,8 @@ from aioproducer.security.secret import HIDDEN
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+LONGEST_SHOWN = 200
+SHOWN_OF_LONGER = 80
 
 _BOUNDS = {INT32_MAX: "2^31 - 1", INT64_MAX: "2^63 - 1"}
 _INTEGER = r"[+-]?[0-9]{1,19}"
@@ -48,8 +50,11 @@ class Kind(ABC):
         return False
 
     def shown(self, value: object) -> str:
-        """Return *value* as messages have it."""
-        return HIDDEN if self.hides(value) else repr(value)
+        """Return *value* as messages have it: nobody reads thousands of characters to find what is wrong."""
+        if self.hides(value):
+            return HIDDEN
+        text = repr(value)
+        return text if len(text) <= LONGEST_SHOWN else f"{text[:SHOWN_OF_LONGER]}… ({len(text):,} characters)"
 
     def unfit(self, reason: str = "") -> ValueError:
         """Say why a value will not do, in general or for a particular *reason*."""

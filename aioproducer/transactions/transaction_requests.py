@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from aioproducer.errors import ProducerFenced, UnsupportedVersion
+from aioproducer.errors import InvalidTransactionTimeout, ProducerFenced, UnsupportedVersion
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.transactions import (
@@ -81,7 +81,7 @@ class TransactionRequests:
                     producer_epoch=own.epoch,
                     enable2_pc=two_phase_commit,
                 ),
-                lambda answer: [(answer.error_code, "")],
+                lambda answer: [(answer.error_code, self._about(answer.error_code))],
                 version=self._manager.version,
                 at_least=TWO_PHASE_COMMIT if two_phase_commit else OWN_EPOCH if own.producer_id >= 0 else 0,
                 at_most=TWO_PHASE_COMMIT if two_phase_commit else TWO_PHASE_COMMIT - 1,
@@ -96,6 +96,14 @@ class TransactionRequests:
             told.abortable, told.fatal = error.abortable, error.fatal
             raise told from error
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    def _about(self, code: int) -> str:
+        """Return what InitProducerId was refused for with *code*, as far as we have asked for it."""
+        return (
+            f"transaction_timeout_ms = {self._settings.timeout_ms}"
+            if code == InvalidTransactionTimeout.code
+            else ""
+        )
 
     async def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         """Let *partitions* be in the transaction."""

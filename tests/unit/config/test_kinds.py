@@ -121,3 +121,8 @@ def test_an_option_knows_its_kind_and_its_meaning() -> None:
     assert Few().one is True
     (one,) = fields(Few)
     assert one.metadata == {"kind": FLAG, "meaning": "What it is for."}
+
+
+def test_what_is_very_long_is_shown_by_its_beginning() -> None:
+    assert FLAG.shown("x" * 198) == repr("x" * 198)
+    assert FLAG.shown("x" * 40_000) == "'" + "x" * 79 + "… (40,002 characters)"

@@ -142,6 +142,8 @@ async def test_asking_for_a_producer_id(
     assert got == ProducerIdentity(8, 4)
     assert not rig.manager.attempted
     assert asked.refusals(InitProducerIdResponse(error_code=53, producer_epoch=-1)) == [(53, "")]
+    too_long = InitProducerIdResponse(error_code=50, producer_epoch=-1)
+    assert asked.refusals(too_long) == [(50, "transaction_timeout_ms = 4711")]
 
 
 @in_virtual_time
