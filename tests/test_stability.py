@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.protocol import versions
+from aioproducer.protocol import schema
 from tests.kafka.apache import jars
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +85,7 @@ def test_the_versions_are_those_that_the_tests_run_with() -> None:
     assert re.findall(r"3\.\d+", pythons) == classified == tested
     assert PROJECT["requires-python"] == f">={classified[0]}"
     kafka, spark = brokers.split("Spark: ")
-    assert f"Apache Kafka {versions._OLDEST_KAFKA} and later" in kafka
+    assert f"Apache Kafka {schema._OLDEST_KAFKA} and later" in kafka
     assert f"against Apache Kafka {jars.VERSION}," in kafka
     sparks = re.findall(r"4\.\d+", spark)
     assert [sparks[0], sparks[-1]] == re.findall(r"^SPARKS := (.*)$", MAKEFILE, re.MULTILINE)[0].split()

@@ -18,14 +18,14 @@ from aioproducer.config.security import security_settings, warn_of_unused
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
-from aioproducer.metadata.metadata_settings import MetadataSettings
+from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.security.secret import Secret
 from aioproducer.security.security_settings import SecuritySettings
-from aioproducer.sender.sender_settings import SenderSettings
+from aioproducer.sender.requests import SenderSettings
 
 log: Final = logging.getLogger(__name__)
 

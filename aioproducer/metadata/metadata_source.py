@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from aioproducer.errors import (
     AuthenticationFailed,
@@ -22,17 +22,19 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.log_limits import Outage
-from aioproducer.metadata.large_answer import LargeAnswer, decode_unless_large
-from aioproducer.metadata.metadata_settings import MetadataSettings
+from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
 from aioproducer.metadata.staggered import Attempt, first_success
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import endpoints
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+from aioproducer.protocol.schema import decode_response, response_body
+from aioproducer.wire.primitives import read_int32
 
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
+
 
 log: Final = logging.getLogger(__name__)
 
@@ -286,3 +288,31 @@ async def open_to_any(address: Address, open_connection: OpenConnection, *, dead
             await close_all(winner)
             raise
     return winner
+
+
+# Large answers are decoded in a worker thread: one about 20,000 partitions takes some 30 ms.
+
+DECODE_OFF_LOOP_BYTES: Final = 64 * 1024
+"""From here on, some 1,500 partitions, decoding takes longer than a few milliseconds."""
+
+
+class LargeAnswer(NamedTuple):
+    """An answer that is not decoded yet."""
+
+    version: int
+    payload: bytes
+    throttle_time_ms: int
+    """What the connection has to know at once."""
+
+    def decode(self) -> MetadataResponse:
+        """Return the message. Raises: ProtocolError."""
+        message, _ = decode_response(MetadataResponse, self.version, self.payload)
+        return message
+
+
+def decode_unless_large(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:
+    """Do as `decode_response`, but return a `LargeAnswer` for one that takes long to decode."""
+    if len(payload) < DECODE_OFF_LOOP_BYTES:
+        return decode_response(response, version, payload)
+    throttle_time_ms, _ = read_int32(payload, response_body(response, version, payload))
+    return LargeAnswer(version, payload, throttle_time_ms), 0

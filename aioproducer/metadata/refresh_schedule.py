@@ -13,8 +13,9 @@ from functools import partial
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
-from aioproducer.metadata.metadata_settings import MetadataSettings
+from aioproducer.backoff import Backoff
 from aioproducer.metadata.snapshot import NO_EPOCH, MetadataSnapshot
+from aioproducer.net.address import Address
 
 SHORTEST_PAUSE_S: Final = 0.01
 """Not even a retry backoff of 0 makes this a busy loop."""
@@ -25,6 +26,27 @@ OUTAGE_PAUSE_S: Final = 1.0
 
 Delay: TypeAlias = Callable[[int], float]
 """`Backoff.delay_s`: seconds to pause after failure number …, counted from 0."""
+
+
+class MetadataSettings(NamedTuple):
+    """Durations in seconds."""
+
+    bootstrap: tuple[Address, ...]
+    """Whom to ask first, and when no known broker can be reached."""
+    max_age_s: float
+    """Ask again when the last complete answer is this old."""
+    max_idle_s: float
+    """A topic that was not used for this long is forgotten."""
+    backoff: Backoff
+    """How long to wait before asking again for what the last answer did not tell."""
+    request_timeout_s: float
+    """How long an attempt to reach any known broker may take."""
+    rebootstrap: bool
+    """Whether to start over from the bootstrap addresses when no known broker can be reached (KIP-899)…"""
+    rebootstrap_trigger_s: float
+    """… or when none has answered for this long, or when one says so (KIP-1102)."""
+    allow_auto_create_topics: bool = True
+    """Whether asking for a topic may create it, if the cluster allows."""
 
 
 class RetryPace:

@@ -25,9 +25,8 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
 )
 from aioproducer.log_limits import Outage
-from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection, again
-from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
+from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer.net.address import Address
 from aioproducer.net.pool import REFUSAL_PATIENCE_S

@@ -28,7 +28,7 @@ from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
 from aioproducer.sender import outcomes
-from aioproducer.sender.sender_settings import SenderSettings
+from aioproducer.sender.requests import SenderSettings
 
 log: Final = logging.getLogger(__name__)
 

@@ -30,8 +30,7 @@ from aioproducer.sender.answers import (
     failure_without_producer_id,
 )
 from aioproducer.sender.producer_id import ProducerIdRequester
-from aioproducer.sender.requests import Encoder, Unencodable, produce_request
-from aioproducer.sender.sender_settings import SenderSettings
+from aioproducer.sender.requests import Encoder, SenderSettings, Unencodable, produce_request
 
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
 

@@ -1,18 +1,19 @@
-"""Batches into bytes, and bytes into one ProduceRequest."""
+"""Produce requests: the settings that they follow, batches into bytes, and bytes into one ProduceRequest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
 from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.record_batch import encode_batch, set_sequence
-from aioproducer.sender.sender_settings import SenderSettings
 
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
+
 
 COMPRESS_OFF_LOOP_BYTES = 64 * 1024
 """From this many bytes on, compressing a request's batches is worth a trip to a worker thread: zstd
@@ -22,6 +23,29 @@ COMPRESSION_THREADS = 4
 """How many requests are compressed at once; a limiter of our own, so that nobody else's threads hold us up."""
 
 Unencodable = list[tuple[Batch, Exception]]
+
+
+class SenderSettings(NamedTuple):
+    """Durations in seconds."""
+
+    acks: int
+    """-1: all replicas in sync, 1: the leader, 0: nobody answers."""
+    idempotent: bool
+    """Get a producer id before anything is sent."""
+    max_in_flight: int
+    """How many produce requests may wait for an answer on one connection."""
+    retries: int
+    """How often a batch is sent again at most; the delivery timeout ends it sooner or later anyway."""
+    request_timeout_s: float
+    """How long the broker may wait for its replicas; the connection waits as long for the broker."""
+    retry_backoff: Backoff
+    """How long a batch waits before it is sent again."""
+    codec: Codec
+    """How batches are compressed."""
+    compression_level: int | None
+    """The codec's own level; None is the codec's default."""
+    transactional_id: str | None = None
+    """Whose transactions the records are part of."""
 
 
 class Encoder:

@@ -36,7 +36,7 @@ from aioproducer.records.compression import Codec
 from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender.answers import AnswerHandler, failure_at_deadline
-from aioproducer.sender.sender_settings import SenderSettings
+from aioproducer.sender.requests import SenderSettings
 from tests.fakes import FakeConnection, FakeUpdater
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 

@@ -18,7 +18,7 @@ from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.records.compression import Codec
 from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import record_size_bound
-from aioproducer.sender.sender_settings import SenderSettings
+from aioproducer.sender.requests import SenderSettings
 from aioproducer.types import Headers
 from tests.fakes import FakeUpdater
 

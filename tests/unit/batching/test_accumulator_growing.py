@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from aioproducer.batching.batch_limits import GROWS_FOR_S
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.topic import GROWS_FOR_S
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.accumulator_rig import RECORD, VALUE, counts, put, room_for, unresolved
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig

@@ -13,7 +13,7 @@ from aioproducer.errors import (
     SaslAuthenticationFailed,
     UnknownTopicOrPartition,
 )
-from aioproducer.metadata.metadata_settings import MetadataSettings
+from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.in_flight import Decode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aioproducer.metadata.metadata_settings import MetadataSettings
 from aioproducer.metadata.metadata_source import MetadataSource
+from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.unit.metadata.answers import port_of

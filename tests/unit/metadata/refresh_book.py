@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from aioproducer.backoff import Backoff
-from aioproducer.metadata.metadata_settings import MetadataSettings
-from aioproducer.metadata.refresh_schedule import Refresh, RefreshSchedule
+from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.protocol.metadata import MetadataResponseTopic
 from tests.unit.metadata.answers import after

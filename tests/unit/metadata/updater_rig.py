@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from aioproducer.metadata.metadata_settings import MetadataSettings
+from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.metadata.snapshot import MetadataSnapshot, TopicInfo
 from aioproducer.metadata.updater import MetadataUpdater
 from tests.unit.metadata.fakes import FakeCluster, FakePool, now, settings

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.metadata.large_answer import DECODE_OFF_LOOP_BYTES, LargeAnswer, decode_unless_large
+from aioproducer.metadata.metadata_source import DECODE_OFF_LOOP_BYTES, LargeAnswer, decode_unless_large
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseTopic
 from aioproducer.protocol.schema import decode_response, encode_response
 from aioproducer.testing.virtual_time import in_virtual_time

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.batch_limits import GROWS_FOR_S, BatchLimits
+from aioproducer.batching.topic import GROWS_FOR_S, BatchLimits
 from aioproducer.types import TopicPartition
 from tests.unit.batching.accumulator_rig import BATCH
 from tests.unit.floor_rig import batching_settings
