@@ -63,5 +63,8 @@ class FineTimer:
             self._descriptor = -1
 
     def _expired(self) -> None:
-        os.read(self._descriptor, 8)
+        try:
+            os.read(self._descriptor, 8)
+        except BlockingIOError:  # started again since the loop has seen it expire
+            return
         self._callback()

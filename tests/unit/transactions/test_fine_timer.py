@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import select
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -71,6 +72,17 @@ async def test_it_does_not_wait_for_the_milliseconds_of_the_loop() -> None:
     async with timer(Rung()) as made:
         made.start(1000)
         assert not asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+
+
+@on_linux
+async def test_started_again_while_its_call_is_on_the_way_it_waits_anew() -> None:
+    rung = Rung()
+    async with timer(rung) as made:
+        made.start(0.000001)
+        assert select.select([made._descriptor], [], [], 10)[0]
+        made.start(1000)
+        made._expired()
+    assert not rung.times
 
 
 @on_linux
