@@ -19,7 +19,7 @@ from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
 from aioproducer.metadata.refresh_schedule import MetadataSettings
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.records.sizes import BATCH_OVERHEAD

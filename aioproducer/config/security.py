@@ -16,11 +16,16 @@ from aioproducer.extras import needs
 from aioproducer.security.credentials import CredentialsCallable, Login
 from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.jaas import LoginModule, parse_jaas
-from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from aioproducer.security.secret import Secret
-from aioproducer.security.security_settings import SaslSettings, SecuritySettings
+from aioproducer.security.security_settings import (
+    AssertionSettings,
+    EndpointSettings,
+    SaslSettings,
+    SecuritySettings,
+    TlsSettings,
+    UnsecuredSettings,
+)
 from aioproducer.security.stores import Source, StoreError
-from aioproducer.security.tls_settings import TlsSettings
 from aioproducer.security.tokens import TokenProvider
 
 log: Final = logging.getLogger(__name__)

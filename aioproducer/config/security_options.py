@@ -27,7 +27,7 @@ from aioproducer.config.security_kinds import (
 from aioproducer.security.credentials import CredentialsCallable
 from aioproducer.security.mechanism import MechanismFactory
 from aioproducer.security.secret import Secret
-from aioproducer.security.tls_settings import VERSIONS, SslContextSource
+from aioproducer.security.security_settings import VERSIONS, SslContextSource
 from aioproducer.security.tokens import TokenProvider
 
 SecurityProtocolName: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]

@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
-from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState, caused
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import (
+    ConnectionProtocol,
+    ConnectionSettings,
+    ConnectionState,
+    caused,
+)
 from aioproducer.net.dial import Dial, configure_socket
 from aioproducer.net.in_flight import Call, Decode
 from aioproducer.net.login import Session

@@ -11,14 +11,15 @@ Who is told what:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum, auto
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net.address import Address
-from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.net.handshake import Ask, Exchange, handshake
 from aioproducer.net.in_flight import Call, Decode, FrameReader, InFlight
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response, encode_request
@@ -33,6 +34,31 @@ Failed: TypeAlias = tuple[Call, ProducerError]
 
 NEVER_SENT: Final = 2**63
 """Behind every byte that a connection will ever send."""
+
+
+class ConnectionSettings(NamedTuple):
+    """Durations in seconds, sizes in bytes."""
+
+    client_id: str | None
+    """What brokers call us in their logs and quotas."""
+    request_timeout_s: float
+    """A connection whose oldest request has waited this long for its answer is closed."""
+    setup_timeout_s: float
+    """How long dialling and the handshake may take together; doubles with each failed attempt in a row…"""
+    setup_timeout_max_s: float
+    """… up to this (KIP-601)."""
+    idle_timeout_s: float | None
+    """Close a connection that was not used for this long; None or 0 never does."""
+    reconnect_backoff: Backoff
+    """How long a node is left alone after a failed attempt, or a lost connection."""
+    send_buffer_bytes: int
+    """SO_SNDBUF; -1 leaves it to the operating system."""
+    receive_buffer_bytes: int
+    """SO_RCVBUF; -1 leaves it to the operating system."""
+    max_response_bytes: int = 100 * 1024 * 1024
+    """A frame that announces more than this is garbage, not an answer."""
+    version_caps: Mapping[int, int] = MappingProxyType({})
+    """Per API key, the highest version to use although we know higher ones."""
 
 
 class ConnectionState(IntEnum):
@@ -77,7 +103,7 @@ class ConnectionProtocol:
         self._accepted = (
             0  # bytes; the last of them may still be in _to_send, or in a buffer of the transport
         )
-        self._exchange: Exchange[ApiVersionTable] = handshake(settings)
+        self._exchange: Exchange[ApiVersionTable] = handshake(settings.version_caps)
         self._is_heard = False
         self._logins = 0  # requests of a login that wait for their answer
         self.address: Final = address

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from aioproducer.net.address import Address, ResolvedAddress
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 
 HAPPY_EYEBALLS_DELAY_S: Final = 0.25
 """How long one address of a host gets before the next is tried beside it (RFC 8305)."""

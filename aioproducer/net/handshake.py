@@ -6,11 +6,10 @@ follow another is a `yield from` behind it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer.errors import UnsupportedVersion, broker_error
-from aioproducer.net.connection_settings import ConnectionSettings
 from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.schema import ApiVersionTable, Request, decode_response
@@ -34,8 +33,8 @@ Exchange: TypeAlias = Generator[Ask, Any, T]
 """Raises a ProducerError if the connection is of no use."""
 
 
-def handshake(settings: ConnectionSettings) -> Exchange[ApiVersionTable]:
-    """Ask the broker for its versions.
+def handshake(version_caps: Mapping[int, int]) -> Exchange[ApiVersionTable]:
+    """Ask the broker for its versions. *version_caps* are the highest to use, by API key.
 
     A broker that is older than our version of the question says so with error 35, in whatever shape it likes;
     it is then asked again in version 0, which every broker since 0.10 knows.
@@ -44,7 +43,7 @@ def handshake(settings: ConnectionSettings) -> Exchange[ApiVersionTable]:
     """
     newest = ApiVersionsRequest.VERSIONS[1]
     answer: ApiVersionsResponse = yield _api_versions(
-        min(newest, settings.version_caps.get(ApiVersionsRequest.API_KEY, newest))
+        min(newest, version_caps.get(ApiVersionsRequest.API_KEY, newest))
     )
     if answer.error_code == UnsupportedVersion.code:
         answer = yield _api_versions(0)
@@ -54,7 +53,7 @@ def handshake(settings: ConnectionSettings) -> Exchange[ApiVersionTable]:
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     return ApiVersionTable(
         offered,
-        settings.version_caps,
+        version_caps,
         finalized_features={each.name: each.max_version_level for each in answer.finalized_features},
         finalized_features_epoch=answer.finalized_features_epoch,
     )

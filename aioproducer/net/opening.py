@@ -10,7 +10,7 @@ from aioproducer.errors import ConnectionFailed
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, MakeProtocol, dial as dial_any
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from aioproducer.log_limits import Outage
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, dial as dial_any
 from aioproducer.net.opening import open_connection
 

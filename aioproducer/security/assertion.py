@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aioproducer.security.mechanism import Refused
-from aioproducer.security.oauth_settings import AssertionSettings
 from aioproducer.security.secret import Secret
+from aioproducer.security.security_settings import AssertionSettings
 
 LARGEST_BYTES: Final = 1024 * 1024
 

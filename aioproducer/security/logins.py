@@ -10,14 +10,12 @@ from aioproducer.security.credentials import Credentials
 from aioproducer.security.exchange import Exchange
 from aioproducer.security.gssapi import Gssapi
 from aioproducer.security.mechanism import Broker, Mechanism, MechanismFactory
-from aioproducer.security.oauth_settings import EndpointSettings, UnsecuredSettings
 from aioproducer.security.oauthbearer import OAuthBearer
 from aioproducer.security.plain import Plain
 from aioproducer.security.scram import HASHES, Scram
-from aioproducer.security.security_settings import SaslSettings
-from aioproducer.security.token_endpoint import TokenEndpoint, from_file
+from aioproducer.security.security_settings import EndpointSettings, SaslSettings, UnsecuredSettings
+from aioproducer.security.token_endpoint import TokenEndpoint, from_file, unsecured
 from aioproducer.security.tokens import SharedTokens, Token, TokenSource, from_provider
-from aioproducer.security.unsecured import unsecured
 
 
 class Logins:

@@ -1,17 +1,101 @@
-"""Everything that a connection needs to know about security, in one value made from the configuration."""
+"""Settings of security: TLS, OAuth tokens and logins; all that a connection needs to know, made from the configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 from aioproducer.backoff import Backoff
 from aioproducer.security.credentials import CredentialsCallable, Login
 from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.mechanism import MechanismFactory
-from aioproducer.security.oauth_settings import EndpointSettings, UnsecuredSettings
-from aioproducer.security.tls_settings import TlsSettings
+from aioproducer.security.secret import Secret
+from aioproducer.security.stores import Source
 from aioproducer.security.tokens import TokenProvider
+
+SslContextSource: TypeAlias = "ssl.SSLContext | Callable[[], ssl.SSLContext | Awaitable[ssl.SSLContext]]"
+
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Where trust and identity come from, and what is to be negotiated."""
+
+    context: SslContextSource | None = None
+    """The user's own; then nothing else here counts but *check_hostname*, which is the context's own matter too."""
+    truststore: Source | None = None
+    """None: the authorities that the system trusts."""
+    truststore_type: str | None = None
+    truststore_password: Secret | None = None
+    keystore: Source | None = None
+    """A file with certificate and key; None: no client certificate, or the two below."""
+    certificate_chain: Source | None = None
+    key: Source | None = None
+    keystore_type: str | None = None
+    keystore_password: Secret | None = None
+    key_password: Secret | None = None
+    check_hostname: bool = True
+    versions: tuple[str, ...] = tuple(VERSIONS)
+    cipher_suites: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All that is read from files or texts."""
+        each = (self.truststore, self.keystore, self.certificate_chain, self.key)
+        return tuple(source for source in each if source is not None)
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether we have a client certificate to show."""
+        return self.keystore is not None or self.key is not None
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionSettings:
+    """Where an assertion comes from: a file that has it, or a private key that signs it."""
+
+    file: str | None = None
+    private_key_file: str | None = None
+    private_key_passphrase: Secret | None = None
+    template_file: str | None = None
+    """JSON with `header` and `payload` to start from."""
+    algorithm: str = "RS256"
+    audience: str | None = None
+    issuer: str | None = None
+    subject: str | None = None
+    with_jti: bool = False
+    lives_s: int = 300
+    valid_before_s: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSettings:
+    """Whom to ask, and what to show."""
+
+    url: str
+    backoff: Backoff
+    """Between tries; once its longest pause has passed since the first one, the last failure is told."""
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    assertion: AssertionSettings | None = None
+    jwt_bearer: bool = False
+    """Whether the assertion is what is exchanged; else it stands for the client's secret."""
+    scope: str | None = None
+    urlencode: bool = False
+    """Whether id and secret are form-encoded before they become a Basic header, as RFC 6749 has it and few expect."""
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnsecuredSettings:
+    """The claims, and how long they are to hold."""
+
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    lives_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

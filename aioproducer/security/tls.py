@@ -16,8 +16,8 @@ from aioproducer.errors import AuthenticationFailed
 from aioproducer.security.ciphers import restrict
 from aioproducer.security.credentials import called
 from aioproducer.security.secret import Secret
+from aioproducer.security.security_settings import VERSIONS, TlsSettings
 from aioproducer.security.stores import Pem, Source, StoreError, read_store
-from aioproducer.security.tls_settings import VERSIONS, TlsSettings
 
 log: Final = logging.getLogger(__name__)
 

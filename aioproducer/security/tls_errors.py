@@ -9,7 +9,7 @@ from typing import Final
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 from aioproducer.security.certificate import PeerCertificate
 from aioproducer.security.mechanism import Broker
-from aioproducer.security.tls_settings import TlsSettings
+from aioproducer.security.security_settings import TlsSettings
 
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _SELF_SIGNED, _SELF_SIGNED_IN_CHAIN = 18, 19

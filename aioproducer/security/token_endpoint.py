@@ -1,4 +1,4 @@
-"""Tokens from an OAuth token endpoint, as the JVM client asks for them (KIP-768, KIP-1139), or from a file."""
+"""Tokens from an OAuth token endpoint, as the JVM client asks for them (KIP-768, KIP-1139), from a file, or unsigned."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.security.assertion import assertion
 from aioproducer.security.mechanism import Refused
-from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings
 from aioproducer.security.secret import Secret, redacted
+from aioproducer.security.security_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from aioproducer.security.tokens import Token
 
 LARGEST_BYTES: Final = 1024 * 1024
@@ -154,6 +154,25 @@ def from_file(
         return await asyncio.to_thread(read)
 
     return fetch
+
+
+def unsecured(
+    settings: UnsecuredSettings, extensions: Mapping[str, str], wall: Callable[[], float] = time.time
+) -> Callable[[], Awaitable[Token]]:
+    """Return what makes tokens that nobody has signed (KIP-255), for brokers of one's own. Never in production."""
+
+    async def fetch() -> Token:
+        now = wall()
+        claims = {"iat": now, "exp": now + settings.lives_s, **settings.claims}
+        value = f"{_part({'alg': 'none'})}.{_part(claims)}."
+        return Token(Secret(value), now + settings.lives_s, dict(extensions))
+
+    return fetch
+
+
+def _part(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def expiry(token: str) -> float | None:

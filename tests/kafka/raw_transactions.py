@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from aioproducer.backoff import Backoff
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest

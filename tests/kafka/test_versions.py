@@ -10,7 +10,7 @@ import pytest
 from aioproducer import Producer, ProducerConfig
 from aioproducer.errors import UnsupportedCompressionType
 from aioproducer.net import connection_protocol
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer import ProducerConfig
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.produce import ProduceRequest
 from tests.scenarios.story import TOPIC, now, producing, story

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from aioproducer.errors import SaslAuthenticationFailed
-from aioproducer.security.sigv4 import presigned
+from aioproducer.security.aws_msk_iam import presigned
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.sasl.server_login import Accounts
 

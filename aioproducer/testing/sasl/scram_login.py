@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aioproducer.errors import SaslAuthenticationFailed
-from aioproducer.security.saslprep import saslprep
-from aioproducer.security.scram import FEWEST_ITERATIONS, HASHES
+from aioproducer.security.scram import FEWEST_ITERATIONS, HASHES, saslprep
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials
 

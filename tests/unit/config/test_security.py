@@ -12,9 +12,8 @@ from aioproducer.security.credentials import Credentials, Login
 from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.plain import Plain
 from aioproducer.security.secret import Secret
-from aioproducer.security.security_settings import SaslSettings, SecuritySettings
+from aioproducer.security.security_settings import SaslSettings, SecuritySettings, TlsSettings
 from aioproducer.security.stores import Source
-from aioproducer.security.tls_settings import TlsSettings
 from tests.unit.config.securing import refusal, sasl, sasl_refusal, settings
 from tests.unit.security.certificates import Authority
 

@@ -8,8 +8,8 @@ import pytest
 
 from aioproducer.backoff import Backoff
 from aioproducer.config import security as module
-from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from aioproducer.security.secret import Secret
+from aioproducer.security.security_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from tests.unit.config.securing import sasl, sasl_refusal
 
 BACKOFF = Backoff(0.1, 10.0)

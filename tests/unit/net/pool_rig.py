@@ -10,7 +10,7 @@ from aioproducer.errors import ProducerError
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, MakeProtocol, dial
 from aioproducer.net.pool import Pool
 from tests.unit.net.scripted import Peer, ScriptedBroker, settings

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from aioproducer.backoff import Backoff
 from aioproducer.net.address import Address
-from aioproducer.net.connection_settings import ConnectionSettings
+from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

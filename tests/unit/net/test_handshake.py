@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -15,7 +16,6 @@ from aioproducer.protocol.api_versions import (
 )
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.schema import ApiVersionTable, Message, encode_response
-from tests.unit.net.scripted import settings
 
 KIP_511 = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NEWEST = ApiVersionsRequest.VERSIONS[1]
@@ -35,8 +35,8 @@ class Dialogue:
         self.payloads = list(payloads)
         self.asked: list[Ask] = []
 
-    def of(self, **changes: Any) -> ApiVersionTable:
-        exchange = handshake(settings(**changes))
+    def of(self, version_caps: Mapping[int, int] = MappingProxyType({})) -> ApiVersionTable:
+        exchange = handshake(version_caps)
         ask = next(exchange)
         while True:
             self.asked.append(ask)
@@ -128,7 +128,7 @@ def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
 
 
 def test_of_error_35_nothing_but_the_code_is_read_and_nothing_is_left_over() -> None:
-    ask = next(handshake(settings()))
+    ask = next(handshake({}))
     refusal = b"\x00\x00\x00\x01" + (35).to_bytes(2, "big") + b"\xff garbage"
     assert ask.decode(ask.request.RESPONSE, NEWEST, refusal) == (
         ApiVersionsResponse(error_code=35, api_keys=[]),

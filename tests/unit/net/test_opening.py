@@ -23,8 +23,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from aioproducer.security.exchange import Exchange
 from aioproducer.security.mechanism import Broker
-from aioproducer.security.security_settings import SecuritySettings
-from aioproducer.security.tls_settings import TlsSettings
+from aioproducer.security.security_settings import SecuritySettings, TlsSettings
 from aioproducer.testing import in_virtual_time
 from tests.unit.net.connection_rig import SHORT_S, connected
 from tests.unit.net.scripted import OFFER, Received, ScriptedBroker, hang_up, settings, stay_silent

@@ -11,8 +11,8 @@ from joserfc import jwk, jwt
 
 from aioproducer.security.assertion import assertion
 from aioproducer.security.mechanism import Refused
-from aioproducer.security.oauth_settings import AssertionSettings
 from aioproducer.security.secret import Secret
+from aioproducer.security.security_settings import AssertionSettings
 
 KEYS: dict[str, Any] = {
     "RS256": rsa.generate_private_key(65537, 2048),

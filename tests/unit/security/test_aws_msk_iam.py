@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from aioproducer.security.aws_msk_iam import AwsCredentials, AwsMskIam, BotocoreCredentials
+from aioproducer.security.aws_msk_iam import AwsCredentials, AwsMskIam, BotocoreCredentials, presigned
 from aioproducer.security.mechanism import Broker, Refused
 from aioproducer.security.secret import Secret
-from aioproducer.security.sigv4 import presigned
 from tests.unit.security.conversation import reply, settled
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

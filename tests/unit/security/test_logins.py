@@ -10,9 +10,8 @@ from aioproducer.security import logins as module
 from aioproducer.security.credentials import Login
 from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.logins import Logins
-from aioproducer.security.oauth_settings import EndpointSettings, UnsecuredSettings
 from aioproducer.security.secret import Secret
-from aioproducer.security.security_settings import SaslSettings
+from aioproducer.security.security_settings import EndpointSettings, SaslSettings, UnsecuredSettings
 from aioproducer.security.tokens import Token
 from tests.unit.security.conversation import BROKER
 

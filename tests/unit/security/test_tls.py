@@ -14,9 +14,9 @@ from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.security import tls as module
 from aioproducer.security.secret import Secret
+from aioproducer.security.security_settings import TlsSettings
 from aioproducer.security.stores import Source, StoreError
 from aioproducer.security.tls import TlsContexts, build_context, server_name
-from aioproducer.security.tls_settings import TlsSettings
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.security.certificates import Authority, handshake, server_context, truststore
 

@@ -12,10 +12,10 @@ from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 from aioproducer.security.certificate import PeerCertificate, read_certificate
 from aioproducer.security.mechanism import Broker
 from aioproducer.security.secret import Secret
+from aioproducer.security.security_settings import TlsSettings
 from aioproducer.security.stores import Source
 from aioproducer.security.tls import build_context
 from aioproducer.security.tls_errors import is_about_us, tls_failure
-from aioproducer.security.tls_settings import TlsSettings
 from tests.unit.security.certificates import NOW, Authority, Issued, handshake, server_context
 
 AUTHORITY, OTHERS = Authority(), Authority("others")

@@ -15,9 +15,9 @@ import pytest
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.security import token_endpoint as module
-from aioproducer.security.oauth_settings import AssertionSettings, EndpointSettings
 from aioproducer.security.secret import Secret
-from aioproducer.security.token_endpoint import TokenEndpoint, expiry, from_file, shown
+from aioproducer.security.security_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
+from aioproducer.security.token_endpoint import TokenEndpoint, expiry, from_file, shown, unsecured
 from tests.unit.security.certificates import Authority, server_context
 
 QUICK = Backoff(initial_s=0.001, max_s=0.05, jitter=0)
@@ -229,3 +229,14 @@ def test_a_token_without_an_expiry_has_none(token: str) -> None:
 def test_a_url_is_shown_without_what_may_be_secret() -> None:
     assert shown("https://u:hunter2@idp:1/token?hunter2#hunter2") == "https://idp:1/token"
     assert module.LONGEST_ERROR < 1_000
+
+
+async def test_a_token_has_claims_and_no_signature() -> None:
+    fetch = unsecured(UnsecuredSettings({"sub": "alice"}, lives_s=60), {"a": "b"}, wall=lambda: 1000.0)
+    token = await fetch()
+    header, payload, signature = token.value.reveal().split(".")
+    assert signature == ""
+    assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "none"}
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims == {"sub": "alice", "iat": 1000.0, "exp": 1060.0}
+    assert (token.expires_at, token.extensions) == (1060.0, {"a": "b"})

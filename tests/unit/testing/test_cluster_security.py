@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from aioproducer.security.security_settings import TlsSettings
 from aioproducer.security.stores import Source
 from aioproducer.security.tls import build_context
-from aioproducer.security.tls_settings import TlsSettings
 from aioproducer.testing import Cluster, ThreadedCluster
 from tests.unit.security.certificates import handshake
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from aioproducer.security.sigv4 import presigned
+from aioproducer.security.aws_msk_iam import presigned
 
 NOW = datetime(2013, 5, 24, tzinfo=UTC)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.security.mechanism import Refused
-from aioproducer.security.saslprep import saslprep
+from aioproducer.security.scram import saslprep
 
 
 @pytest.mark.parametrize(
