@@ -35,6 +35,7 @@ class FineTimer:
         self._loop = loop
         self._callback = callback
         self._handle: asyncio.TimerHandle | None = None
+        self._libc: ctypes.CDLL
         self._descriptor = -1
         # A loop that keeps a time of its own, as in tests, has timers of its own.
         if sys.platform == "linux" and abs(loop.time() - time.monotonic()) < 1:
