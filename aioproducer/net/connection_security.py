@@ -13,10 +13,9 @@ from aioproducer.net.dial import Dial, MakeProtocol, routes
 from aioproducer.security.exchange import Exchange
 from aioproducer.security.logins import Logins
 from aioproducer.security.mechanism import Broker
-from aioproducer.security.probe import shown_certificate
 from aioproducer.security.security_settings import SecuritySettings
 from aioproducer.security.tls import TlsContexts, server_name
-from aioproducer.security.tls_errors import is_about_us, tls_failure
+from aioproducer.security.tls_errors import is_about_us, shown_certificate, tls_failure
 
 
 class ConnectionSecurity:

@@ -1,15 +1,17 @@
-"""Errors of TLS, in words for whoever has to mend what is wrong."""
+"""Errors of TLS, in words for whoever has to mend what is wrong, and a second look at a certificate not accepted."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 from typing import Final
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
-from aioproducer.security.certificate import PeerCertificate
+from aioproducer.security.certificate import PeerCertificate, read_certificate
 from aioproducer.security.mechanism import Broker
 from aioproducer.security.security_settings import TlsSettings
+from aioproducer.security.tls import server_name
 
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _SELF_SIGNED, _SELF_SIGNED_IN_CHAIN = 18, 19
@@ -162,3 +164,37 @@ def _failed(broker: Broker, what: str) -> AuthenticationFailed:
 
 def _lost(broker: Broker, what: str) -> ConnectionFailed:
     return ConnectionFailed(f"{broker} {what}", written=False)
+
+
+# A second look at a broker whose certificate was not accepted: what does it show?
+
+PATIENCE_S: Final = 5.0
+
+
+def unverified_context() -> ssl.SSLContext:
+    """Return a context that believes anybody. It is for looking only: nothing may be sent through it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def shown_certificate(
+    broker: Broker, address: tuple[str, int] | None = None, *, timeout_s: float = PATIENCE_S
+) -> PeerCertificate | None:
+    """Return the certificate of *broker*, dialled at *address* if that is known; None if none is to be had."""
+    host, port = address or broker
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(
+                host, port, ssl=unverified_context(), server_hostname=server_name(broker.host)
+            )
+    except (OSError, ValueError, TimeoutError):
+        return None
+    try:
+        der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return read_certificate(der) if der else None
+    except ValueError:
+        return None
+    finally:
+        writer.transport.abort()

@@ -18,8 +18,7 @@ from aioproducer.protocol.schema import RequestHeader, decode_request, decode_st
 from aioproducer.testing.cluster_security import Security
 from aioproducer.testing.faults import NO_FAULT, HangUp, NeverAnswer, Refusal, Script, Strike
 from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.handlers.connect import unknown_api_versions
-from aioproducer.testing.handlers.offered import OFFERED
+from aioproducer.testing.handlers.connect import OFFERED, unknown_api_versions
 from aioproducer.testing.handlers.table import APIS
 from aioproducer.testing.listener import READ_BYTES, Listener
 from aioproducer.testing.sasl.session import Session

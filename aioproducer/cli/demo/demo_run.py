@@ -9,8 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from time import perf_counter
 from typing import Final
 
-from aioproducer.cli.demo.check import Check
-from aioproducer.cli.demo.events import Events
+from aioproducer.cli.demo.events import Check, Events
 from aioproducer.cli.demo.measure import Measured, send_in_bulk, send_one_by_one
 from aioproducer.config import ProducerConfig
 from aioproducer.producer import Producer

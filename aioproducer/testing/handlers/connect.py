@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from aioproducer.errors import CoordinatorNotAvailable, InvalidRequest, UnsupportedVersion
 from aioproducer.protocol.api_versions import (
@@ -12,6 +15,7 @@ from aioproducer.protocol.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.find_coordinator import (
     GROUP,
     TRANSACTION,
@@ -19,11 +23,21 @@ from aioproducer.protocol.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer.testing.handlers.call import Call
-from aioproducer.testing.handlers.offered import OFFERED, TELEMETRY
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.state import Node
+
+OFFERED: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
+    {key: cls.VERSIONS for key, cls in sorted(REQUESTS.items())}
+    | {InitProducerIdRequest.API_KEY: (0, 5)}  # Kafka has 6 only with `unstable.api.versions.enable`
+)
+"""By the number of the API, the lowest and the highest version that brokers offer, and take."""
+
+TELEMETRY: Final = frozenset({GetTelemetrySubscriptionsRequest.API_KEY, PushTelemetryRequest.API_KEY})
+"""Offered only where somebody receives it."""
 
 SOFTWARE_NAMES_SINCE = 3
 """KIP-511."""

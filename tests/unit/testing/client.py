@@ -16,7 +16,7 @@ from aioproducer.protocol.produce import (
 )
 from aioproducer.protocol.schema import R, Request, decode_response, encode_request, read_correlation_id
 from aioproducer.testing import Cluster, ThreadedCluster
-from aioproducer.testing.handlers.offered import OFFERED
+from aioproducer.testing.handlers.connect import OFFERED
 from tests.unit.net.streams import dial_streams
 from tests.unit.testing.batches import batch
 

@@ -9,10 +9,12 @@ from aioproducer.errors import (
     UnsupportedVersion,
 )
 from aioproducer.protocol.api_versions import ApiVersionsRequest
+from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing import Cluster
-from aioproducer.testing.handlers.offered import OFFERED, TELEMETRY
+from aioproducer.testing.handlers.connect import OFFERED, TELEMETRY
+from aioproducer.testing.handlers.table import APIS
 from tests.unit.testing.client import Client
 
 ASK_VERSIONS = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
@@ -90,3 +92,14 @@ async def test_many_keys_have_a_coordinator_each(cluster: Cluster, client: Clien
 async def test_there_are_two_types_of_keys(client: Client) -> None:
     answer = await client.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=["s"]))
     assert answer.coordinators[0].error_code == InvalidRequest.code
+
+
+def test_what_is_offered_is_served_in_versions_that_can_be_read() -> None:
+    assert OFFERED.keys() == APIS.keys()
+    for api_key, (lowest, highest) in OFFERED.items():
+        request = REQUESTS[api_key]
+        assert request.VERSIONS[0] <= lowest <= highest <= request.VERSIONS[1]
+
+
+def test_transactions_without_a_timeout_are_not_offered() -> None:
+    assert OFFERED[22] == (0, 5)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import tracemalloc
 from itertools import islice
 
-from aioproducer.audit.sequence_set import PIECE_BITS, Sequences
+from aioproducer.audit.auditing import PIECE_BITS, Sequences
 
 
 def of(*members: int) -> Sequences:

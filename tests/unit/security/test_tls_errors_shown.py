@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.security.mechanism import Broker
-from aioproducer.security.probe import shown_certificate
+from aioproducer.security.tls_errors import shown_certificate
 from tests.unit.security.certificates import Authority, server_context
 
 AUTHORITY = Authority()

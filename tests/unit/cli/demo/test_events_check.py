@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from aioproducer.cli.demo.check import Check
-from aioproducer.cli.demo.events import Events
+from aioproducer.cli.demo.events import Check, Events
 from aioproducer.records.decode import DecodedRecord
 from aioproducer.types import RecordMetadata
 
