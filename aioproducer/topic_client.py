@@ -96,6 +96,11 @@ class Client:
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         return await (await self._any_broker()).request(request)
 
+    async def is_there(self, topic: str) -> bool:
+        """Whether the cluster has *topic*."""
+        (found,) = (await self._patiently(partial(self.describe, [topic]))).topics
+        return found.error_code != UnknownTopicOrPartition.code
+
     async def read(
         self, topic: str, *, last: int | None = None, committed: bool = False
     ) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:

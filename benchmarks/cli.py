@@ -19,6 +19,7 @@ from benchmarks.parent.topics import Topics
 from benchmarks.scale.shapes import QUICK_SIZES, SIZES
 from benchmarks.settings import Tuning, Work
 from benchmarks.show import Bar, new_console, show_check, show_results
+from benchmarks.spark.table import TABLE as SPARK_ROWS
 from benchmarks.sweep.winners import BEST, Winners
 from benchmarks.table import CODECS, ROWS
 
@@ -50,6 +51,15 @@ def _selected(ctx: click.Context, param: click.Parameter, given: str | None) -> 
             raise click.BadParameter(f"no work is called {word!r}; there are {', '.join(ROWS)}")
         chosen += found
     return tuple(dict.fromkeys(chosen))
+
+
+def _spark_work(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[str, ...] | None:
+    """Take `batch,exactly-once*` apart."""
+    words = [] if given is None else given.split(",")
+    for word in words:
+        if not any(fnmatch(name, word) for name in SPARK_ROWS):
+            raise click.BadParameter(f"no work is called {word!r}; there are {', '.join(SPARK_ROWS)}")
+    return tuple(name for name in SPARK_ROWS if any(fnmatch(name, word) for word in words)) or None
 
 
 def _clients(ctx: click.Context, param: click.Parameter, given: str) -> tuple[str, ...]:
@@ -234,7 +244,13 @@ def sweep(rows: tuple[str, ...] | None, out: Path, **asked: Any) -> None:
         console.print(f"{row}, {client}: {winners.rows.get(row, {}).get(client, ['all of it failed'])[0]}")
 
 
-@program.command(short_help="Our sink and Spark's own, on Spark (some four minutes).")
+@program.command(short_help="Our sink and Spark's own, on Spark (some ten minutes).")
+@click.option(
+    "--work",
+    metavar="NAME,…",
+    callback=_spark_work,
+    help=f"Only these of {', '.join(SPARK_ROWS)}; * as in file names.",
+)
 @click.option(
     "--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Of the DataFrame."
 )
@@ -242,12 +258,12 @@ def sweep(rows: tuple[str, ...] | None, out: Path, **asked: Any) -> None:
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Keep the results."
 )
-def spark(json_path: Path | None, rows: int, rounds: int) -> None:
-    """Measure DataFrames and micro-batches into a topic, through our sink and through Spark's own."""
+def spark(json_path: Path | None, **asked_for: Any) -> None:
+    """Measure DataFrames and micro-batches into a topic, through our sink and through Spark's own; and exactly once."""
     from benchmarks.spark import session, show
 
     console = new_console()
-    asked = session.Asked(rows=rows, rounds=rounds)
+    asked = session.Asked(**asked_for)
     results = session.empty_results(asked)
     with Bar(console, asked.steps()) as bar, broker(None) as (servers, _):
         results.tables[Tuning.DEFAULTS] = session.play(asked, servers, bar.follow)

@@ -19,14 +19,14 @@ from aioproducer.errors import (
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_protocol import End, Known
 from aioproducer.spark.decision_records import COMMIT, Decided, DecisionView, Entry, Share
-from aioproducer.spark.decision_topic import commit_with
+from aioproducer.spark.decision_topic import commit_entries, going_on
 from aioproducer.spark.delivery import DeliveryError
 from aioproducer.topic_client import Client
-from aioproducer.transaction_admin import TransactionAdmin
 from aioproducer.transactions.administration import OPEN_STATES
 
 if TYPE_CHECKING:
     from aioproducer.spark.sink_options import ProducerSettings
+    from aioproducer.transaction_admin import TransactionAdmin
     from aioproducer.transactions.prepared_transaction import PreparedTransaction
 
 ONGOING = "Ongoing"
@@ -35,23 +35,26 @@ REPLACED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced)
 
 
 class KafkaPort:
-    """What `decision_protocol.Kafka` says; *read* gives what is decided now."""
+    """What `decision_protocol.Kafka` says; *read* gives what is decided now, *admin* is open."""
 
-    def __init__(self, settings: ProducerSettings, read: Callable[[], Awaitable[DecisionView]]) -> None:
+    def __init__(
+        self, settings: ProducerSettings, admin: TransactionAdmin, read: Callable[[], Awaitable[DecisionView]]
+    ) -> None:
         self._settings = settings
+        self._admin = admin
         self._read = read
-        self._admin = TransactionAdmin.from_config(settings.config())
+        self._driver: Producer | None = None
+        """Who has written the last decision, and may write the next."""
 
     async def __aenter__(self) -> Self:
-        """Connect."""
-        await self._admin.__aenter__()
+        """Begin."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the connections."""
-        await self._admin.__aexit__(kind, error, traceback)
+        """Close what was opened."""
+        await self._leave()
 
     async def take_over(self, name: str) -> PreparedTransaction:
         """Take the next epoch of an id."""
@@ -82,9 +85,15 @@ class KafkaPort:
         Below `transaction.version` 2 a commit is no new epoch, and the sequences of the old one, of which nobody else
         knows, would go on. A record that begins them again would be taken for a duplicate: so it needs the next one.
         """
-        now = await commit_with(driver, entries, self._settings)
+        producer = await self._as(driver)
+        try:
+            now = await commit_entries(producer, entries)
+        except BaseException:
+            await self._leave()
+            raise
         if now.epoch != driver.epoch:
             return now
+        await self._leave()
         producer = self._producer(now.transactional_id)
         await producer._go_on(now, anew=True)  # noqa: SLF001 - our own
         try:
@@ -144,6 +153,19 @@ class KafkaPort:
     def now_ms(self) -> int:
         """Return the time."""
         return time.time_ns() // 1_000_000
+
+    async def _as(self, driver: PreparedTransaction) -> Producer:
+        """Return a producer that goes on as *driver*: the one that has become it, if there is one."""
+        if self._driver is not None and self._driver._identity()[:3] == driver[:3]:  # noqa: SLF001 - our own
+            return self._driver
+        await self._leave()
+        self._driver = await going_on(driver, self._settings)
+        return self._driver
+
+    async def _leave(self) -> None:
+        producer, self._driver = self._driver, None
+        if producer is not None:
+            await producer.close(timeout_s=0)
 
     def _producer(self, name: str) -> Producer:
         return Producer.from_config(self._settings.with_transactional_id(name).config())

@@ -8,10 +8,11 @@ import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from aioproducer.lifecycle import State
 from aioproducer.producer import Producer
@@ -19,11 +20,32 @@ from aioproducer.spark.decision_records import DecisionView
 from aioproducer.spark.decision_topic import read_on
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.sink_options import ProducerSettings
+from aioproducer.topic_client import Client
+from aioproducer.transaction_admin import TransactionAdmin
 
 IDLE_PRODUCERS: Final = 4
 """So many are kept for a next task; more configurations than that do not take turns in one process."""
 
 T = TypeVar("T")
+
+
+class Clients(NamedTuple):
+    """Two that ask Kafka: about transactions, and about topics and what is in them."""
+
+    admin: TransactionAdmin
+    topics: Client
+
+    @classmethod
+    async def opened(cls, settings: ProducerSettings) -> Self:
+        """Return two that are connected. Raises: ConnectionFailed."""
+        admin, topics = TransactionAdmin.from_config(settings.config()), Client(settings.config())
+        await admin.__aenter__()
+        return cls(admin, topics)
+
+    async def close(self) -> None:
+        """Close their connections."""
+        await self.admin.__aexit__(None, None, None)
+        await self.topics.__aexit__(None, None, None)
 
 
 class Worker:
@@ -36,6 +58,7 @@ class Worker:
         self._thread.start()
         self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
         self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
+        self._clients: dict[ProducerSettings, Clients] = {}
         atexit.register(self.close)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -48,8 +71,12 @@ class Worker:
         Raises: DeliveryError, ProducerError.
         """
         where = settings, prefix
-        view = self._views.pop(where, None) or DecisionView(prefix)
-        await read_on(view, settings)
+        async with self._lent(settings) as clients:
+            return await self._read(clients, where)
+
+    async def _read(self, clients: Clients, where: tuple[ProducerSettings, str]) -> DecisionView:
+        view = self._views.pop(where, None) or DecisionView(where[1])
+        await read_on(view, clients.topics)
         self._views[where] = view  # not after a failure: it may have read half
         return view
 
@@ -62,8 +89,10 @@ class Worker:
         """Do *what* the protocol of decisions has to be done, and wait for it."""
 
         async def asked() -> T:
-            async with KafkaPort(settings, lambda: self.decisions(settings, prefix)) as kafka:
-                return await what(kafka)
+            async with self._lent(settings) as clients:
+                read = partial(self._read, clients, (settings, prefix))
+                async with KafkaPort(settings, clients.admin, read) as kafka:
+                    return await what(kafka)
 
         return self.submit(asked()).result()
 
@@ -97,12 +126,31 @@ class Worker:
         atexit.unregister(self.close)
         if os.getpid() != self._pid or self._loop.is_closed():
             return
+        while self._clients:
+            _, clients = self._clients.popitem()
+            self.submit(clients.close()).result()
         while self._idle:
             _, producer = self._idle.pop()
             self.submit(producer.close(timeout_s=0)).result()  # idle: everything was acknowledged
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @asynccontextmanager
+    async def _lent(self, settings: ProducerSettings) -> AsyncIterator[Clients]:
+        """Lend what asks Kafka, connected; it is kept for the next one with equal *settings*, but after an exception.
+
+        Raises: ConnectionFailed.
+        """
+        clients = self._clients.pop(settings, None) or await Clients.opened(settings)
+        try:
+            yield clients
+        except BaseException:
+            await clients.close()
+            raise
+        self._clients[settings] = clients
+        while len(self._clients) > IDLE_PRODUCERS:
+            await self._clients.pop(next(iter(self._clients))).close()
 
     def _take(self, settings: ProducerSettings) -> Producer | None:
         """Return a producer that can be used, off those that are idle."""

@@ -15,6 +15,7 @@ from tests.spark.session import spark_session
 SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "",  # the tests have the JVM start fast, and stay slow
     "spark.driver.memory": "2g",
+    "spark.sql.files.openCostInBytes": "128m",  # each file is a task, however small
     "spark.python.unix.domain.socket.enabled": "true",  # as docs/spark.md advises for small micro-batches
 }
 

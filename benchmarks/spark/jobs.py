@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.figures import Run
 from benchmarks.settings import Settings
 from benchmarks.spark.engine import Engine
-from benchmarks.spark.table import WARM_UP_BATCHES
+from benchmarks.spark.table import AT_LEAST_ONCE, MICRO_BATCH_ROWS, TASKS, WARM_UP_BATCHES
 
 KEY = "substr(sha2(cast(id as string), 256), 1, 16) as key"
 VALUE = "rpad(concat(id, ':', sha2(cast(id as string), 256)), {bytes}, '.') as value"
@@ -27,11 +27,23 @@ class Target(NamedTuple):
     """What stands in `format(…)`."""
     servers: str
     topic: str
+    guarantee: str = ""
+    """Of our sink; empty: its default."""
 
     @property
     def options(self) -> dict[str, str]:
         """Of the sink: beside these each has its producer's own defaults."""
-        return {"kafka.bootstrap.servers": self.servers, "topic": self.topic}
+        options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic}
+        if self.guarantee:
+            options["deliveryGuarantee"] = self.guarantee
+        if self.exactly_once:
+            options["transactionalIdPrefix"] = self.topic
+        return options
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether rows are written in transactions."""
+        return self.guarantee not in ("", AT_LEAST_ONCE)
 
 
 def cached_rows(spark: SparkSession, rows: int, settings: Settings) -> DataFrame:
@@ -65,27 +77,49 @@ def micro_batches(spark: SparkSession, count: int, target: Target, directory: Pa
     files = WARM_UP_BATCHES + count
     for number in range(files):
         (rows / f"{number:05}.txt").write_text(f"{number}\n", encoding="utf-8")
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(rows))
+    return _to_the_end(lines, files, files, target, directory)
+
+
+def write_files(spark: SparkSession, count: int, settings: Settings, directory: Path) -> None:
+    """Write the files for *count* large micro-batches, after some more."""
+    batches = WARM_UP_BATCHES + count
+    (
+        spark.range(0, batches * MICRO_BATCH_ROWS, numPartitions=batches * TASKS)
+        .selectExpr(KEY, VALUE.format(bytes=settings.value_bytes))
+        .write.parquet(str(directory))
+    )
+
+
+def large_micro_batches(
+    rows: DataFrame, count: int, target: Target, directory: Path, *, one_task: bool
+) -> Run:
+    """Stream the *rows* of files, TASKS of them at a time and each a task, or all one task; likewise."""
+    batches = WARM_UP_BATCHES + count
+    written = rows.coalesce(1) if one_task else rows
+    return _to_the_end(written, batches, batches * MICRO_BATCH_ROWS, target, directory)
+
+
+def _to_the_end(rows: DataFrame, batches: int, sent: int, target: Target, directory: Path) -> Run:
     query = (
-        spark.readStream.option("maxFilesPerTrigger", 1)
-        .text(str(rows))
-        .writeStream.format(target.sink)
+        rows.writeStream.format(target.sink)
         .options(**target.options)
         .option("checkpointLocation", str(directory / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    return Run(sent=files, figures=latencies([each.durationMs for each in query.recentProgress], files))
+    return Run(sent=sent, figures=latencies([each.durationMs for each in query.recentProgress], batches))
 
 
-def latencies(durations: Sequence[dict[str, Any]], files: int) -> dict[str, float]:
-    """Return the medians of a query that took *files* micro-batches, without the first ones.
+def latencies(durations: Sequence[dict[str, Any]], batches: int) -> dict[str, float]:
+    """Return the medians of a query that took as many *batches*, without the first ones.
 
-    Raises: RuntimeError: it was another number of them, so that they were not of one row each.
+    Raises: RuntimeError: it was another number of them, so that they were not of as many rows each.
     """
     written = [each for each in durations if "addBatch" in each]
-    if len(written) != files:
-        raise RuntimeError(f"{files} micro-batches were expected, there were {len(written)}")
+    if len(written) != batches:
+        raise RuntimeError(f"{batches} micro-batches were expected, there were {len(written)}")
     counted = written[WARM_UP_BATCHES:]
     return {
         "p50_ms": median(each["triggerExecution"] for each in counted),

@@ -14,6 +14,7 @@ from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from benchmarks.figures import Played, Results, Run
 from benchmarks.machine import machine
@@ -23,7 +24,17 @@ from benchmarks.parent.topics import Topics
 from benchmarks.settings import PARTITIONS
 from benchmarks.spark import jobs
 from benchmarks.spark.engine import Engine
-from benchmarks.spark.table import BATCH, SINKS, TABLE
+from benchmarks.spark.table import (
+    BATCH,
+    GUARANTEES,
+    ONE_TASK,
+    OURS,
+    SINKS,
+    STREAM,
+    TABLE,
+    TASKS,
+)
+from benchmarks.table import Row
 from tests.kafka.apache.jars import VERSION
 from tests.spark.jars import VERSION as CONNECTOR
 
@@ -38,10 +49,13 @@ class Asked:
     rows: int
     """Of the DataFrame."""
     rounds: int
+    work: tuple[str, ...] | None = None
+    """Which rows of the table; None: all."""
 
     def steps(self) -> list[Step]:
         """Return every run in order: in a round more than is asked for, as the first one only warms up."""
-        return rounds.plan(TABLE.values(), SINKS, self.rounds + 1, seconds=1)
+        rows = [row for name, row in TABLE.items() if self.work is None or name in self.work]
+        return rounds.plan(rows, (*SINKS, *GUARANTEES), self.rounds + 1, seconds=1)
 
 
 def play(asked: Asked, servers: str, follow: Callable[[Step, str], None]) -> dict[str, Played]:
@@ -72,19 +86,34 @@ class Session:
         """
         name = f"{next(self._numbers)}-{step.client}"
         with self._topics.fresh(name, PARTITIONS) as topic:
-            target = jobs.Target(step.client, self._topics.servers, topic)
+            if step.client in GUARANTEES:
+                target = jobs.Target(OURS, self._topics.servers, topic, step.client)
+            else:
+                target = jobs.Target(step.client, self._topics.servers, topic)
             try:
-                if step.row is BATCH:
-                    measured = jobs.batch(self._engine, self._rows, target)
-                else:
-                    directory = self._directory / name
-                    measured = jobs.micro_batches(
-                        self._engine.spark, step.row.settings.records, target, directory
-                    )
+                measured = self._measured(step.row, target, self._directory / name)
             except (Py4JError, PySparkException) as error:
                 raise RuntimeError(" ".join(str(error).split())[:REASON_LENGTH]) from error
-            self._topics.check(topic, PARTITIONS, measured.sent)
+            self._topics.check(topic, PARTITIONS, measured.sent, committed=target.exactly_once)
         return measured
+
+    def _measured(self, row: Row, target: jobs.Target, directory: Path) -> Run:
+        if row.name == BATCH.name:
+            return jobs.batch(self._engine, self._rows, target)
+        spark, batches = self._engine.spark, row.settings.records
+        if row.name == STREAM.name:
+            return jobs.micro_batches(spark, batches, target, directory)
+        return jobs.large_micro_batches(
+            self._stream(batches), batches, target, directory, one_task=row.name == ONE_TASK.name
+        )
+
+    def _stream(self, batches: int) -> DataFrame:
+        """Return what so many micro-batches with many rows are read from, the same for all who do."""
+        spark, files = self._engine.spark, self._directory / f"rows-{batches}"
+        if not files.exists():
+            jobs.write_files(spark, batches, ONE_TASK.settings, files)
+        schema = spark.read.parquet(str(files)).schema
+        return spark.readStream.schema(schema).option("maxFilesPerTrigger", TASKS).parquet(str(files))
 
 
 def empty_results(asked: Asked) -> Results:

@@ -12,7 +12,7 @@ from rich.text import Text
 from benchmarks.figures import Played, Results
 from benchmarks.settings import Tuning
 from benchmarks.show import STYLES, TARGET_HEADINGS, amount, times, verdict_text
-from benchmarks.spark.table import COLUMNS, SPARKS, TABLE
+from benchmarks.spark.table import COLUMNS, TABLE
 from benchmarks.summary import judge, spread_of, wanted
 from benchmarks.table import FIGURES
 
@@ -30,7 +30,7 @@ def show_results(results: Results, console: Console) -> None:
 
 def measured_table(rows: Mapping[str, Played]) -> Table:
     """Return what was measured, sink by sink: medians over the rounds."""
-    table = _table("work", "format")
+    table = _table("work", "sink")
     for heading in COLUMNS.values():
         table.add_column(heading, justify="right", no_wrap=True)
     for name, played in rows.items():
@@ -41,7 +41,7 @@ def measured_table(rows: Mapping[str, Played]) -> Table:
 
 
 def target_table(rows: Mapping[str, Played]) -> Table:
-    """Return what there was to reach, next to Spark's own sink, and whether it was."""
+    """Return what there was to reach, next to Spark's own sink or a smaller promise, and whether it was."""
     table = _table(*TARGET_HEADINGS)
     for name, played in rows.items():
         for judged in judge(TABLE[name], played, Tuning.DEFAULTS):
@@ -49,7 +49,7 @@ def target_table(rows: Mapping[str, Played]) -> Table:
             table.add_row(
                 target.tuning,
                 name,
-                f'{FIGURES[target.figure].title} next to format("{SPARKS}")',
+                f"{target.ours}: {FIGURES[target.figure].title} next to {target.against}",
                 "" if judged.value is None else times(judged.value, "×"),
                 wanted(target, target.must),
                 wanted(target, target.goal),

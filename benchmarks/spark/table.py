@@ -11,11 +11,20 @@ OURS: Final = "aioproducer"
 SPARKS: Final = "kafka"
 SINKS: Final = (OURS, SPARKS)
 """By what stands in `format(…)`."""
+AT_LEAST_ONCE: Final = "at-least-once"
+SINGLE: Final = "exactly-once-single"
+LOG: Final = "exactly-once"
+GUARANTEES: Final = (AT_LEAST_ONCE, SINGLE, LOG)
+"""By what stands in `deliveryGuarantee`, of our sink."""
 
 ROWS: Final = 1_000_000
 MICRO_BATCHES: Final = 30
 WARM_UP_BATCHES: Final = 10
 """A query starts slowly, whatever its sink is: so many micro-batches more are not counted."""
+LARGE_MICRO_BATCHES: Final = 15
+MICRO_BATCH_ROWS: Final = 100_000
+TASKS: Final = 4
+"""Of a micro-batch that is written by several."""
 
 BATCH: Final = Row(
     name="batch",
@@ -35,7 +44,32 @@ STREAM: Final = Row(
     targets=(Target(tuning=Tuning.DEFAULTS, figure="p50_ms", ours=OURS, against=SPARKS, must=1),),
     lasts=8,
 )
-TABLE: Final = {row.name: row for row in (BATCH, STREAM)}
+
+
+def _exactly_once(guarantee: str, tasks: str) -> Row:
+    """Return the row that tells what a guarantee costs, in micro-batches of as many tasks without it."""
+    return Row(
+        name=guarantee,
+        title=f"micro-batches of {MICRO_BATCH_ROWS:,} rows in {tasks}",
+        settings=Settings(work=Work.BULK, records=LARGE_MICRO_BATCHES, keys=True),
+        clients=(AT_LEAST_ONCE, guarantee),
+        targets=(
+            Target(
+                tuning=Tuning.DEFAULTS,
+                figure="p50_ms",
+                ours=guarantee,
+                against=AT_LEAST_ONCE,
+                must=1.25,
+                goal=1.1,
+            ),
+        ),
+        lasts=12,
+    )
+
+
+ONE_TASK: Final = _exactly_once(SINGLE, "one task")
+TASKS_EACH: Final = _exactly_once(LOG, f"{TASKS} tasks")
+TABLE: Final = {row.name: row for row in (BATCH, STREAM, ONE_TASK, TASKS_EACH)}
 
 COLUMNS: Final = {
     "records_s": "rows/s",

@@ -13,7 +13,8 @@ from benchmarks.parent.topics import Topics
 from benchmarks.spark import jobs
 from benchmarks.spark.engine import Engine
 from benchmarks.spark.session import Asked, Session
-from benchmarks.spark.table import BATCH, SINKS, STREAM
+from benchmarks.spark.table import AT_LEAST_ONCE, BATCH, LOG, ONE_TASK, SINGLE, SINKS, STREAM, TASKS_EACH
+from benchmarks.table import Row
 from tests.kafka.apache.broker import ApacheKafka
 
 ROWS = 20_000
@@ -24,6 +25,7 @@ def session(
     spark: SparkSession, kafka: ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Session:
     monkeypatch.setattr(jobs, "WARM_UP_BATCHES", 1)
+    monkeypatch.setattr(jobs, "MICRO_BATCH_ROWS", 1_000)
     return Session(Asked(rows=ROWS, rounds=1), Engine(spark), Topics(kafka.bootstrap_servers), tmp_path)
 
 
@@ -41,4 +43,18 @@ def test_micro_batches_of_a_row_tell_how_long_they_take(session: Session, sink: 
     few = replace(STREAM, settings=replace(STREAM.settings, records=2))
     measured = session.run(Step(few, sink, 0, 1.0))
     assert measured.sent == 3
+    assert 0 < measured.figures["sink_ms"] < measured.figures["p50_ms"]
+
+
+@pytest.mark.parametrize(
+    ("row", "guarantee"),
+    [(ONE_TASK, AT_LEAST_ONCE), (ONE_TASK, SINGLE), (TASKS_EACH, AT_LEAST_ONCE), (TASKS_EACH, LOG)],
+    ids=lambda value: value.name if isinstance(value, Row) else value,
+)
+def test_micro_batches_of_many_rows_tell_what_exactly_once_takes(
+    session: Session, row: Row, guarantee: str
+) -> None:
+    few = replace(row, settings=replace(row.settings, records=2))
+    measured = session.run(Step(few, guarantee, 0, 1.0))
+    assert measured.sent == 3_000
     assert 0 < measured.figures["sink_ms"] < measured.figures["p50_ms"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,6 +17,7 @@ from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
 from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.testing import Cluster
+from aioproducer.topic_client import Client
 
 pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
 VERSIONS = [
@@ -27,13 +30,19 @@ def settings(cluster: Cluster) -> ProducerSettings:
     return ProducerSettings((("bootstrap.servers", cluster.bootstrap_servers), ("max.block.ms", "3000")))
 
 
-def port(cluster: Cluster) -> KafkaPort:
+@asynccontextmanager
+async def port(cluster: Cluster) -> AsyncIterator[KafkaPort]:
     async def read() -> DecisionView:
         view = DecisionView("p")
-        await read_on(view, settings(cluster))
+        async with Client(settings(cluster).config()) as client:
+            await read_on(view, client)
         return view
 
-    return KafkaPort(settings(cluster), read)
+    async with (
+        TransactionAdmin.from_config(settings(cluster).config()) as admin,
+        KafkaPort(settings(cluster), admin, read) as kafka,
+    ):
+        yield kafka
 
 
 async def prepared(cluster: Cluster, name: str = "p.t.r.0.0") -> Share:
@@ -61,6 +70,30 @@ async def test_one_decision_after_the_other_is_written_under_what_the_last_has_r
             known = (await kafka.describe(["p.d"]))["p.d"]
             assert known is not None
             assert (known.producer_id, known.epoch, known.is_open) == (*driver[1:3], False)
+
+
+async def test_what_comes_after_a_decision_is_written_by_the_same_producer(
+    kafka_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody connects twice in a commit; who goes on as somebody else does."""
+    gone_on: list[PreparedTransaction] = []
+    go_on = Producer._go_on
+
+    async def counted(self: Producer, prepared: PreparedTransaction, *, anew: bool = False) -> None:
+        gone_on.append(prepared)
+        await go_on(self, prepared, anew=anew)
+
+    monkeypatch.setattr(Producer, "_go_on", counted)
+    async with port(kafka_cluster) as kafka:
+        driver = await kafka.take_over("p.d")
+        second = await kafka.write(await kafka.write(driver, entries(0)), entries(1))
+        assert gone_on == [driver]
+        third = await kafka.take_over("p.d")
+        with pytest.raises(REPLACED):
+            await kafka.write(second, entries(2))
+        await kafka.write(third, entries(3))
+        assert gone_on == [driver, third]
+        assert (await kafka.decisions())["query a"].number == 3
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -139,7 +172,12 @@ def test_what_is_not_known_to_be_over_is_an_error() -> None:
 
 async def test_the_log_is_made_by_whoever_is_first(kafka_cluster: Cluster) -> None:
     views = [DecisionView("p") for _ in range(3)]
-    await asyncio.gather(*(read_on(view, settings(kafka_cluster)) for view in views))
+
+    async def read(view: DecisionView) -> None:
+        async with Client(settings(kafka_cluster).config()) as client:
+            await read_on(view, client)
+
+    await asyncio.gather(*map(read, views))
     assert [view.offset for view in views] == [0, 0, 0]
 
 
@@ -147,7 +185,8 @@ async def test_a_log_that_has_lost_its_end_is_an_error(kafka_cluster: Cluster) -
     view = DecisionView("p")
     view.offset = 7
     with pytest.raises(DeliveryError, match="decisions are lost"):
-        await read_on(view, settings(kafka_cluster))
+        async with Client(settings(kafka_cluster).config()) as client:
+            await read_on(view, client)
 
 
 def test_a_share_is_a_transaction() -> None:

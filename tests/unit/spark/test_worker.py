@@ -9,9 +9,11 @@ import pytest
 
 from aioproducer.errors import ConnectionFailed
 from aioproducer.lifecycle import State
+from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import IDLE_PRODUCERS, Worker, worker
 from aioproducer.testing import ThreadedCluster
+from aioproducer.transaction_admin import TransactionAdmin
 
 pytestmark = pytest.mark.kafka_cluster(topics={"orders": 1})
 
@@ -77,6 +79,40 @@ def test_only_some_are_kept_the_oldest_goes_first(host: Worker, kafka_cluster: T
         with host.producer(settings(kafka_cluster, f"client-{number}")) as producer:
             producers.append(producer)
     assert [each.state for each in producers] == [State.CLOSED] + [State.READY] * IDLE_PRODUCERS
+
+
+async def the_admin(kafka: KafkaPort) -> TransactionAdmin:
+    return kafka._admin
+
+
+def test_who_asks_again_is_connected_already(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    first, second = (host.ask(settings(kafka_cluster), "p", the_admin) for _ in range(2))
+    assert first is second
+    decided = [host.submit(host.decisions(settings(kafka_cluster), "p")).result() for _ in range(2)]
+    assert decided[0] is decided[1]
+    assert host.ask(settings(kafka_cluster, "another"), "p", the_admin) is not first
+
+
+def test_who_asks_after_a_failure_connects_anew(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    async def fail(kafka: KafkaPort) -> None:
+        broken.append(await the_admin(kafka))
+        raise ZeroDivisionError
+
+    broken: list[TransactionAdmin] = []
+    with pytest.raises(ZeroDivisionError):
+        host.ask(settings(kafka_cluster), "p", fail)
+    assert host.ask(settings(kafka_cluster), "p", the_admin) is not broken[0]
+    assert broken[0]._opened is None
+
+
+def test_only_some_connections_to_ask_with_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    admins = [
+        host.ask(settings(kafka_cluster, f"client-{number}"), "p", the_admin)
+        for number in range(IDLE_PRODUCERS + 1)
+    ]
+    assert [each._opened is None for each in admins] == [True] + [False] * IDLE_PRODUCERS
+    host.close()
+    assert all(each._opened is None for each in admins)
 
 
 def test_closing_ends_all_and_twice_is_fine(kafka_cluster: ThreadedCluster) -> None:
