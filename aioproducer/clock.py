@@ -1,9 +1,16 @@
-"""The wall clock, in Kafka's unit. Durations and deadlines use the event loop's clock instead."""
+"""The wall clock, in Kafka's unit, and the event loop's turns. Durations and deadlines use the event loop's clock."""
 
 from __future__ import annotations
 
 import time
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, sleep
+from typing import Final
+
+TURN_AFTER_S: Final = 0.02
+"""So long may calls that await nothing keep the event loop to themselves."""
+ITERATIONS: Final = 3
+"""… which then has so many: the sender writes what is there; what brokers have answered is read; the sender writes what that
+made room for."""
 
 
 def wall_ms() -> int:
@@ -42,3 +49,32 @@ class LoopClock:
     def forget(self) -> None:
         """Read the clock again, the next time that somebody asks."""
         self.known_ms = 0
+
+
+class LoopTurns:
+    """Whether the event loop has waited long for its turn: `await enqueue(…)` in a loop awaits nothing by itself.
+
+    Looked at once per batch that is full, told each time that the sender has run.
+    """
+
+    __slots__ = ("_taken_at", "due")
+
+    def __init__(self) -> None:
+        self.due: bool = False
+        """Whether the next call that may wait is to `take` one."""
+        self._taken_at = 0.0
+
+    def look(self, now: float) -> None:
+        """See whether one is due."""
+        if now - self._taken_at >= TURN_AFTER_S:
+            self.due = True
+
+    def taken(self, now: float) -> None:
+        """Note that the sender runs *now*."""
+        self._taken_at = now
+
+    async def take(self) -> None:
+        """Let everybody else on the event loop go on. One call at a time does: others append meanwhile."""
+        self.due = False
+        for _ in range(ITERATIONS):
+            await sleep(0)

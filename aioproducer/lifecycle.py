@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from aioproducer.batching.batch import RecordFuture, Waits
 from aioproducer.batching.waiters import Failure
+from aioproducer.clock import LoopTurns
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed, ProducerError
@@ -62,6 +63,7 @@ class Lifecycle:
         )  # replaced by the start: the hot path asks nothing about states
         self._awaits: Waits = Future
         self._new_future: Callable[[], RecordFuture] = Future
+        self._turns = LoopTurns()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         """Say so if nobody has closed it: what was not acknowledged by then may be lost."""
@@ -124,6 +126,7 @@ class Lifecycle:
                 self._state = State.NEW
             raise
         self._awaits, self._new_future = engine.intake.awaits, engine.intake.new_future
+        self._turns = engine.accumulator.turns
         self._state = State.READY
         if engine.transactions is None:
             self._try_append = engine.intake.try_append

@@ -96,7 +96,8 @@ class Producer(Transactional):
     ) -> RecordFuture:
         """Append one record and return the Future of its acknowledgement.
 
-        Waits as `send` does for metadata and memory, but not for the broker. Cancelling the Future only
+        Waits as `send` does for metadata and memory, but not for the broker; and now and then, its record appended,
+        for one turn of the event loop, so that a loop of such calls holds up nobody. Cancelling the Future only
         detaches it. A Future that nobody awaits is fine, too: its failure is logged, once per batch
         (when many batches fail at once, the rest at DEBUG).
 
@@ -106,7 +107,9 @@ class Producer(Transactional):
             return await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
         outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
-            outcome = await self._wait(outcome)
+            return await self._wait(outcome)
+        if self._turns.due:
+            await self._turns.take()
         return outcome
 
     def send_nowait(

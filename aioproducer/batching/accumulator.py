@@ -19,7 +19,7 @@ from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.schedule import Deadlines, Schedule
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement, Failure
-from aioproducer.clock import LoopClock
+from aioproducer.clock import LoopClock, LoopTurns
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.metadata import NO_TOPIC_ID
@@ -49,6 +49,7 @@ class Accumulator:
         self.schedule: Final = Schedule(identities)
         self.deadlines: Deadlines[Batch] = Deadlines()
         self.clock: Final = LoopClock(loop)
+        self.turns: Final = LoopTurns()
         self.unresolved: dict[Batch, None] = {}
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
         self.unfinished: int = 0
@@ -108,8 +109,7 @@ class Accumulator:
         if not leaders and topic.may_retire:
             topic.retire()
             del self.topics[name]
-            return
-        if changed := topic.update(leaders, topic_id):
+        elif changed := topic.update(leaders, topic_id):
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()
 
@@ -261,7 +261,7 @@ class Accumulator:
 
     def _batch_with_room(self, topic: TopicQueues, queue: PartitionQueue | None, size: int) -> Batch:
         """Return an open batch of *queue*, or of the next sticky partition; what is at its limit may go."""
-        now = self._loop.time()
+        self.turns.look(now := self._loop.time())
         full = queue if queue is not None else topic.sticky
         if full is not None and full.open is not None:
             self._grow(topic, full, full.open, size, now)
@@ -294,9 +294,8 @@ class Accumulator:
         if now >= limits.capped_until:
             limits.uncap()
         deadline, limit = now + self.settings.delivery_timeout_s, limits.ready
-        batch = Batch(
-            queue.topic_partition, queue.next_order(), created_at=now, deadline=deadline, limit=limit
-        )
+        order = queue.next_order()
+        batch = Batch(queue.topic_partition, order, created_at=now, deadline=deadline, limit=limit)
         queue.open = batch
         queue.batches.append(batch)
         self.hold(batch)

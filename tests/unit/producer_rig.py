@@ -9,6 +9,7 @@ from typing import Any
 
 from aioproducer import Producer
 from aioproducer.testing import Cluster
+from aioproducer.testing.virtual_time import VirtualTimeLoop
 
 TOPIC = "orders"
 SERVERS = "localhost:9092"
@@ -28,3 +29,10 @@ async def started(**options: Any) -> AsyncIterator[tuple[Producer, Cluster]]:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def pass_time(seconds: float) -> None:
+    """Let time pass without a turn of the event loop, as busy code does."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.pass_time(seconds)

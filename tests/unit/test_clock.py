@@ -6,7 +6,7 @@ import time
 import pytest
 
 from aioproducer import clock as module
-from aioproducer.clock import LoopClock, wall_ms
+from aioproducer.clock import ITERATIONS, TURN_AFTER_S, LoopClock, LoopTurns, wall_ms
 from aioproducer.testing import in_virtual_time
 
 
@@ -48,3 +48,33 @@ async def test_read_afresh_it_remembers_nothing_unless_somebody_else_does(
     assert [clock.now_ms(), clock.fresh_ms(), clock.now_ms()] == [1_001, 1_002, 1_002]
     await asyncio.sleep(0)
     assert clock.known_ms == 0
+
+
+def test_a_turn_is_due_when_the_sender_has_not_run_for_a_while() -> None:
+    turns = LoopTurns()
+    turns.taken(7.0)
+    turns.look(7.0 + TURN_AFTER_S / 2)
+    assert not turns.due
+    turns.look(7.0 + TURN_AFTER_S * 1.01)
+    assert turns.due
+
+
+@in_virtual_time
+async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them() -> None:
+    turns = LoopTurns()
+    turns.look(TURN_AFTER_S)
+    assert turns.due
+    order: list[str] = []
+    loop = asyncio.get_running_loop()
+
+    def sender(left: int) -> None:
+        order.append("sender")
+        if left:
+            loop.call_soon(sender, left - 1)
+
+    loop.call_soon(sender, ITERATIONS - 1)
+    taking = asyncio.create_task(turns.take())
+    await asyncio.sleep(0)
+    assert not turns.due, "others append meanwhile"
+    await taking
+    assert order == ["sender"] * ITERATIONS

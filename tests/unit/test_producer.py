@@ -23,8 +23,9 @@ from aioproducer import (
     TopicAuthorizationFailed,
     WrongLoop,
 )
+from aioproducer.clock import TURN_AFTER_S
 from aioproducer.testing import in_virtual_time
-from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, started
+from tests.unit.producer_rig import SERVERS, TOPIC, cluster, now, pass_time, started
 
 CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
     lambda producer: producer.send(TOPIC, b"v"),
@@ -122,6 +123,17 @@ class TestSending:
             ]
             assert now() < 1
             assert [(await future).offset for future in futures] == [0, 1, 2]
+
+    @in_virtual_time
+    async def test_enqueue_after_enqueue_leaves_the_event_loop_its_turns(self) -> None:
+        async with started(batch_size=200) as (producer, broker):
+            await producer.send(TOPIC, b"first", partition=0)
+            futures = []
+            for _ in range(10):
+                pass_time(TURN_AFTER_S)
+                futures.append(await producer.enqueue(TOPIC, bytes(100), partition=0))
+            assert len(broker.records(TOPIC, 0)) > 1, "sent meanwhile"
+            await asyncio.gather(*futures)
 
     @in_virtual_time
     async def test_send_nowait_does_not_wait(self) -> None:

@@ -7,6 +7,7 @@ import pytest
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
+from aioproducer.clock import TURN_AFTER_S
 from aioproducer.errors import ProducerClosed
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -376,3 +377,18 @@ async def test_the_leader_of_a_batch_is_nobody_once_its_topic_is_forgotten() -> 
     assert rig.accumulator.leader(batch) == NODE
     del rig.accumulator.topics[TOPIC]
     assert rig.accumulator.leader(batch) == NO_LEADER
+
+
+@in_virtual_time
+async def test_a_turn_of_the_event_loop_may_be_due_when_a_batch_is_opened_or_full_and_not_in_between() -> (
+    None
+):
+    rig = FloorRig(batch_bytes=BATCH + 2 * RECORD)
+    turns = rig.accumulator.turns
+    put(rig)
+    assert not turns.due
+    await asyncio.sleep(TURN_AFTER_S)
+    put(rig)
+    assert not turns.due
+    put(rig)
+    assert turns.due
