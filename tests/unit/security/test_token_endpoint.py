@@ -181,7 +181,8 @@ async def test_a_refusal_is_told_at_once(endpoint: Endpoint, answer: tuple[int, 
 
 async def test_what_may_pass_is_tried_again(endpoint: Endpoint) -> None:
     endpoint.answers = [(503, {}), (500, {}), (429, {}), *endpoint.answers]
-    assert (await client(endpoint.url).fetch()).value.reveal() == "opaque"
+    patient = client(endpoint.url, backoff=Backoff(QUICK.initial_s, 60))
+    assert (await patient.fetch()).value.reveal() == "opaque"
     assert len(endpoint.asked) == 4
 
 
