@@ -87,7 +87,7 @@ KAFKA_PYTHON: Final = "kafka-python"
 CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
 MEMORY_RECORDS: Final = 1_000_000
 LAG_VALUE_BYTES: Final = 10_240
-"""256 of them are more than two batches of 1 MiB: there is always one to compress."""
+"""256 of them are more than two MiB: there is always much to compress."""
 LINGER_MS: Final = 5
 """For work that is not awaited record by record."""
 TRANSACTIONS_WARM_UP_S: Final = 3.0

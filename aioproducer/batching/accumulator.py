@@ -294,8 +294,8 @@ class Accumulator:
         if now >= limits.capped_until:
             limits.uncap()
         deadline, limit = now + self.settings.delivery_timeout_s, limits.ready
-        order = queue.next_order()
-        batch = Batch(queue.topic_partition, order, created_at=now, deadline=deadline, limit=limit)
+        at, order = queue.topic_partition, queue.next_order()
+        batch = Batch(at, order, created_at=now, deadline=deadline, limit=limit, rate=limits.rate)
         queue.open = batch
         queue.batches.append(batch)
         self.hold(batch)

@@ -56,6 +56,7 @@ class Batch:
         "numbered_before",
         "order",
         "persistence",
+        "rate",
         "retries",
         "retry_at",
         "sequence",
@@ -75,6 +76,7 @@ class Batch:
         created_at: float,
         deadline: float,
         limit: int = 0,
+        rate: float = 1.0,
         columns: RecordColumns | None = None,
         waiters: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
@@ -91,6 +93,8 @@ class Batch:
         """The last of them then."""
         self.size: int = BATCH_OVERHEAD
         """Upper bound of the encoded size before compression; what the batch holds of the byte budget."""
+        self.rate: float = rate
+        """How large it is when it is sent, it is estimated, relative to that."""
         self.limit: int = limit
         """While it is open: a record that would make it larger goes there the long way, which looks what to do."""
         self.state: BatchState = state
@@ -123,6 +127,11 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic_partition} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
+
+    @property
+    def bytes_to_send(self) -> int:
+        """How much of a request it takes; estimated, until it is encoded."""
+        return int(self.size * self.rate) if self.encoded is None else len(self.encoded)
 
     @property
     def possibly_persisted(self) -> bool:

@@ -12,7 +12,7 @@ class BatchingSettings(NamedTuple):
     """Sizes in bytes, durations in seconds."""
 
     batch_bytes: int
-    """A batch is ready to be sent when the next record would take it over this size, before compression …"""
+    """A batch is ready to be sent when the next record would take it over this size, as it is sent …"""
     batch_max_bytes: int
     """… and takes more until it is sent, up to this one (KIP-782). The same as `batch_bytes`: it takes none."""
     partitioning_is_adaptive: bool

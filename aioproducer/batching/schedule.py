@@ -250,7 +250,7 @@ class Schedule:
             queue, _none = ready.popitem(last=False)
             batch = queue.next_batch(now)
             if batch is not None:
-                total += batch.size
+                total += batch.bytes_to_send
                 if batches and total > max_bytes:
                     ready[queue] = None
                     ready.move_to_end(queue, last=False)
@@ -274,7 +274,7 @@ class Schedule:
         fitting = []
         for batch, queue in self._lingering_for[node_id].items():
             if queue.leader == node_id and batch.topic_partition not in taken and queue.batches[0] is batch:
-                room -= batch.size
+                room -= batch.bytes_to_send
                 if room < 0:
                     break
                 fitting.append((batch, queue))

@@ -148,15 +148,24 @@ def _give_up(served: asyncio.Future[T | None]) -> None:
 GROWS_FOR_S: Final = 1.0
 """A batch that is ready takes no more beyond its size this long after it was opened: its records share the first one's
 deadline, and the last of them should not have much less time than it was promised."""
+IMPROVING_STEP: Final = 0.005
+"""So much better at most the next batch is taken to be compressed, after one that was better than the estimate …"""
+DETERIORATING_STEP: Final = 0.05
+"""… and so much worse at least after one that was worse, as in the JVM client's CompressionRatioEstimator."""
+RATE_MARGIN: Final = 1.05
+"""A batch that is compressed so much less than is estimated still keeps to its limits."""
+MOST_TIMES: Final = 16
+"""A batch is at most so many times as large before compression: the next records may be others."""
 
 
 class BatchLimits:
     """At which size a topic's batches are ready to be sent, and how far they grow until they are (KIP-782).
 
-    In bytes, as they are counted while records are appended: not compressed.
+    In bytes, as they are counted while records are appended: not compressed. The settings are about batches as they are
+    sent; so where there is a codec, what it will make of a batch is estimated from those before it.
     """
 
-    __slots__ = ("_cap", "_settings", "capped_until", "full", "ready")
+    __slots__ = ("_cap", "_estimate", "_settings", "capped_until", "full", "rate", "ready")
 
     def __init__(self, settings: BatchingSettings) -> None:
         self.ready: int = settings.batch_bytes
@@ -164,6 +173,9 @@ class BatchLimits:
         self.full: int = settings.batch_max_bytes
         """A batch takes none that would make it larger."""
         self.capped_until: float = math.inf
+        self.rate: float = 1.0
+        """How large a batch is when it is sent, it is estimated, relative to what is counted while records are appended."""
+        self._estimate = 1.0
         self._cap: float = math.inf
         self._settings = settings
 
@@ -175,6 +187,7 @@ class BatchLimits:
         """Make no batch larger than *batch_bytes* for a while: the broker would refuse it again."""
         self._cap = min(self._cap, batch_bytes)
         self.capped_until = now + self._settings.batch_cap_s
+        self._estimate, self.rate = max(self._estimate, 1.0), max(self.rate, 1.0)
         self._set()
 
     def uncap(self) -> None:
@@ -182,9 +195,17 @@ class BatchLimits:
         self._cap = self.capped_until = math.inf
         self._set()
 
+    def compressed(self, batch: Batch) -> None:
+        """Learn from *batch*, which has been encoded."""
+        rate = (len(batch.encoded or b"") - BATCH_OVERHEAD) / (batch.size - BATCH_OVERHEAD)
+        step = DETERIORATING_STEP if rate > self._estimate else -IMPROVING_STEP
+        self._estimate = max(self._estimate + step, rate)
+        self.rate = max(self._estimate * RATE_MARGIN, 1 / MOST_TIMES)
+        self._set()
+
     def _set(self) -> None:
-        self.ready = int(min(self._settings.batch_bytes, self._cap))
-        self.full = int(min(self._settings.batch_max_bytes, self._cap))
+        self.ready = int(min(self._settings.batch_bytes / self.rate, self._cap))
+        self.full = int(min(self._settings.batch_max_bytes / self.rate, self._cap))
 
 
 class TopicQueues:

@@ -137,13 +137,13 @@ class Options(SecurityOptions):
     batch_size: int = option(
         NotGiven(16_384),
         Integer(0, unit="bytes"),
-        "A batch of this size, before compression, waits for no more records, and takes none. Not given: it takes those"
-        " that come before it can be sent, up to `batch_max_size`. 0: one record each.",
+        "A batch of this size waits for no more records, and takes none; where it is to be compressed, estimated from those"
+        " before it. Not given: it takes those that come before it can be sent, up to `batch_max_size`. 0: one record each.",
     )
     batch_max_size: int = option(
         NotGiven(262_144),
         Integer(0, unit="bytes"),
-        "A batch is full at this size, before compression, and never above `max_request_size`. Not given while"
+        "A batch is full at this size, compressed if it is to be, and never above `max_request_size`. Not given while"
         " `batch_size` is: the same as that.",
     )
     linger_ms: float = option(

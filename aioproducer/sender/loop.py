@@ -355,11 +355,12 @@ class Sender:
         """Count what was written in one request."""
         share = 1 / len(batches)
         for batch in batches:
-            sent = len(batch.encoded or b"")
+            name, sent = batch.topic_partition.topic, len(batch.encoded or b"")
             # An upper bound: good enough to compare with, but what is not compressed is as large as it was.
             uncompressed = batch.size if self._compresses else sent
-            queued_s = now - batch.created_at
-            tally = self._metrics.topic(batch.topic_partition.topic)
+            if self._compresses and batch.attempts == 1:
+                self._accumulator.topics[name].limits.compressed(batch)
+            tally, queued_s = self._metrics.topic(name), now - batch.created_at
             tally.written(len(batch.columns.values), sent, uncompressed, queued_s, share, now)
 
     def _answered(

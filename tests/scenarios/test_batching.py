@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -331,3 +332,28 @@ class TestAdaptiveLinger:
             began_at = now()
             await producer.send(TOPIC, b"value")
             assert now() - began_at == pytest.approx(0.005)
+
+
+class TestCompressedSizes:
+    """Batches are as large as was asked for when they are sent, if that could be foreseen."""
+
+    @story
+    async def test_what_compresses_well_comes_in_larger_batches_and_what_suddenly_does_not_is_split(
+        self,
+    ) -> None:
+        alike, chance = [bytes(500)] * 10_000, random.Random(1)
+        others = [chance.randbytes(500) for _ in range(100)]
+        async with producing(compression_type="zstd", batch_size=5_000, linger_ms=5) as (producer, cluster):
+            cluster.message_max_bytes = 10_000
+            for number, value in enumerate(alike, 1):
+                _ = await producer.enqueue(TOPIC, value, partition=0)
+                if number % 100 == 0:
+                    await producer.flush()
+            sizes = [len(batch) for batch in batches(cluster)]
+            assert (sizes[0], sizes[-1]) == (9, 100)
+            for value in others:
+                _ = await producer.enqueue(TOPIC, value, partition=0)
+            await producer.flush()
+            assert values(cluster, 0) == alike + others
+            assert producer.metrics()["producer"]["batch_split_total"] > 0
+            assert max(len(batch) for batch in batches(cluster)[-8:]) <= 13, "halved until they fit"

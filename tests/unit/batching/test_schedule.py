@@ -115,6 +115,28 @@ def test_a_request_is_no_larger_than_its_limit_and_the_one_that_did_not_fit_is_t
     assert floor.drain(max_bytes=1000) == [batches[2], more]
 
 
+def test_a_request_counts_what_is_sent_of_a_batch_as_far_as_it_is_known() -> None:
+    floor = Floor(1, 1, 1)
+    batches = [floor.batch(partition, size=4_000) for partition in range(3)]
+    for batch in batches:
+        batch.rate = 0.1
+    assert floor.drain(max_bytes=800) == batches[:2]
+    batches[2].keep_encoded(bytearray(801))
+    small = floor.batch(0)
+    settle(floor, batches[0])
+    floor.schedule.offer(floor.queue(small), NOW)
+    assert floor.drain(max_bytes=800) == [batches[2]]
+
+
+def test_what_lingers_goes_along_as_large_as_it_is_when_it_is_sent() -> None:
+    floor = Floor(1, 1, 1)
+    due, lingering, other = floor.batch(0), floor.open(1, size=4_000), floor.open(2, size=4_000)
+    for batch in (lingering, other):
+        batch.rate = 0.1
+        floor.linger(batch, NOW + 1)
+    assert floor.drain(max_bytes=due.size + 400) == [due, lingering]
+
+
 def test_a_batch_larger_than_a_request_goes_alone() -> None:
     floor = Floor(1, 1)
     large, small = floor.batch(0, size=5000), floor.batch(1)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.topic import GROWS_FOR_S, BatchLimits
+from aioproducer.batching.topic import GROWS_FOR_S, MOST_TIMES, RATE_MARGIN, BatchLimits
 from aioproducer.types import TopicPartition
 from tests.unit.batching.accumulator_rig import BATCH
 from tests.unit.floor_rig import batching_settings
@@ -32,3 +34,60 @@ def test_a_batch_grows_until_it_is_full_or_old() -> None:
     assert made.to_grow_to(batch, 1_000, 7.0) == BATCH + 1_000
     assert made.to_grow_to(batch, 6_000, 7.0 + GROWS_FOR_S) == 5_000
     assert made.to_grow_to(batch, 1_000, 7.1 + GROWS_FOR_S) < batch.size
+
+
+def encoded(size: int, sent: int) -> Batch:
+    """Return a batch whose records take *size* bytes, *sent* of them when it is sent."""
+    batch = Batch(TopicPartition("orders", 0), (1,), created_at=7.0, deadline=127.0)
+    batch.size += size
+    batch.keep_encoded(bytearray(BATCH + sent))
+    return batch
+
+
+class TestCompression:
+    def test_what_is_compressed_well_is_believed_step_by_step(self) -> None:
+        made = limits()
+        made.compressed(encoded(1_000, 100))
+        assert made.rate == pytest.approx(0.995 * RATE_MARGIN)
+        made.compressed(encoded(1_000, 100))
+        assert made.rate == pytest.approx(0.99 * RATE_MARGIN)
+        assert (made.ready, made.full) == (int(1_000 / made.rate), int(5_000 / made.rate))
+
+    def test_it_never_goes_below_what_was_seen(self) -> None:
+        made = limits()
+        made.compressed(encoded(1_000, 998))
+        assert made.rate == pytest.approx(0.998 * RATE_MARGIN)
+
+    def test_what_is_compressed_badly_is_believed_at_once(self) -> None:
+        made = limits()
+        for _ in range(100):
+            made.compressed(encoded(1_000, 500))
+        assert made.rate == pytest.approx(0.5 * RATE_MARGIN)
+        made.compressed(encoded(1_000, 510))
+        assert made.rate == pytest.approx(0.55 * RATE_MARGIN), "the step, where it is the larger"
+        made.compressed(encoded(1_000, 900))
+        assert made.rate == pytest.approx(0.9 * RATE_MARGIN)
+
+    def test_before_compression_a_batch_is_no_more_than_so_many_times_as_large(self) -> None:
+        made = limits()
+        for _ in range(200):
+            made.compressed(encoded(1_000, 1))
+        assert (made.ready, made.full) == (MOST_TIMES * 1_000, MOST_TIMES * 5_000)
+
+    def test_a_broker_that_refuses_one_for_its_size_makes_all_doubtful(self) -> None:
+        made = limits()
+        for _ in range(100):
+            made.compressed(encoded(1_000, 500))
+        made.cap(1_500, 4.0)
+        assert (made.rate, made.ready, made.full) == (1.0, 1_000, 1_500)
+        made.compressed(encoded(1_000, 500))
+        assert made.rate == pytest.approx(0.995 * RATE_MARGIN)
+
+    def test_a_cap_is_of_records_before_compression(self) -> None:
+        made = limits()
+        made.cap(400, 4.0)
+        for _ in range(100):
+            made.compressed(encoded(1_000, 500))
+        assert (made.ready, made.full) == (400, 400)
+        made.uncap()
+        assert (made.ready, made.full) == (int(1_000 / made.rate), int(5_000 / made.rate))

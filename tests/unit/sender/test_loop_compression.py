@@ -4,11 +4,12 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
+from aioproducer.batching.topic import RATE_MARGIN
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError
 from aioproducer.records.compression import Codec
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import settle
+from tests.unit.floor_rig import TOPIC, settle
 from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time
 
 
@@ -37,6 +38,30 @@ class TestCompression:
             first, second = rig.sent_values()
             assert first == [LARGE]
             assert set(second) == {b"small", b"of another partition"}
+
+    @in_virtual_time
+    async def test_what_came_of_a_batch_is_learnt_once(self) -> None:
+        async with Rig(codec=Codec.GZIP) as rig:
+            limits = rig.accumulator.topics[TOPIC].limits
+            batch = rig.fill(b"x" * 1_000)
+            await pass_time(LINGER_S)
+            assert rig.sent_values() == [[b"x" * 1_000]]
+            assert limits.rate == pytest.approx(0.995 * RATE_MARGIN)
+            rig.completion.reenqueue(batch, rig.loop.time())
+            await settle()
+            assert rig.sent_values() == [[b"x" * 1_000]] * 2
+            assert limits.rate == pytest.approx(0.995 * RATE_MARGIN)
+            rig.accept()
+            follower = rig.fill(b"x")
+            assert (follower.limit, follower.rate) == (limits.ready, limits.rate)
+
+    @in_virtual_time
+    async def test_without_a_codec_nothing_is_estimated(self) -> None:
+        async with Rig() as rig:
+            rig.fill(b"x" * 1_000)
+            await pass_time(LINGER_S)
+            assert rig.sent_values() == [[b"x" * 1_000]]
+            assert rig.accumulator.topics[TOPIC].limits.rate == 1.0
 
     @in_virtual_time
     async def test_what_expires_meanwhile_is_not_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
