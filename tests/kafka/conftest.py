@@ -17,8 +17,8 @@ import pytest
 
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.apache.fetching import fetch_for
-from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.secured import SecuredKafka
+from tests.kafka.apache.shared_classes import share_classes
 from tests.kafka.apache.stand import Stand, stand_of
 
 HERE = Path(__file__).parent
@@ -144,8 +144,8 @@ def is_long(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch the broker's jars."""
-    fetch_for(session, "kafka", class_path)
+    """Fetch the broker's jars, and have a first one leave its classes to the others."""
+    fetch_for(session, "kafka", share_classes)
 
 
 @pytest.hookimpl(wrapper=True)

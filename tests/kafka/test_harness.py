@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from tests.kafka.apache import jars
-from tests.kafka.apache.broker import ApacheKafka, free_ports
-from tests.kafka.apache.java import java_release
+from tests.kafka.apache.broker import QUICK_START, ApacheKafka, free_ports
+from tests.kafka.apache.java import find_java, java_release, shared_classes
 from tests.kafka.apache.node import BrokerFailed
+from tests.kafka.apache.shared_classes import can_share
 from tests.kafka.conftest import NewTopic
 from tests.kafka.readback import Record, read_with_aiokafka, read_with_librdkafka
 
@@ -135,3 +136,24 @@ def test_the_release_of_a_java_is_read_from_what_it_says(tmp_path: Path, told: s
 
 def test_something_that_is_no_java_has_no_release(tmp_path: Path) -> None:
     assert java_release(tmp_path / "java") is None
+
+
+def test_classes_are_shared_by_brokers_with_the_same_java_and_the_same_jars(tmp_path: Path) -> None:
+    java, other = tmp_path / "java", tmp_path / "other"
+    java.write_text("")
+    other.write_text("")
+    link = tmp_path / "link"
+    link.symlink_to(java)
+    assert shared_classes(link, "a.jar") == shared_classes(java, "a.jar")
+    assert shared_classes(java, "a.jar") != shared_classes(java, "b.jar")
+    assert shared_classes(java, "a.jar") != shared_classes(other, "a.jar")
+
+
+def test_what_a_broker_has_left_suits_those_after_it() -> None:
+    """Unless this Java has none of its own to add to: then nothing is made, and brokers start more slowly."""
+    java, classes = find_java(), jars.class_path()
+    archive = shared_classes(java, classes)
+    assert archive.exists() == can_share(java)
+    if archive.exists():
+        options = [f"-XX:SharedArchiveFile={archive}", "-Xshare:on", "-cp", classes]  # or it fails
+        subprocess.run([java, *QUICK_START, *options, "-version"], check=True, capture_output=True)

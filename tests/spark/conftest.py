@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.apache.fetching import fetch_for
-from tests.kafka.apache.jars import class_path
+from tests.kafka.apache.shared_classes import share_classes
 from tests.spark.gate import Gate
 from tests.spark.jars import connector
 from tests.spark.log import SparkLog
@@ -111,8 +111,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch the jars of the broker and of Spark's Kafka connector."""
-    fetch_for(session, "spark", class_path, connector)
+    """Fetch the jars of the broker and of Spark's Kafka connector; have a first broker leave its classes to the others."""
+    fetch_for(session, "spark", share_classes, connector)
 
 
 @pytest.hookimpl(wrapper=True)

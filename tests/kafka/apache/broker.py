@@ -31,11 +31,11 @@ from confluent_kafka.admin import (
 )
 
 from tests.kafka.apache.jars import class_path
-from tests.kafka.apache.java import find_java
+from tests.kafka.apache.java import find_java, shared_classes
 from tests.kafka.apache.node import BrokerFailed, Node
 
 QUICK_START = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For tests: a broker is up in about two seconds."""
+"""For tests: a broker is up in about two seconds; the classes that others have left it are for this (`share_classes`)."""
 THROUGHPUT = ("-Xmx1g",)
 """For benchmarks: slower to start, then compiled in full."""
 
@@ -100,8 +100,7 @@ class ApacheKafka:
             JarsUnavailable, JavaNotFound: what is missing, and what to do.
         """
         deadline = time.monotonic() + self._start_timeout_s
-        classes = os.pathsep.join([class_path(), *map(str, self._plugins)])
-        java: list[str | Path] = [find_java(), *self._jvm_options, "-cp", classes]
+        java = self._java()
         directory = tempfile.TemporaryDirectory(prefix="apache-kafka-", ignore_cleanup_errors=True)
         self._clean_up.callback(directory.cleanup)
         atexit.register(self.stop)
@@ -222,6 +221,13 @@ class ApacheKafka:
     def bootstrap_servers(self) -> str:
         """The address of every broker, for any client."""
         return ",".join(f"{HOST}:{port}" for port in self._ports.values())
+
+    def _java(self) -> list[str | Path]:
+        java, classes = find_java(), class_path()
+        options = [*self._jvm_options]
+        if set(QUICK_START) <= {*options} and (shared := shared_classes(java, classes)).exists():
+            options.append(f"-XX:SharedArchiveFile={shared}")
+        return [java, *options, "-cp", os.pathsep.join([classes, *map(str, self._plugins)])]
 
     def _create_nodes(self, directory: Path, java: Sequence[str | Path]) -> None:
         controller_port, *ports = free_ports(self._brokers + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 OLDEST_JAVA = 17
 """What the brokers of Apache Kafka 4 need."""
+SHARED_CLASSES = Path(__file__).parents[3] / ".cache" / "classes"
 
 
 class JavaNotFound(RuntimeError):
@@ -46,6 +48,13 @@ def java_release(java: Path) -> int | None:
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)  # Java 8 still calls itself 1.8
     return int(found.group(1)) if found else None
+
+
+def shared_classes(java: Path, class_path: str) -> Path:
+    """Return where the classes lie, once they are there, that every *java* with this class path can take as they are."""
+    program = java.resolve()
+    key = f"{program} {program.stat().st_mtime_ns} {class_path}"
+    return SHARED_CLASSES / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
 
 
 def _candidates() -> Iterator[Path]:
