@@ -47,6 +47,10 @@ class Engine:
         with spark_session(directory, SETTINGS) as spark:
             yield cls(spark)
 
+    def python(self) -> list[psutil.Process]:
+        """Return the Python processes that Spark has started."""
+        return self._jvm.children(recursive=True)
+
     def cpu(self) -> Cpu:
         """Return what Spark's JVM, and the Python processes that it has started, have used so far.
 
@@ -54,7 +58,7 @@ class Engine:
         """
         own = self._jvm.cpu_times()
         python = own.children_user + own.children_system
-        for process in self._jvm.children(recursive=True):
+        for process in self.python():
             with suppress(psutil.NoSuchProcess):
                 python += sum(process.cpu_times()[:4])  # user and system, its own and those of its children
         return Cpu(own.user + own.system, python)

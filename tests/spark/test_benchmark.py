@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.parent.rounds import Step
 from benchmarks.parent.topics import Topics
-from benchmarks.spark import jobs
+from benchmarks.spark import jobs, scale
 from benchmarks.spark.engine import Engine
 from benchmarks.spark.session import Asked, Session
 from benchmarks.spark.table import AT_LEAST_ONCE, BATCH, LOG, ONE_TASK, SINGLE, SINKS, STREAM, TASKS_EACH
@@ -58,3 +58,22 @@ def test_micro_batches_of_many_rows_tell_what_exactly_once_takes(
     measured = session.run(Step(few, guarantee, 0, 1.0))
     assert measured.sent == 3_000
     assert 0 < measured.figures["sink_ms"] < measured.figures["p50_ms"]
+
+
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, LOG])
+def test_a_job_of_many_tasks_tells_what_it_has_taken(
+    spark: SparkSession, kafka: ApacheKafka, guarantee: str
+) -> None:
+    """Python's processes keep their producers; in a transaction each task has one of its own, and leaves markers."""
+    engine, servers = Engine(spark), kafka.bootstrap_servers
+    first, second = (
+        scale.job(engine, servers, tasks=8, partitions=2, rows=100, guarantee=guarantee) for _ in range(2)
+    )
+    assert first.processes >= 2
+    assert first.rss_bytes > 0
+    if guarantee == LOG:
+        assert first.markers == second.markers == 16
+        assert second.opened >= 8
+    else:
+        assert first.markers == second.markers == 0
+        assert second.opened < 8

@@ -9,6 +9,8 @@ import pytest
 
 from aioproducer.errors import ConnectionFailed
 from aioproducer.lifecycle import State
+from aioproducer.spark.decision_records import decision
+from aioproducer.spark.delivery import BatchId, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort
 from aioproducer.spark.sink_options import ProducerSettings
 from aioproducer.spark.worker import IDLE_PRODUCERS, Worker, worker
@@ -103,6 +105,27 @@ def test_who_asks_after_a_failure_connects_anew(host: Worker, kafka_cluster: Thr
         host.ask(settings(kafka_cluster), "p", fail)
     assert host.ask(settings(kafka_cluster), "p", the_admin) is not broken[0]
     assert broken[0]._opened is None
+
+
+@pytest.mark.parametrize("how", ["disconnect", "restart"])
+def test_connections_that_were_lost_meanwhile_are_made_again(
+    host: Worker, kafka_cluster: ThreadedCluster, how: str
+) -> None:
+    """Between two batches: the second is no worse off than one who had never asked."""
+
+    async def ask(kafka: KafkaPort) -> tuple[TransactionAdmin, bool, int]:
+        driver = await kafka.take_over("p.d")
+        await kafka.write(driver, decision("p", BatchId("query a", 7, ""), Guarantee.LOG))
+        known = (await kafka.describe(["p.d"]))["p.d"]
+        return kafka._admin, known is not None, (await kafka.decisions())["query a"].number
+
+    first = host.ask(settings(kafka_cluster), "p", ask)
+    if how == "disconnect":
+        kafka_cluster.disconnect(1)
+    else:
+        kafka_cluster.stop_broker(1)
+        kafka_cluster.start_broker(1)
+    assert host.ask(settings(kafka_cluster), "p", ask) == first
 
 
 def test_only_some_connections_to_ask_with_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
