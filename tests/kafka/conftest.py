@@ -71,6 +71,13 @@ def stands() -> Iterator[Callable[[int], Stand]]:
         yield cache(lambda version: running.enter_context(stand_of(version)))
 
 
+@pytest.fixture(scope="session")
+def brokers() -> Iterator[Callable[[int], ApacheKafka]]:
+    """A broker of each transaction version, started for whoever asks first; a test that ends it starts it again."""
+    with ExitStack() as running:
+        yield cache(lambda version: running.enter_context(ApacheKafka(transaction_version=version)))
+
+
 @pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
 def stand(stands: Callable[[int], Stand], request: pytest.FixtureRequest) -> Stand:
     """A broker behind a proxy that does nothing to requests yet."""

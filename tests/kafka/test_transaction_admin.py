@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -26,10 +26,11 @@ numbers = itertools.count()
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["TV1", "TV2"])
-def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[int, ApacheKafka]]:
+def versioned(
+    brokers: Callable[[int], ApacheKafka], request: pytest.FixtureRequest
+) -> tuple[int, ApacheKafka]:
     """A broker of each transaction version."""
-    with ApacheKafka(transaction_version=request.param) as kafka:
-        yield request.param, kafka
+    return request.param, brokers(request.param)
 
 
 @pytest.fixture

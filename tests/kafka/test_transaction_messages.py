@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -20,11 +20,13 @@ from tests.kafka.readback import read_with_librdkafka
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["TV1", "TV2"])
-def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[int, ApacheKafka]]:
+def versioned(
+    brokers: Callable[[int], ApacheKafka], request: pytest.FixtureRequest
+) -> tuple[int, ApacheKafka]:
     """A broker of each transaction version."""
-    with ApacheKafka(transaction_version=request.param) as kafka:
-        kafka.create_topic("orders", 2)
-        yield request.param, kafka
+    kafka = brokers(request.param)
+    kafka.create_topic("orders", 2)
+    return request.param, kafka
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,10 +15,9 @@ PARTITIONS = 2
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["TV1", "TV2"])
-def both(request: pytest.FixtureRequest) -> Iterator[tuple[ApacheKafka, int]]:
+def both(brokers: Callable[[int], ApacheKafka], request: pytest.FixtureRequest) -> tuple[ApacheKafka, int]:
     """A real broker of each transaction version, with the version."""
-    with ApacheKafka(transaction_version=request.param) as kafka:
-        yield kafka, request.param
+    return brokers(request.param), request.param
 
 
 def seen(bootstrap_servers: str, topic: str) -> dict[str, list[tuple[int, int, bytes | None]]]:
