@@ -15,6 +15,8 @@ WINDOW: Final = 10_000
 """Records per window and per bulk call …"""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """… but not more than this: every client's memory for unsent records holds it several times over."""
+RATE: Final = 1_000
+"""Records a second, where there is a rate."""
 TRANSACTION: Final = 10
 """Records in a transaction."""
 
@@ -38,6 +40,8 @@ class Work(StrEnum):
     """Distinct values handed over as fast as the client takes them, nothing kept."""
     LAG = "lag"
     """How late the event loop's timers are meanwhile."""
+    STEADY = "steady"
+    """So many records a second, at even distances, each sent by a task of its own, to in-process brokers."""
     COLD = "cold"
     """Import, and the first acknowledged record of a new process."""
     SCALE = "scale"

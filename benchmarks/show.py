@@ -116,6 +116,7 @@ MORE: Final = {
     "import_ms": "import",
     "first_ms": "first record",
     "growth": "growth",
+    "requests": "per 1,000 records",
 }
 """Figures that only some rows have."""
 TARGET_HEADINGS: Final = ("table", "work", "ours", "is (rounds)", "must", "goal", "verdict")

@@ -31,6 +31,7 @@ FIGURES: Final = {
     "control_ms": Figure("the control's p99.9", "ms"),
     "import_ms": Figure("import, beyond asyncio's", "ms"),
     "first_ms": Figure("first acknowledged record, from process start", "ms"),
+    "requests": Figure("Produce requests per 1,000 records", "requests"),
     "growth": Figure("largest growth of the cost from one size to a larger one", "×"),
 }
 
@@ -263,6 +264,21 @@ def _handed_over() -> Iterator[Row]:
     )
 
 
+def _steady() -> Iterator[Row]:
+    yield Row(
+        name="steady",
+        title="1,000 records/s with keys, over 12 partitions of 3 brokers",
+        settings=Settings(work=Work.STEADY, keys=True, linger_ms=LINGER_MS),
+        clients=(OURS, AIOKAFKA),
+        tunings=EQUAL,
+        targets=(
+            Target(figure="cpu_us", against=AIOKAFKA, must=0.6),
+            Target(figure="requests", against=AIOKAFKA, must=0.6),
+        ),
+        lasts=4,
+    )
+
+
 def _values() -> Iterator[Row]:
     fire = Settings(work=Work.FIRE, value_bytes=1024, linger_ms=LINGER_MS)
     clients = (OURS, AIOKAFKA, PRODUCE)
@@ -358,4 +374,6 @@ def _scale() -> Iterator[Row]:
             )
 
 
-ROWS: Final = {row.name: row for row in (*_awaited(), *_handed_over(), *_values(), *_process(), *_scale())}
+ROWS: Final = {
+    row.name: row for row in (*_awaited(), *_handed_over(), *_steady(), *_values(), *_process(), *_scale())
+}

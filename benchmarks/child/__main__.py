@@ -29,6 +29,7 @@ WORKS = {
     Work.LONE: works.lone,
     Work.TRANSACTIONS: works.transactions,
     Work.LAG: lag.lag,
+    Work.STEADY: works.steady,
 }
 
 

@@ -16,7 +16,7 @@ from benchmarks.clients.base import Client, sends
 from benchmarks.figures import Run
 from benchmarks.payload import Window
 from benchmarks.percentiles import latency_figures
-from benchmarks.settings import TASKS, TRANSACTION, Settings
+from benchmarks.settings import RATE, TASKS, TRANSACTION, Settings
 
 TIMED_TASKS: Final = 16
 """So many of the tasks take the time of their calls: it costs as much as a twentieth of a fast call."""
@@ -81,6 +81,30 @@ async def closed(client: Client, window: Window, settings: Settings) -> Run:
             group.create_task((timed if task % (TASKS // TIMED_TASKS) == 0 else untimed)(own))
     figures = watch.figures(sum(counts))
     return Run(sent=min(TASKS, len(window)) + sum(counts), figures={**figures, **latency_figures(latencies)})
+
+
+async def steady(client: Client, window: Window, settings: Settings) -> Run:
+    """Records at even distances, each sent by a task of its own, as by a service with as many requests a second."""
+    calls = sends(client, window)
+    await asyncio.gather(*(send() for send in calls[:TASKS]))
+    latencies: list[float] = []
+
+    async def timed(send: Send) -> None:
+        began = perf_counter()
+        await send()
+        latencies.append(perf_counter() - began)
+
+    turns, watch, count = Turns(settings), Watch(), 0
+    began = perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for send in cycle(calls):
+            group.create_task(timed(send))
+            count += 1
+            if turns.over():
+                break
+            await asyncio.sleep(max(0.0, began + count / RATE - perf_counter()))
+    figures = watch.figures(count)
+    return Run(sent=min(TASKS, len(window)) + count, figures={**figures, **latency_figures(latencies)})
 
 
 async def lone(client: Client, window: Window, settings: Settings) -> Run:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from benchmarks.clients import JVM
 from benchmarks.figures import Played, Results, Run
 from benchmarks.machine import machine, versions
-from benchmarks.parent import cold
+from benchmarks.parent import cold, steady
 from benchmarks.parent.process import answer_of
 from benchmarks.parent.rounds import Step, no_options, plan, play
 from benchmarks.parent.topics import Topics
@@ -112,7 +112,7 @@ class Session:
     def warm_up(self, steps: Iterable[Step]) -> None:
         """Let the broker get going with what *steps* will ask of it, which no client is to pay for."""
         works = {step.row.work for step in steps}
-        if works <= {Work.SCALE}:
+        if works <= {Work.SCALE, Work.STEADY}:
             return
         warm_ups = WARM_UPS + (TRANSACTIONS_WARM_UPS if Work.TRANSACTIONS in works else ())
         for row, client, seconds in warm_ups:
@@ -128,6 +128,8 @@ class Session:
         if step.row.work is Work.SCALE:
             _, what, _ = step.row.name.split("-")
             return curve.measure(step.row.name, self._asked.scale_sizes[what])
+        if step.row.work is Work.STEADY:
+            return steady.measure(step.client, self._asked.settings_of(step))
         if step.row.work is Work.COLD:
             return cold.measure(step.client, self._topics, topic)
         return self._in_child(step.client, self._asked.settings_of(step), topic)

@@ -15,6 +15,7 @@ MEASURED = {
     Work.ONE_BY_ONE: {"records_s", "cpu_us"},
     Work.MEMORY: {"rss_mib"},
     Work.LAG: {"lag_ms"},
+    Work.STEADY: {"records_s", "cpu_us", "requests", "p50_ms", "p99_ms"},
     Work.COLD: {"import_ms", "first_ms"},
     Work.SCALE: {"growth"},
 }
@@ -71,7 +72,7 @@ def test_no_table_is_empty_and_what_is_sent_has_keys_and_headers_in_each_kind() 
 def test_names_are_those_that_rows_are_found_by() -> None:
     assert all(row.name == name for name, row in ROWS.items())
     assert not set(ROWS) & (
-        set(Work) - {"closed", "fire", "bulk", "lone", "memory", "lag", "cold", "transactions"}
+        set(Work) - {"closed", "fire", "bulk", "lone", "memory", "lag", "cold", "steady", "transactions"}
     )
     assert set(TITLES) == set(CLIENTS)
 

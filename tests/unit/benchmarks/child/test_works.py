@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import Any
+
 import pytest
 
 from benchmarks.child import works
 from benchmarks.clients.base import Client
-from benchmarks.payload import Window, window_of
-from benchmarks.settings import TRANSACTION, Settings, Work
+from benchmarks.payload import Header, Window, window_of
+from benchmarks.settings import RATE, TASKS, TRANSACTION, Settings, Work
 
 
 class Clock:
@@ -55,3 +58,32 @@ async def test_transactions_are_warmed_up_for_a_time_that_does_not_count(clock: 
     assert run.figures["p50_ms"] == pytest.approx(100)
     assert client.windows[0] != client.windows[1]
     assert {len(window) for window in client.windows} == {TRANSACTION}
+
+
+class Sends(FakeClient):
+    """Acknowledges at once, and notes when each record came."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        super().__init__(settings, clock)
+        self.came_at: list[float] = []
+
+    async def acknowledge(self) -> None:
+        self.came_at.append(self.clock.now)
+
+    def send_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Awaitable[Any]:
+        return self.acknowledge()
+
+
+async def test_a_steady_rate_is_kept_and_what_warms_up_is_not_timed(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    monkeypatch.setattr(works.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
+    settings = Settings(work=Work.STEADY, keys=True, records=5)
+    client = Sends(settings, clock)
+    run = await works.steady(client, window_of(settings), settings)
+    assert run.sent == len(client.came_at) == TASKS + 5
+    assert set(client.came_at[:TASKS]) == {0.0}
+    assert clock.now == pytest.approx(4 / RATE)
