@@ -274,7 +274,8 @@ class Accumulator:
 
     def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, now: float) -> None:
         """Let *batch*, at its limit, go; until it does, it takes as much again, or none if it is full (KIP-782)."""
-        limit = topic.limits.to_grow_to(batch, max(topic.limits.ready, size), now)
+        step = max(topic.limits.ready, size, batch.size if batch.due else 0)
+        limit = topic.limits.to_grow_to(batch, step, now)
         if batch.size + size > limit:
             self.seal(batch, now)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -51,6 +52,19 @@ async def test_a_batch_that_is_ready_may_go_and_takes_more_until_it_does() -> No
     assert rig.accumulator.schedule.drain(NODE, rig.loop.time(), 2**31) == [batch]
     put(rig)
     assert counts(unresolved(rig)) == [5, 1]
+
+
+@in_virtual_time
+async def test_it_takes_as_much_again_each_time_that_it_is_at_its_limit() -> None:
+    rig = FloorRig(batch_bytes=READY, batch_max_bytes=room_for(1, 100))
+    limits = []
+    for _ in range(64):
+        put(rig)
+        [batch] = unresolved(rig)
+        if batch.limit not in limits:
+            limits.append(batch.limit)
+    assert limits[:2] == [READY, 2 * READY]
+    assert all(limit > 1.7 * before for before, limit in pairwise(limits))
 
 
 @in_virtual_time
