@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.kafka.apache.broker import QUICK_START, ApacheKafka
-from tests.kafka.apache.jars import class_path
+from tests.kafka.apache.jars import CACHE, class_path
 from tests.kafka.apache.java import find_java, shared_classes
 from tests.kafka.apache.node import BrokerFailed
 
@@ -32,7 +32,12 @@ def share_classes(say: Callable[[str], None] = print) -> None:
 
 def can_share(java: Path) -> bool:
     """Whether *java* has classes of its own to share, without which there is nothing to add to."""
-    return subprocess.run([java, "-Xshare:on", "-version"], check=False, capture_output=True).returncode == 0
+    return _starts(java)
+
+
+def _starts(java: Path, *options: str) -> bool:
+    command = [str(java), *options, "-Xshare:on", "-version"]
+    return subprocess.run(command, check=False, capture_output=True, cwd=CACHE).returncode == 0
 
 
 def _make(archive: Path) -> None:
@@ -40,4 +45,6 @@ def _make(archive: Path) -> None:
     with ApacheKafka(jvm_options=(*QUICK_START, f"-XX:ArchiveClassesAtExit={unfinished}")) as kafka:
         kafka.create_topic("any")
         kafka.shut_down()  # in order: a JVM that is killed leaves nothing
-    unfinished.replace(archive)
+    # a JVM may die of a file that was cut short
+    if _starts(find_java(), *QUICK_START, f"-XX:SharedArchiveFile={unfinished}", "-cp", class_path()):
+        unfinished.replace(archive)
