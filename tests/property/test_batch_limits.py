@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from aioproducer.batching.batch import Batch
 from aioproducer.batching.topic import DETERIORATING_STEP, MOST_TIMES, RATE_MARGIN, BatchLimits
 from aioproducer.records.sizes import BATCH_OVERHEAD
-from aioproducer.types import TopicPartition
+from tests.unit.batching.batch_rig import batch_in
 from tests.unit.floor_rig import batching_settings
 
 READY, FULL = 20_000, 200_000
@@ -19,8 +18,8 @@ rates = st.floats(1 / MOST_TIMES, 1.1)
 
 def send(limits: BatchLimits, rate: float) -> int:
     """Send a batch that is just ready and is compressed at *rate*; return how many bytes it has then."""
-    batch = Batch(TopicPartition("orders", 0), (1,), created_at=0.0, deadline=1.0, rate=limits.rate)
-    batch.size = limits.ready
+    batch = batch_in()
+    batch.rate, batch.size = limits.rate, limits.ready
     batch.keep_encoded(bytearray(BATCH_OVERHEAD + int((batch.size - BATCH_OVERHEAD) * rate)))
     limits.compressed(batch)
     return batch.bytes_to_send
