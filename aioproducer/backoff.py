@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class UniformSource(Protocol):
@@ -30,3 +30,7 @@ class Backoff(NamedTuple):
         # The exponent is capped too: 2.0 ** 1024 overflows, and an outage may outlast that many attempts.
         unspread_s = min(self.max_s, self.initial_s * self.multiplier ** min(attempt, 64))
         return min(self.max_s, unspread_s * rng.uniform(1 - self.jitter, 1 + self.jitter))
+
+
+MARKERS_BACKOFF: Final = Backoff(0.01, 0.2)
+"""For CONCURRENT_TRANSACTIONS: the markers of the transaction before are being written, in milliseconds (JVM: 20 ms)."""

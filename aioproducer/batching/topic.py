@@ -180,7 +180,7 @@ class BatchLimits:
         self._settings = settings
 
     def to_grow_to(self, batch: Batch, size: int, now: float) -> int:
-        """Return how large *batch* may become with *size* bytes more: no larger than it is, if it is old."""
+        """Return how large *batch* may become with *size* bytes more; 0 if it is old, and takes nothing more."""
         return min(batch.size + size, self.full) if now <= batch.created_at + GROWS_FOR_S else 0
 
     def cap(self, batch_bytes: int, now: float) -> None:

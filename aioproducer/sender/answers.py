@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from aioproducer.backoff import Backoff
+from aioproducer.backoff import MARKERS_BACKOFF
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
@@ -33,10 +33,6 @@ from aioproducer.sender.requests import SenderSettings
 log: Final = logging.getLogger(__name__)
 
 
-CONCURRENT_BACKOFF: Final = Backoff(0.01, 0.2)
-"""The markers of the transaction before are still being written, which takes milliseconds (KIP-890)."""
-
-
 class AnswerHandler:
     """Matches answers to batches, judges them, and has the completion carry the verdicts out."""
 
@@ -52,7 +48,7 @@ class AnswerHandler:
     def take(
         self, connection: Connection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
     ) -> None:
-        """Settle each of *batches*; called once per request, from the connection's reader."""
+        """Settle each of *batches*; called once per request, when the connection has read its answer."""
         if isinstance(answer, ProducerError):
             self.lost(connection, batches, answer)
             return
@@ -189,7 +185,7 @@ class AnswerHandler:
         denials = batch.persistence.denials
         attempt = min(batch.retries, denials - 1) if denials else batch.retries
         concurrent = isinstance(batch.last_error, ConcurrentTransactions)
-        backoff = CONCURRENT_BACKOFF if concurrent else self._settings.retry_backoff
+        backoff = MARKERS_BACKOFF if concurrent else self._settings.retry_backoff
         retry_at = now + backoff.delay_s(attempt)
         if queue.leader not in {connection.node_id, NO_LEADER}:  # somebody else may take it
             return min(retry_at, queue.may_go_at(batch, now))
@@ -259,9 +255,8 @@ def failure_of_login(batch: Batch, error: AuthenticationFailed) -> Failure:
 
 def failure_of_encoding(batch: Batch, error: Exception) -> Failure:
     """Return the failure of *batch*, which could not be encoded or compressed."""
-    return Failure(
-        ProducerError, f"{batch.topic_partition}: the batch could not be encoded: {error!r}", cause=error
-    )
+    text = f"{batch.topic_partition}: the batch could not be encoded: {error!r}"
+    return Failure(ProducerError, text, batch.possibly_persisted, error)
 
 
 def _effort(batch: Batch) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from aioproducer.backoff import Backoff
+from aioproducer.backoff import MARKERS_BACKOFF, Backoff
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -41,9 +41,7 @@ PATIENCE_S: Final = 2.0
 FIND_PATIENCE_S: Final = 0.5
 """A broker that is silent for so long is not waited for to name a coordinator."""
 DOUBT_S: Final = 1.0
-"""What a coordinator refuses is believed if nobody has said for so long that it is none any more."""
-CONCURRENT_BACKOFF: Final = Backoff(0.01, 0.2)
-"""The coordinator is still writing the markers of the last transaction, which takes milliseconds (JVM: 20 ms)."""
+"""So long others are asked whether it still is the coordinator, before what it refuses is believed."""
 
 MANY_KEYS: Final = 4
 """From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
@@ -152,7 +150,7 @@ class Coordinators:
                         raise outcome
                     error: ProducerError = outcome
                 else:
-                    refused = _first_refusal(api, refusals(outcome), version)
+                    refused = _gravest_refusal(api, refusals(outcome), version)
                     if refused is None:
                         self.last_error = None
                         return outcome
@@ -351,7 +349,7 @@ class Coordinators:
     async def _pause(self, api: Api, key: Key, error: ProducerError, attempt: int) -> None:
         self.last_error = error
         concurrent = isinstance(error, ConcurrentTransactions)
-        pause_s = (CONCURRENT_BACKOFF if concurrent else self._backoff).delay_s(attempt)
+        pause_s = (MARKERS_BACKOFF if concurrent else self._backoff).delay_s(attempt)
         if not concurrent:
             log.info(
                 "transaction.retry api=%s key=%s attempt=%d retry_in_s=%.3f error=%s: %s",
@@ -369,7 +367,7 @@ class Coordinators:
             self._listeners.discard(listener)
 
 
-def _first_refusal(
+def _gravest_refusal(
     api: Api, refusals: Iterable[tuple[int, str]], version: int
 ) -> tuple[Reaction, BrokerError] | None:
     """Return the gravest error in an answer, and what to do about it; None if there is none."""

@@ -1,6 +1,6 @@
 """A transaction manager: what a producer may send now, and how its transaction may end. Pure: no clock, no loop, no I/O.
 
-The JVM client's TransactionManager, without its requests: those are in `Coordinator`, and when to make them is in
+The JVM client's TransactionManager, without its requests: those are in `TransactionRequests`, and when to make them is in
 `Transactions`. To the queues of the partitions it is where their identity comes from (`IdentityKeeper`).
 """
 

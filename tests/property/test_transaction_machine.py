@@ -36,7 +36,7 @@ from aioproducer.protocol.transactions import (
     EndTxnResponse,
 )
 from aioproducer.testing.virtual_time import VirtualTimeLoop
-from aioproducer.transactions.coordinator import _final, _first_refusal
+from aioproducer.transactions.coordinator import _final, _gravest_refusal
 from aioproducer.transactions.reactions import Api, Reaction
 from aioproducer.transactions.transaction_state import OPEN, TransactionState as State
 from tests.property.model_coordinator import BUSY, ModelCoordinator, Phase
@@ -102,7 +102,7 @@ class ModelCoordinators(FakeCoordinators):
                 if answer is None:
                     uncertain()
                     continue
-                refused = _first_refusal(api, refusals(answer), version)
+                refused = _gravest_refusal(api, refusals(answer), version)
                 if refused is None:
                     return answer
                 reaction, error = refused

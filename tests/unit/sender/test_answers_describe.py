@@ -148,3 +148,10 @@ async def test_what_cannot_be_encoded_was_surely_not_sent() -> None:
     assert "compressor on fire" in failure.message
     assert failure.cause is error
     assert not failure.possibly_persisted
+
+
+@in_virtual_time
+async def test_unless_it_was_before_as_the_part_of_one_that_is_in_doubt() -> None:
+    batch, _ = FloorRig().sent()
+    lose(batch)
+    assert failure_of_encoding(batch, RuntimeError("compressor on fire")).possibly_persisted
