@@ -152,7 +152,7 @@ spark: $(VENV)/.dev  ## on a real Spark, into a real Apache Kafka (four minutes)
 test-spark-exactly-once: $(VENV)/.dev  ## exactly once from Spark: everything killed at every step, on brokers old and new (an hour or two)
 	$(SAY) "spark, exactly once"
 	@EXACTLY_ONCE=all $(PYTEST) tests/unit/spark/test_decision_protocol.py -q --timeout 0
-	@EXACTLY_ONCE=all $(PYTEST) tests/spark/test_exactly_once.py tests/spark/test_pipeline_examples.py tests/spark/test_cluster_exactly_once.py -q
+	@EXACTLY_ONCE=all $(PYTEST) tests/spark/test_exactly_once.py tests/spark/test_pipeline_examples.py tests/spark/test_cluster_exactly_once.py tests/spark/test_connect.py -q
 
 test-cluster: $(VENV)/.dev  ## on a Spark cluster of three JVMs, into a real Apache Kafka (three minutes)
 	$(SAY) "spark cluster"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +20,9 @@ pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
 WAYS = ("batch", "stream", "once", "foreach")
 
 
+@pytest.mark.skipif(
+    os.environ.get("EXACTLY_ONCE") != "all", reason="a Spark of its own; EXACTLY_ONCE=all has it"
+)
 def test_batches_and_streams_are_written_through_spark_connect(
     kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
