@@ -52,29 +52,33 @@ class LoopClock:
 
 
 class LoopTurns:
-    """Whether the event loop has waited long for its turn: `await enqueue(…)` in a loop awaits nothing by itself.
+    """Whether an iteration of the event loop lasts long: `await enqueue(…)` in a loop awaits nothing by itself.
 
-    Looked at once per batch that is full, told each time that the sender has run.
+    Looked at once per batch that is opened or full.
     """
 
-    __slots__ = ("_taken_at", "due")
+    __slots__ = ("_began_at", "_loop", "due")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
         self.due: bool = False
         """Whether the next call that may wait is to `take` one."""
-        self._taken_at = 0.0
+        self._began_at: float | None = None
+        """Since when somebody has been appending in this iteration."""
 
     def look(self, now: float) -> None:
         """See whether one is due."""
-        if now - self._taken_at >= TURN_AFTER_S:
+        if self._began_at is None:
+            self._began_at = now
+            self._loop.call_soon(self._over)
+        elif now - self._began_at >= TURN_AFTER_S:
             self.due = True
-
-    def taken(self, now: float) -> None:
-        """Note that the sender runs *now*."""
-        self._taken_at = now
 
     async def take(self) -> None:
         """Let everybody else on the event loop go on. One call at a time does: others append meanwhile."""
         self.due = False
         for _ in range(ITERATIONS):
             await sleep(0)
+
+    def _over(self) -> None:
+        self._began_at, self.due = None, False

@@ -63,7 +63,7 @@ class Lifecycle:
         )  # replaced by the start: the hot path asks nothing about states
         self._awaits: Waits = Future
         self._new_future: Callable[[], RecordFuture] = Future
-        self._turns = LoopTurns()
+        self._turns: LoopTurns  # the start has them; no call gets as far as that before
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         """Say so if nobody has closed it: what was not acknowledged by then may be lost."""

@@ -49,7 +49,7 @@ class Accumulator:
         self.schedule: Final = Schedule(identities)
         self.deadlines: Deadlines[Batch] = Deadlines()
         self.clock: Final = LoopClock(loop)
-        self.turns: Final = LoopTurns()
+        self.turns: Final = LoopTurns(loop)
         self.unresolved: dict[Batch, None] = {}
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
         self.unfinished: int = 0
@@ -274,8 +274,7 @@ class Accumulator:
 
     def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, now: float) -> None:
         """Let *batch*, at its limit, go; until it does, it takes as much again, or none if it is full (KIP-782)."""
-        step = max(topic.limits.ready, size, batch.size if batch.due else 0)
-        limit = topic.limits.to_grow_to(batch, step, now)
+        limit = topic.limits.to_grow_to(batch, max(topic.limits.ready, size, batch.size), now)
         if batch.size + size > limit:
             self.seal(batch, now)
         else:

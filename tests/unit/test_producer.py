@@ -136,6 +136,16 @@ class TestSending:
             await asyncio.gather(*futures)
 
     @in_virtual_time
+    async def test_one_enqueue_after_a_long_while_leaves_none_since_none_is_missed(self) -> None:
+        async with started() as (producer, _):
+            await producer.send(TOPIC, b"first", partition=0)
+            await asyncio.sleep(60)
+            call = producer.enqueue(TOPIC, b"alone", partition=0)
+            with pytest.raises(StopIteration) as returned:
+                call.send(None)
+            assert (await returned.value.value).offset == 1
+
+    @in_virtual_time
     async def test_send_nowait_does_not_wait(self) -> None:
         async with started() as (producer, _):
             with pytest.raises(MetadataUnavailable):

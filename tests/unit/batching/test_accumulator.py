@@ -15,6 +15,7 @@ from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import Headers
 from tests.unit.batching.accumulator_rig import BATCH, RECORD, VALUE, counts, put, room_for, unresolved
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig
+from tests.unit.producer_rig import pass_time
 
 
 @in_virtual_time
@@ -387,7 +388,7 @@ async def test_a_turn_of_the_event_loop_may_be_due_when_a_batch_is_opened_or_ful
     turns = rig.accumulator.turns
     put(rig)
     assert not turns.due
-    await asyncio.sleep(TURN_AFTER_S)
+    pass_time(TURN_AFTER_S)
     put(rig)
     assert not turns.due
     put(rig)

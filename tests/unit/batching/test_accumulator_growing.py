@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.topic import GROWS_FOR_S
@@ -65,6 +66,25 @@ async def test_it_takes_as_much_again_each_time_that_it_is_at_its_limit() -> Non
             limits.append(batch.limit)
     assert limits[:2] == [READY, 2 * READY]
     assert all(limit > 1.7 * before for before, limit in pairwise(limits))
+
+
+@in_virtual_time
+async def test_it_takes_one_record_that_is_larger_than_all_that_it_has() -> None:
+    rig = growing()
+    put(rig)
+    topic, large = rig.accumulator.topics[TOPIC], 5 * RECORD
+    assert rig.accumulator.append(topic, rig.queue(0), VALUE, None, (), 1_000, large, RecordFuture)
+    [batch] = unresolved(rig)
+    assert (len(batch), batch.size, batch.state) == (2, FULL, BatchState.OPEN)
+
+
+@in_virtual_time
+async def test_one_is_opened_with_what_the_codec_is_expected_to_make_of_it() -> None:
+    rig = growing()
+    rig.accumulator.topics[TOPIC].limits.rate = 0.25
+    put(rig)
+    [batch] = unresolved(rig)
+    assert batch.bytes_to_send == batch.size // 4
 
 
 @in_virtual_time

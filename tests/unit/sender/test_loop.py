@@ -33,17 +33,6 @@ class TestWhatGoesWhen:
             assert rig.sent_values() == [[b"a", b"b"]]
 
     @in_virtual_time
-    async def test_the_event_loop_has_had_its_turn_when_the_sender_runs(self) -> None:
-        async with Rig() as rig:
-            await pass_time(1.0)
-            rig.fill(b"a")
-            await settle()
-            turns = rig.accumulator.turns
-            turns.due = False
-            turns.look(1.0)
-            assert not turns.due
-
-    @in_virtual_time
     async def test_a_full_batch_goes_at_once(self) -> None:
         async with Rig(batching={"batch_bytes": 100}) as rig:
             rig.fill(b"a" * 30)
