@@ -148,6 +148,9 @@ class Worker:
         except BaseException:
             await clients.close()
             raise
+        if settings in self._clients:  # somebody else asked meanwhile, and was sooner
+            await clients.close()
+            return
         self._clients[settings] = clients
         while len(self._clients) > IDLE_PRODUCERS:
             await self._clients.pop(next(iter(self._clients))).close()

@@ -50,8 +50,7 @@ class MarkersPause:
         if took_s < max(HELD_S, 2 * self._end_took_s):  # where everything takes long, the markers are not why
             self.seconds = self.seconds * FADING if self.seconds >= SHORTEST_S else 0.0
         elif waited_s < LONGEST_S:
-            self.seconds = (
-                max(waited_s, self.seconds) + STEP_S
-            )  # some loops read their clock once a millisecond
+            waited_s = max(waited_s, self.seconds)  # some loops read their clock once a millisecond
+            self.seconds = waited_s + STEP_S
         else:  # a pause does not help
             self.seconds = 0.0

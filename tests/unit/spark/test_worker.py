@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -93,6 +96,22 @@ def test_who_asks_again_is_connected_already(host: Worker, kafka_cluster: Thread
     decided = [host.submit(host.decisions(settings(kafka_cluster), "p")).result() for _ in range(2)]
     assert decided[0] is decided[1]
     assert host.ask(settings(kafka_cluster, "another"), "p", the_admin) is not first
+
+
+def test_of_two_who_ask_at_once_the_connections_of_one_are_kept(
+    host: Worker, kafka_cluster: ThreadedCluster
+) -> None:
+    both = threading.Barrier(2)
+
+    async def meet(kafka: KafkaPort) -> TransactionAdmin:
+        await asyncio.to_thread(both.wait, 10)
+        return await the_admin(kafka)
+
+    with ThreadPoolExecutor(2) as pool:
+        asking = [pool.submit(host.ask, settings(kafka_cluster), "p", meet) for _ in range(2)]
+        admins = [each.result(20) for each in asking]
+    assert sorted(each._opened is None for each in admins) == [False, True]
+    assert host.ask(settings(kafka_cluster), "p", the_admin)._opened is not None
 
 
 def test_who_asks_after_a_failure_connects_anew(host: Worker, kafka_cluster: ThreadedCluster) -> None:
