@@ -189,40 +189,54 @@ PyObject *sizes(PyObject *module, PyObject *args)
 
 /* ---- records_section(values, keys, headers, timestamps, room) ---- */
 
-/* Return how many milliseconds later than the first record the one at *index* is; -1 may be an error. */
-static int64_t delta_of(PyObject *timestamps, Py_ssize_t index)
+/* How far apart timestamps are is asked once for each object: those of one iteration of the event loop are one. */
+typedef struct {
+    PyObject *first;
+    PyObject *last; /* the one that was asked about last, and ... */
+    int64_t delta;  /* ... how many milliseconds it is later than the first */
+} Timestamps;
+
+static int look_at(Timestamps *timestamps, PyObject *own)
 {
-    PyObject *first = PyTuple_GetItem(timestamps, 0), *own = PyTuple_GetItem(timestamps, index);
-    if (first == own)
+    if (own == timestamps->last)
         return 0;
-    int64_t from = PyLong_AsLongLong(first), to = PyLong_AsLongLong(own);
+    int64_t from = PyLong_AsLongLong(timestamps->first), to = PyLong_AsLongLong(own);
     if ((from == -1 || to == -1) && PyErr_Occurred())
         return -1;
-    if (from < 0 ? to <= INT64_MAX + from : to >= INT64_MIN + from)
-        return to - from;
-    PyErr_SetString(PyExc_ValueError, "the timestamps are too far apart for a varlong");
-    return -1;
+    if (from < 0 ? to > INT64_MAX + from : to < INT64_MIN + from) {
+        PyErr_SetString(PyExc_ValueError, "the timestamps are too far apart for a varlong");
+        return -1;
+    }
+    timestamps->last = own;
+    timestamps->delta = to - from;
+    return 0;
 }
 
-/* Return the size of the record at *index* behind its length; -1 is an error. */
-static Py_ssize_t body_size(const Columns *columns, PyObject *timestamps, Py_ssize_t index)
+/* What is known of a record before it is written. */
+typedef struct {
+    Py_ssize_t size; /* behind its length */
+    int64_t delta;   /* how many milliseconds it is later than the first record */
+} Body;
+
+static int look_at_body(const Columns *columns, Timestamps *timestamps, PyObject *own, Py_ssize_t index, Body *body)
 {
     Measures record;
-    int64_t delta = delta_of(timestamps, index);
-    if ((delta == -1 && PyErr_Occurred()) || measure(columns, index, &record) < 0)
+    if (look_at(timestamps, own) < 0 || measure(columns, index, &record) < 0)
         return -1;
-    return sum(record.fields, 1 + varint_size(delta) + varint_size(index) + varint_size(record.headers));
+    body->delta = timestamps->delta;
+    body->size = sum(record.fields, 1 + varint_size(body->delta) + varint_size(index) + varint_size(record.headers));
+    return 0;
 }
 
-/* Write the record at *index* and return where it ends. Nothing can fail: `body_size` has looked at all of it. */
-static char *put_record(char *at, const Columns *columns, PyObject *timestamps, Py_ssize_t index, Py_ssize_t size)
+/* Write the record at *index* and return where it ends. Nothing can fail: `look_at_body` has looked at all of it. */
+static char *put_record(char *at, const Columns *columns, Py_ssize_t index, Body body)
 {
     Field key = null_field, name = null_field, value = null_field;
     Py_ssize_t headers = header_count(columns, index);
     (void)key_and_value(columns, index, &key, &value);
-    at = put_varint(at, size);
+    at = put_varint(at, body.size);
     *at++ = 0; /* attributes */
-    at = put_varint(at, delta_of(timestamps, index));
+    at = put_varint(at, body.delta);
     at = put_varint(at, index);
     at = put_field(put_field(at, key), value);
     at = put_varint(at, headers);
@@ -233,14 +247,16 @@ static char *put_record(char *at, const Columns *columns, PyObject *timestamps, 
     return at;
 }
 
-static PyObject *section_of(const Columns *columns, PyObject *timestamps, Py_ssize_t room, Py_ssize_t *bodies)
+static PyObject *section_of(const Columns *columns, PyObject *timestamps, Py_ssize_t room, Body *bodies)
 {
     Py_ssize_t total = room;
+    PyObject *first = columns->count > 0 ? PyTuple_GetItem(timestamps, 0) : NULL;
+    Timestamps known = {first, first, 0};
     for (Py_ssize_t index = 0; index < columns->count; index++) {
-        bodies[index] = body_size(columns, timestamps, index);
-        if (bodies[index] < 0)
+        Body *body = &bodies[index];
+        if (look_at_body(columns, &known, PyTuple_GetItem(timestamps, index), index, body) < 0)
             return NULL;
-        total = sum(total, sum(varint_size(bodies[index]), bodies[index]));
+        total = sum(total, sum(varint_size(body->size), body->size));
     }
     PyObject *section = total == PY_SSIZE_T_MAX ? PyErr_NoMemory() : PyByteArray_FromStringAndSize(NULL, total);
     if (section == NULL)
@@ -249,7 +265,7 @@ static PyObject *section_of(const Columns *columns, PyObject *timestamps, Py_ssi
     memset(at, 0, (size_t)room);
     at += room;
     for (Py_ssize_t index = 0; index < columns->count; index++)
-        at = put_record(at, columns, timestamps, index, bodies[index]);
+        at = put_record(at, columns, index, bodies[index]);
     return section;
 }
 
@@ -261,7 +277,7 @@ PyObject *records_section(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOOOn:records_section", &values, &keys, &headers, &timestamps, &room) ||
         columns_init(&columns, values, keys, headers) < 0)
         return NULL;
-    Py_ssize_t *bodies = PyMem_Calloc((size_t)columns.count, sizeof *bodies);
+    Body *bodies = PyMem_Calloc((size_t)columns.count, sizeof *bodies);
     timestamps = bodies == NULL ? PyErr_NoMemory() : tuple_of(timestamps, columns.count);
     if (timestamps != NULL)
         section = section_of(&columns, timestamps, room < 0 ? 0 : room, bodies);
