@@ -258,7 +258,7 @@ class BatchCompletion:
             failure.message,
         )
         self._observer.failed(batch, batch.columns, failure)
-        for each in batch.waiters:
+        for each in batch.stretches:
             each.fail(failure)
 
     def _failing(self, failure: Failure) -> Failure:
