@@ -128,7 +128,7 @@ class Intake:
         except (KeyError, TypeError, RuntimeError):
             pass  # not written to yet, or not even a str; another thread
         else:
-            if here is not self.loop or not queues.leaders or queues.append_lock.calls:
+            if here is not self.loop or not queues.leaders or queues.append_lock.held:
                 pass
             elif (
                 key is None
@@ -154,7 +154,7 @@ class Intake:
     def _append_pending(self, new_waiter: Callable[[], W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic) or self._known(topic)
-        if queues is None or queues.append_lock.calls or not has_partition(queues, pending.partition):
+        if queues is None or queues.append_lock.held or not has_partition(queues, pending.partition):
             return pending
         try:
             ready = self.prepare(queues, pending)
@@ -249,7 +249,7 @@ class Intake:
             return MetadataUnavailable(
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )
-        if queues.append_lock.calls:
+        if queues.append_lock.held:
             return BufferFull(f"the record would have to wait behind {earlier_calls(queues)}")
         return no_memory(self._accumulator.memory)
 
