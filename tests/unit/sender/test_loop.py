@@ -11,7 +11,7 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import AuthenticationFailed, DeliveryTimeout, UnsupportedVersion
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.net.address import Address
-from aioproducer.net.pool import REFUSAL_PATIENCE_S, Refusal
+from aioproducer.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.requests import Encoder
@@ -220,7 +220,9 @@ class TestWithoutConnection:
     @in_virtual_time
     async def test_a_leader_that_refuses_us_for_long_fails_what_is_for_it(self) -> None:
         async with Rig(connected=()) as rig:
-            rig.pool.refusals[NODE] = Refusal(AuthenticationFailed("wrong password", mechanism="PLAIN"), 0.0)
+            rig.pool.refused[NODE] = RefusedLogins(
+                AuthenticationFailed("wrong password", mechanism="PLAIN"), 0.0
+            )
             rig.pool.backing_off_until[NODE] = 60.0
             patient = rig.append(b"a")
             await pass_time(REFUSAL_PATIENCE_S - 0.1)
@@ -237,7 +239,7 @@ class TestWithoutConnection:
     @in_virtual_time
     async def test_until_then_it_is_tried_again_when_its_pause_is_over(self) -> None:
         async with Rig(connected=()) as rig:
-            rig.pool.refusals[NODE] = Refusal(AuthenticationFailed("wrong password"), 0.0)
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             rig.pool.backing_off_until[NODE] = 1.0
             rig.fill()
             await pass_time(0.9)
@@ -250,7 +252,7 @@ class TestWithoutConnection:
     async def test_what_is_for_others_or_is_still_gathering_does_not_fail_with_it(self) -> None:
         async with Rig(partitions=0, connected=(), batching={"linger_s": 60.0}) as rig:
             rig.learn(TOPIC, NODE, NODE, NODE + 1)
-            rig.pool.refusals[NODE] = Refusal(AuthenticationFailed("wrong password"), 0.0)
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             refused, gathering, elsewhere = [rig.append(partition=each) for each in range(3)]
             for each in (0, 2):
                 batch = rig.queue(each).open
@@ -264,10 +266,10 @@ class TestWithoutConnection:
     @in_virtual_time
     async def test_a_refusal_that_is_over_in_time_fails_nothing(self) -> None:
         async with Rig(connected=()) as rig:
-            rig.pool.refusals[NODE] = Refusal(AuthenticationFailed("wrong password"), 0.0)
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             delivered = rig.append(b"a")
             await pass_time(REFUSAL_PATIENCE_S - 0.1)
-            rig.pool.refusals.clear()
+            rig.pool.refused.clear()
             rig.pool.connections[NODE] = FakeConnection()
             rig.wakeup.ring()
             await settle()
@@ -278,7 +280,7 @@ class TestWithoutConnection:
     @in_virtual_time
     async def test_a_refusal_of_one_node_is_none_of_another(self) -> None:
         async with Rig(connected=()) as rig:
-            rig.pool.refusals[NODE + 1] = Refusal(AuthenticationFailed("wrong password"), 0.0)
+            rig.pool.refused[NODE + 1] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             waiting = rig.append(b"a")
             await pass_time(REFUSAL_PATIENCE_S + 1)
             assert not waiting.done()
