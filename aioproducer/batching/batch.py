@@ -220,20 +220,20 @@ class Batch:
     def retry(self, at: float) -> None:
         """Wait to be sent again at *at*, under the sequence it has."""
         self._happened(BatchEvent.RETRY)
-        self.pause(at)
+        self.back_off(at)
 
     def renumber(self) -> None:
         """Wait to be sent again under another sequence: it is surely not in the log."""
         self._happened(BatchEvent.RENUMBER)
         self.sequence = None
 
-    def pause(self, at: float) -> None:
+    def back_off(self, at: float) -> None:
         """Count a retry, which is not to begin before *at*."""
         self.retries += 1
         self.retry_at = at
 
     def retry_by(self, at: float) -> None:
-        """End its pause at *at*, if that is earlier."""
+        """Be sent again at *at*, if that is earlier than it was to be."""
         self.retry_at = min(self.retry_at, at)
 
     def expire_by(self, deadline: float) -> None:

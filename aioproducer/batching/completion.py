@@ -115,7 +115,7 @@ class BatchCompletion:
         queue = self.queue(batch)
         queue.remove(batch)
         batch.renumber()
-        batch.pause(at)
+        batch.back_off(at)
         self._observer.retried(batch)
         queue.put_back(batch)
         queue.request_epoch_bump(batch)

@@ -185,8 +185,8 @@ class TestWhatIsNotedOfIt:
 
     def test_a_pause_is_counted_and_may_become_shorter_only(self) -> None:
         batch = batch_in(BatchState.SEALED)
-        batch.pause(5.0)
-        batch.pause(6.0)
+        batch.back_off(5.0)
+        batch.back_off(6.0)
         assert (batch.retries, batch.retry_at) == (2, 6.0)
         batch.retry_by(7.0)
         assert batch.retry_at == 6.0

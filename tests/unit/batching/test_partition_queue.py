@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
+from aioproducer.batching.partition_queue import MOVED_BACKOFF_S, PROMPT_RETRIES, PartitionQueue
 from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
@@ -195,7 +195,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
 def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
     rig = Rig()
     batch = rig.add()
-    batch.pause(2.0)
+    batch.back_off(2.0)
     assert rig.queue.next_batch(1.9) is None
     assert rig.queue.next_batch(2.0) is batch
 
@@ -317,7 +317,7 @@ def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
 
 class TestPauses:
     @staticmethod
-    def paused(rig: Rig, *at: float, error: ProducerError | None = None) -> list[Batch]:
+    def backing_off(rig: Rig, *at: float, error: ProducerError | None = None) -> list[Batch]:
         batches = [rig.add() for _ in at]
         for _ in batches:
             _ = rig.take()
@@ -331,30 +331,30 @@ class TestPauses:
 
     def test_a_new_leader_ends_them(self) -> None:
         rig = Rig()
-        one, other = self.paused(rig, 5.0, 0.5)
+        one, other = self.backing_off(rig, 5.0, 0.5)
         assert rig.queue.follow_leader(1.0) == 0.5
         assert (one.retry_at, other.retry_at) == (1.0, 0.5)
 
     def test_after_some_retries_it_shortens_them(self) -> None:
         rig = Rig()
-        [batch] = self.paused(rig, 5.0)
+        [batch] = self.backing_off(rig, 5.0)
         for _ in range(PROMPT_RETRIES):
-            batch.pause(5.0)
-        assert rig.queue.follow_leader(1.0) == batch.retry_at == 1.0 + MOVED_PAUSE_S
+            batch.back_off(5.0)
+        assert rig.queue.follow_leader(1.0) == batch.retry_at == 1.0 + MOVED_BACKOFF_S
 
-    @pytest.mark.parametrize(("retries", "may_go_at"), [(9, 1.0), (10, 1.0 + MOVED_PAUSE_S)])
+    @pytest.mark.parametrize(("retries", "may_go_at"), [(9, 1.0), (10, 1.0 + MOVED_BACKOFF_S)])
     def test_ten_are_prompt(self, retries: int, may_go_at: float) -> None:
         rig = Rig()
         batch = rig.add()
         for _ in range(retries):
-            batch.pause(5.0)
+            batch.back_off(5.0)
         assert rig.queue.may_go_at(batch, 1.0) == may_go_at
 
     def test_it_ends_that_of_a_batch_refused_for_its_sequence(self) -> None:
         rig = Rig()
         batch = rig.add()
         rig.queue.seal(batch)
-        batch.pause(5.0)
+        batch.back_off(5.0)
         _ = rig.add()
         assert rig.queue.next_batch(1.0) is None
         assert rig.queue.follow_leader(1.0) == 1.0
@@ -367,7 +367,7 @@ class TestPauses:
 
     def test_a_connection_shortens_those_after_a_lost_one(self) -> None:
         rig = Rig()
-        [batch] = self.paused(rig, 5.0, error=lost())
+        [batch] = self.backing_off(rig, 5.0, error=lost())
         assert rig.queue.retry_by(1.0)
         assert batch.retry_at == 1.0
         assert not rig.queue.retry_by(1.0)
@@ -376,7 +376,7 @@ class TestPauses:
 
     def test_but_not_those_after_a_refusal(self) -> None:
         rig = Rig()
-        [batch] = self.paused(rig, 5.0, error=NotEnoughReplicas("no"))
+        [batch] = self.backing_off(rig, 5.0, error=NotEnoughReplicas("no"))
         assert not rig.queue.retry_by(1.0)
         assert batch.retry_at == 5.0
 

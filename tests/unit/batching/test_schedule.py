@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
+from aioproducer.batching.partition_queue import MOVED_BACKOFF_S, PROMPT_RETRIES, PartitionQueue
 from aioproducer.batching.schedule import Schedule
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import BrokerError, NotEnoughReplicas, NotLeaderOrFollower
@@ -380,15 +380,15 @@ def test_a_connection_shortens_the_pauses_of_what_its_node_leads() -> None:
     assert floor.schedule.nodes() == [1, 2]
 
 
-@pytest.mark.parametrize(("retries", "pause_s"), [(1, 0.0), (PROMPT_RETRIES, MOVED_PAUSE_S)])
-def test_a_new_leader_ends_the_pause(retries: int, pause_s: float) -> None:
+@pytest.mark.parametrize(("retries", "backoff_s"), [(1, 0.0), (PROMPT_RETRIES, MOVED_BACKOFF_S)])
+def test_a_new_leader_ends_the_pause(retries: int, backoff_s: float) -> None:
     floor = Floor(1)
     batch = backing_off(floor, 0, NOW + 5)
     while batch.retries < retries:
-        batch.pause(NOW + 5)
+        batch.back_off(NOW + 5)
     floor.update(2)
-    floor.schedule.collect(NOW + pause_s, hurry=False)
-    assert floor.schedule.drain(2, NOW + pause_s, ALL) == [batch]
+    floor.schedule.collect(NOW + backoff_s, hurry=False)
+    assert floor.schedule.drain(2, NOW + backoff_s, ALL) == [batch]
 
 
 @pytest.mark.parametrize(
