@@ -103,12 +103,12 @@ class AppendLock(Generic[T]):
     def withdraw(self, ticket: Ticket[T]) -> None:
         """Forget *ticket*, whose call has ended; if it holds the lock by now, release it."""
         served = ticket.served
-        if served is None:
-            return
         self._line.pop(ticket, None)
-        if served.cancel() or served.cancelled() or served.exception() is not None:
+        if served is None or not served.done() or served.cancelled():
             return
-        if served.result() is None:  # granted in the moment in which we were cancelled
+        if (
+            served.exception() is None and served.result() is None
+        ):  # granted in the moment in which we were cancelled
             self.release()
 
     def release(self) -> None:
@@ -243,7 +243,7 @@ class TopicQueues:
         self.limits: BatchLimits = BatchLimits(settings)
         """How large its batches become; smaller than the settings once the broker refused one for its size."""
         self.append_lock: AppendLock[Appended] = AppendLock()
-        """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
+        """The calls that have to wait before they append. Others look first whether it is held, and queue behind them."""
         self.awaiting_partition: dict[Ticket[Appended], int] = {}
         """The calls that wait beside the line for a partition that is not there, and for which."""
         self.callers: int = 0
