@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from aioproducer.batching.batch import RecordFuture, Waits
+from aioproducer.batching.batch import NewWaiter, RecordFuture
 from aioproducer.batching.waiters import Failure
 from aioproducer.clock import LoopTurns
 from aioproducer.config import ProducerConfig
@@ -61,7 +61,7 @@ class Lifecycle:
         self._try_append: TryAppend = (
             self._refuse
         )  # replaced by the start: the hot path asks nothing about states
-        self._awaits: Waits = Future
+        self._awaits: NewWaiter = Future
         self._new_future: Callable[[], RecordFuture] = Future
         self._turns: LoopTurns  # the start has them; no call gets as far as that before
 

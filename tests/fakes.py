@@ -13,7 +13,7 @@ from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.pool import Pool, Refusal
+from aioproducer.net.pool import Pool, RefusedLogins
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.schema import ApiVersionTable
 
@@ -106,7 +106,7 @@ class FakePool:
         self.wanted: list[tuple[int, Address]] = []
         self.backing_off_until: dict[int, float] = {}
         self.errors: dict[int, ProducerError] = {}
-        self.refusals: dict[int, Refusal] = {}
+        self.refused: dict[int, RefusedLogins] = {}
 
     @property
     def real(self) -> Pool:
@@ -125,8 +125,8 @@ class FakePool:
     def last_error(self, node_id: int) -> ProducerError | None:
         return self.errors.get(node_id)
 
-    def refusal(self, node_id: int) -> Refusal | None:
-        return self.refusals.get(node_id)
+    def refused_logins(self, node_id: int) -> RefusedLogins | None:
+        return self.refused.get(node_id)
 
     def least_loaded(self, candidates: Iterable[int]) -> FakeConnection | None:
         usable = [connection for each in candidates if (connection := self.get(each)) is not None]

@@ -28,6 +28,7 @@ PUBLIC_PACKAGES = {
 SOURCES = sorted(
     path for folder in ("aioproducer", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
 )
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 BATCH = PACKAGE / "batching/batch.py"
 BATCHES = {
     *("batch", "half", "open", "oldest_unsettled", "other", "parent", "part", "rest", "successor"),
@@ -67,7 +68,7 @@ def test_the_package_holds_its_source_and_nothing_else() -> None:
     assert strangers == []
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *ACCELERATOR], ids=name)
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS, *ACCELERATOR], ids=name)
 def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_IN_ONE_SITTING
 

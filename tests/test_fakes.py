@@ -48,7 +48,7 @@ PAIRS = [
     Pair(
         FakePool,
         Pool,
-        frozenset({"backing_off_until", "connections", "errors", "real", "refusals", "wanted"}),
+        frozenset({"backing_off_until", "connections", "errors", "real", "refused", "wanted"}),
     ),
     Pair(
         FakeUpdater,
@@ -199,7 +199,7 @@ async def real_pool() -> AsyncIterator[Any]:
 async def test_a_pool_gives_out_what_is_connected_the_least_loaded_first(made: Callable[[], Any]) -> None:
     async with made() as pool:
         assert (pool.get(3), pool.least_loaded([3]), pool.next_attempt_at(3)) == (None, None, None)
-        assert (pool.last_error(1), pool.refusal(1), pool.next_attempt_at(1)) == (None, None, None)
+        assert (pool.last_error(1), pool.refused_logins(1), pool.next_attempt_at(1)) == (None, None, None)
         pool.get(1).call(ASK, lambda _: None)
         assert pool.least_loaded([1, OTHER, 3]) is pool.get(OTHER)
         pool.get(OTHER).close()

@@ -113,7 +113,7 @@ class Accumulator:
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()
 
-    def append_to_open(self, topic: TopicQueues, value: bytes, waits: Callable[[], W]) -> W | None:
+    def append_to_open(self, topic: TopicQueues, value: bytes, new_waiter: Callable[[], W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
         This is `append` without what those do not need; it does all that is more than to join a batch.
@@ -123,20 +123,20 @@ class Accumulator:
         batch = sticky.open if sticky is not None else None
         if (
             batch is None
-            or batch.waits is not waits
+            or batch.new_waiter is not new_waiter
             or batch.size + size > batch.limit
             or size > memory.free
             or memory.waiters
             or (columns := batch.columns).keys is not None
             or columns.headers is not None
         ):
-            return self.append(topic, None, value, None, (), None, size, waits)
+            return self.append(topic, None, value, None, (), None, size, new_waiter)
         memory.free -= size
         batch.size += size
         columns.values.append(value)
         clock = self.clock
         columns.timestamps.append(clock.known_ms or clock.now_ms())
-        waiter = waits()
+        waiter = new_waiter()
         batch.last_waiters.append(waiter)
         return waiter
 
@@ -149,11 +149,11 @@ class Accumulator:
         headers: Headers,
         timestamp_ms: int | None,
         size: int,
-        waits: Callable[[], W],
+        new_waiter: Callable[[], W],
         *,
         reserved: int = 0,
     ) -> W | None:
-        """Append one record to *queue*, or to the sticky partition; return what waits for it, a new *waits*.
+        """Append one record to *queue*, or to the sticky partition; return what waits for it, made by *new_waiter*.
 
         *timestamp_ms* None is now: as of this iteration of the event loop, unless the record is the first of its batch.
         *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if there is no memory for
@@ -184,11 +184,11 @@ class Accumulator:
             columns.timestamps.append(timestamp_ms)
         else:
             columns.append(value, key, headers, timestamp_ms)
-        waiter = waits()
-        if batch.waits is waits:
+        waiter = new_waiter()
+        if batch.new_waiter is new_waiter:
             batch.last_waiters.append(waiter)
         else:
-            batch.add_waiter(waiter, waits)
+            batch.add_waiter(waiter, new_waiter)
         if reserved:
             memory.give_back(0)  # what is left of it may be enough for the next in line
         return waiter

@@ -29,7 +29,7 @@ a split batch stand where it stood."""
 
 RecordFuture = asyncio.Future[RecordMetadata]
 
-Waits = Callable[[], RecordFuture | Acknowledgement]
+NewWaiter = Callable[[], RecordFuture | Acknowledgement]
 """Makes what waits for a single record."""
 
 
@@ -53,6 +53,7 @@ class Batch:
         "last_error",
         "last_waiters",
         "limit",
+        "new_waiter",
         "numbered_before",
         "order",
         "persistence",
@@ -62,10 +63,9 @@ class Batch:
         "sequence",
         "size",
         "state",
+        "stretches",
         "successors",
         "topic_partition",
-        "waiters",
-        "waits",
     )
 
     def __init__(
@@ -78,19 +78,21 @@ class Batch:
         limit: int = 0,
         rate: float = 1.0,
         columns: RecordColumns | None = None,
-        waiters: list[Waiters] | None = None,
+        stretches: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
     ) -> None:
         self.topic_partition: TopicPartition = topic_partition
         self.order: Order = order
         self.columns: RecordColumns = RecordColumns() if columns is None else columns
-        self.waiters: list[Waiters] = [] if waiters is None else waiters
+        self.stretches: list[Waiters] = [] if stretches is None else stretches
+        """Who waits for its records: one object for each stretch of them that has one kind of waiter."""
         self.detached: int = 0
         """How many records failed for their callers, and stayed in it."""
-        self.waits: Waits | None = None
-        """What makes such as the last of them, if a single record may join it: the append path does so without a call."""
+        self.new_waiter: NewWaiter | None = None
+        """Has made the waiters of the last stretch, if a single record may join that: the append path does so without a
+        call."""
         self.last_waiters: list[Any] = []
-        """The last of them then."""
+        """The waiters of the last stretch then."""
         self.size: int = BATCH_OVERHEAD
         """Upper bound of the encoded size before compression; what the batch holds of the byte budget."""
         self.rate: float = rate
@@ -218,20 +220,20 @@ class Batch:
     def retry(self, at: float) -> None:
         """Wait to be sent again at *at*, under the sequence it has."""
         self._happened(BatchEvent.RETRY)
-        self.pause(at)
+        self.back_off(at)
 
     def renumber(self) -> None:
         """Wait to be sent again under another sequence: it is surely not in the log."""
         self._happened(BatchEvent.RENUMBER)
         self.sequence = None
 
-    def pause(self, at: float) -> None:
+    def back_off(self, at: float) -> None:
         """Count a retry, which is not to begin before *at*."""
         self.retries += 1
         self.retry_at = at
 
     def retry_by(self, at: float) -> None:
-        """End its pause at *at*, if that is earlier."""
+        """Be sent again at *at*, if that is earlier than it was to be."""
         self.retry_at = min(self.retry_at, at)
 
     def expire_by(self, deadline: float) -> None:
@@ -265,7 +267,7 @@ class Batch:
             created_at=self.created_at,
             deadline=self.deadline,
             columns=columns,
-            waiters=self.take_waiters(indices),
+            stretches=self.take_waiters(indices),
             state=state,
         )
         part.due = True
@@ -290,11 +292,11 @@ class Batch:
 
     # --- its records, and who waits for them ---------------------------------------------------------------------
 
-    def add_waiter(self, waiter: RecordFuture | Acknowledgement, waits: Waits) -> None:
-        """Let *waiter*, made by *waits*, wait for the record just appended; begins a stretch of its kind if need be."""
-        if waits is not self.waits:
-            self.waits, self.last_waiters = waits, []
-            self.waiters.append(
+    def add_waiter(self, waiter: RecordFuture | Acknowledgement, new_waiter: NewWaiter) -> None:
+        """Let *waiter*, made by *new_waiter*, wait for the record just appended; begins a stretch of its kind if need be."""
+        if new_waiter is not self.new_waiter:
+            self.new_waiter, self.last_waiters = new_waiter, []
+            self.stretches.append(
                 AwaitingWaiters(self.last_waiters)
                 if isinstance(waiter, Acknowledgement)
                 else FutureWaiters(self.last_waiters)
@@ -303,8 +305,8 @@ class Batch:
 
     def add_waiters(self, waiters: Waiters) -> None:
         """Let *waiters* wait for the records just appended."""
-        self.waiters.append(waiters)
-        self.waits = None
+        self.stretches.append(waiters)
+        self.new_waiter = None
 
     def resolve(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell every waiter where its record is; *log_append_time_ms* is -1 for create time."""
@@ -312,11 +314,11 @@ class Batch:
         timestamps = [log_append_time_ms] * len(self) if log_append else self.columns.timestamps
         topic, partition = self.topic_partition
         delivered = Delivered(topic, partition, base_offset, timestamps, log_append)
-        if len(self.waiters) == 1:
-            self.waiters[0].resolve(delivered)
+        if len(self.stretches) == 1:
+            self.stretches[0].resolve(delivered)
             return
         start = 0
-        for each in self.waiters:
+        for each in self.stretches:
             stop = start + len(each)
             each.resolve(delivered.slice(start, stop))
             start = stop
@@ -325,19 +327,19 @@ class Batch:
         """Return which records *waiter* waits for."""
         indices: list[int] = []
         start = 0
-        for each in self.waiters:
+        for each in self.stretches:
             indices.extend(start + index for index in each.indices_of(waiter))
             start += len(each)
         return indices
 
     def holds(self, waiter: Waiter) -> bool:
         """Whether *waiter* waits for any of its records."""
-        return any(each.indices_of(waiter) for each in self.waiters)
+        return any(each.indices_of(waiter) for each in self.stretches)
 
     def detach(self, waiter: Waiter, failure: Failure) -> None:
         """Tell *waiter* that its records failed, and it alone: they stay in the batch."""
         self.detached += len(self.indices_of(waiter))
-        for each in self.waiters:
+        for each in self.stretches:
             each.detach(waiter, failure)
 
     @property
@@ -349,8 +351,8 @@ class Batch:
         """Take the records at *indices* (ascending) out, as if they had never been appended; return who waits for them."""
         dropped, gone = self.take_waiters(indices), set(indices)
         kept = [index for index in range(len(self)) if index not in gone]
-        self.waiters = self.take_waiters(kept)
-        self.waits = None
+        self.stretches = self.take_waiters(kept)
+        self.new_waiter = None
         self.columns = self.columns.take(kept)
         columns = self.columns
         self.size = BATCH_OVERHEAD + sum(sizes(columns.values, columns.keys, columns.headers))
@@ -360,7 +362,7 @@ class Batch:
         """Return who waits for the records at *indices* (ascending)."""
         taken: list[Waiters] = []
         start = position = 0
-        for each in self.waiters:
+        for each in self.stretches:
             stop = start + len(each)
             local: list[int] = []
             while position < len(indices) and indices[position] < stop:

@@ -115,7 +115,7 @@ class BatchCompletion:
         queue = self.queue(batch)
         queue.remove(batch)
         batch.renumber()
-        batch.pause(at)
+        batch.back_off(at)
         self._observer.retried(batch)
         queue.put_back(batch)
         queue.request_epoch_bump(batch)
@@ -258,7 +258,7 @@ class BatchCompletion:
             failure.message,
         )
         self._observer.failed(batch, batch.columns, failure)
-        for each in batch.waiters:
+        for each in batch.stretches:
             each.fail(failure)
 
     def _failing(self, failure: Failure) -> Failure:

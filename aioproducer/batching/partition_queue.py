@@ -22,9 +22,9 @@ from aioproducer.types import TopicPartition
 _by_order = attrgetter("order")
 
 PROMPT_RETRIES: Final = 10
-"""So often a batch is sent to a new leader without a pause …"""
-MOVED_PAUSE_S: Final = 0.1
-"""… and after this pause from then on: brokers that disagree about the leader must not be asked in a loop."""
+"""So often a batch is sent to a new leader at once …"""
+MOVED_BACKOFF_S: Final = 0.1
+"""… and after so long from then on: brokers that disagree about the leader must not be asked in a loop."""
 
 
 class PartitionQueue:
@@ -223,7 +223,7 @@ class PartitionQueue:
 
     def may_go_at(self, batch: Batch, now: float) -> float:
         """Return when *batch* may be sent again, as its leader is not the node that it failed at (KIP-951)."""
-        return now if batch.retries < PROMPT_RETRIES else now + MOVED_PAUSE_S
+        return now if batch.retries < PROMPT_RETRIES else now + MOVED_BACKOFF_S
 
     def forget_denials(self) -> None:
         """Let nothing count that was said of batches in doubt: somebody else leads, or the log is another one."""
@@ -231,17 +231,17 @@ class PartitionQueue:
             batch.forget_denials()
 
     def follow_leader(self, now: float) -> float:
-        """Let what is in a pause go to the new leader; return when the first of it may."""
-        paused = [*self.retrying, *takewhile(lambda batch: batch.retry_at > now, self.batches)]
-        for batch in paused:
+        """Let what backs off go to the new leader; return when the first of it may."""
+        backing_off = [*self.retrying, *takewhile(lambda batch: batch.retry_at > now, self.batches)]
+        for batch in backing_off:
             batch.retry_by(self.may_go_at(batch, now))
-        return min((batch.retry_at for batch in paused), default=now)
+        return min((batch.retry_at for batch in backing_off), default=now)
 
     def retry_by(self, at: float) -> bool:
-        """Let what a lost connection has put into a pause go at *at*; return whether that is earlier than before."""
-        paused = [batch for batch in self.retrying if not isinstance(batch.last_error, BrokerError)]
-        earlier = any(batch.retry_at > at for batch in paused)
-        for batch in paused:
+        """Let what backs off since a connection was lost go at *at*; return whether that is earlier than before."""
+        backing_off = [batch for batch in self.retrying if not isinstance(batch.last_error, BrokerError)]
+        earlier = any(batch.retry_at > at for batch in backing_off)
+        for batch in backing_off:
             batch.retry_by(at)
         return earlier
 

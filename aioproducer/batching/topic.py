@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Final, Generic, TypeVar
@@ -42,14 +42,19 @@ class AppendLock(Generic[T]):
     for metadata at the start, would then stay in line for good: each comes back before the last one is served.
     """
 
-    __slots__ = ("_held", "_last_number", "_waiters", "calls")
+    __slots__ = ("_last_number", "_line", "held")
 
     def __init__(self) -> None:
-        self.calls: int = 0
-        """How many calls hold it or wait for it."""
-        self._held = False
+        self.held: bool = False
+        """Whether a call has it; if none has, none waits for it."""
         self._last_number = 0
-        self._waiters: deque[Ticket[T]] = deque()
+        self._line: OrderedDict[Ticket[T], asyncio.Future[T | None]] = OrderedDict()
+        """Who waits for it: a ticket, and its `served`. Whoever gives up leaves the middle of it."""
+
+    @property
+    def calls(self) -> int:
+        """How many calls hold it or wait for it."""
+        return self.held + len(self._line)
 
     def ticket(self, attempt: Callable[[], T | None]) -> Ticket[T]:
         """Return the ticket of a call that comes now, for `acquire`.
@@ -67,17 +72,13 @@ class AppendLock(Generic[T]):
 
         Raises: TimeoutError once the loop's clock passes *deadline*. Late or cancelled, we are in line no more.
         """
-        loop = asyncio.get_running_loop()
-        if ticket.served is None:
-            self.calls += 1
-            if not self._held:
-                self._held = True
-                return None
-            ticket.served = loop.create_future()
-            self._waiters.append(ticket)
-        timer = loop.call_at(deadline, _give_up, ticket.served)
+        if ticket.served is None and not self.held:
+            self.held = True
+            return None
+        served = ticket.served = ticket.served or self._line_up(ticket)
+        timer = asyncio.get_running_loop().call_at(deadline, self._give_up, ticket, served)
         try:
-            return await ticket.served
+            return await served
         except BaseException:
             self.withdraw(ticket)
             raise
@@ -87,41 +88,34 @@ class AppendLock(Generic[T]):
 
     def readmit(self, tickets: Iterable[Ticket[T]]) -> None:
         """Put calls that stepped aside back in line, where their numbers belong; `acquire` waits for the lock as usual."""
-        loop = asyncio.get_running_loop()
         for ticket in tickets:
-            self.calls += 1
-            ticket.served = loop.create_future()
-            self._waiters.append(ticket)
-        self._waiters = deque(sorted(self._waiters, key=_by_number))
-        if not self._held:
-            self._held = True
-            self._serve()
+            ticket.served = self._line_up(ticket)
+        for ticket in sorted(self._line, key=_by_number):
+            self._line.move_to_end(ticket)
+        if not self.held:
+            self.held = True
+            self.release()
 
     def is_first(self, ticket: Ticket[T]) -> bool:
         """Whether nobody waits who came before *ticket*: one that stepped aside may be back since."""
-        waiting = (each for each in self._waiters if each.served is not None and not each.served.done())
-        return all(each.number > ticket.number for each in waiting)
+        return all(each.number > ticket.number for each, served in self._line.items() if not served.done())
 
     def withdraw(self, ticket: Ticket[T]) -> None:
         """Forget *ticket*, whose call has ended; if it holds the lock by now, release it."""
         served = ticket.served
-        if served is None:
+        self._line.pop(ticket, None)
+        if served is None or not served.done() or served.cancelled():
             return
-        if served.cancel() or served.cancelled() or served.exception() is not None:
-            self.calls -= 1
-        elif served.result() is None:  # granted in the moment in which we were cancelled
+        if (
+            served.exception() is None and served.result() is None
+        ):  # granted in the moment in which we were cancelled
             self.release()
 
     def release(self) -> None:
         """Give the lock up: make the attempts of those who wait, until one has to hold it itself."""
-        self.calls -= 1
-        self._serve()
-
-    def _serve(self) -> None:
-        while self._waiters:
-            ticket = self._waiters.popleft()
-            served = ticket.served
-            if served is None or served.done():  # cancelled, or late
+        while self._line:
+            ticket, served = self._line.popitem(last=False)
+            if served.done():  # cancelled
                 continue
             try:
                 outcome = ticket.attempt()
@@ -134,15 +128,18 @@ class AppendLock(Generic[T]):
                 served.set_exception(error)
                 continue
             served.set_result(outcome)
-            if outcome is None:
+            if outcome is None:  # it has to hold it
                 return
-            self.calls -= 1
-        self._held = False
+        self.held = False
 
+    def _line_up(self, ticket: Ticket[T]) -> asyncio.Future[T | None]:
+        served = self._line[ticket] = asyncio.get_running_loop().create_future()
+        return served
 
-def _give_up(served: asyncio.Future[T | None]) -> None:
-    if not served.done():
-        served.set_exception(TimeoutError())
+    def _give_up(self, ticket: Ticket[T], served: asyncio.Future[T | None]) -> None:
+        if not served.done():
+            del self._line[ticket]
+            served.set_exception(TimeoutError())
 
 
 GROWS_FOR_S: Final = 1.0
@@ -246,7 +243,7 @@ class TopicQueues:
         self.limits: BatchLimits = BatchLimits(settings)
         """How large its batches become; smaller than the settings once the broker refused one for its size."""
         self.append_lock: AppendLock[Appended] = AppendLock()
-        """The calls that have to wait before they append. Others look at its length first, and queue behind them."""
+        """The calls that have to wait before they append. Others look first whether it is held, and queue behind them."""
         self.awaiting_partition: dict[Ticket[Appended], int] = {}
         """The calls that wait beside the line for a partition that is not there, and for which."""
         self.callers: int = 0

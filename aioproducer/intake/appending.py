@@ -47,7 +47,7 @@ class TryAppend(Protocol):
 
     def __call__(
         self,
-        waits: Callable[[], W],
+        new_waiter: Callable[[], W],
         topic: str,
         value: Any,
         key: Any,

@@ -32,8 +32,9 @@ class Convoy:
             finally:
                 lock.release()
         finally:
-            if not lock.calls:
-                self._locks.pop(topic, None)
+            # Another call may have put one of its own in its place, before we noticed that our time was up.
+            if not lock.held and self._locks.get(topic) is lock:
+                del self._locks[topic]
 
     async def passed(self, topic: str) -> None:
         """Wait until the calls for *topic* that are in it now have appended their records, or have failed."""

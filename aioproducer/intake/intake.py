@@ -110,7 +110,7 @@ class Intake:
 
     def try_append(
         self,
-        waits: Callable[[], W],
+        new_waiter: Callable[[], W],
         topic: str,
         value: Any,
         key: Any,
@@ -118,7 +118,7 @@ class Intake:
         headers: HeadersInput,
         timestamp_ms: int | None,
     ) -> W | Pending:
-        """Append a record if that needs no waiting, and return a new *waits*; else it is `Pending`.
+        """Append a record if that needs no waiting, and return what *new_waiter* makes; else it is `Pending`.
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
@@ -128,7 +128,7 @@ class Intake:
         except (KeyError, TypeError, RuntimeError):
             pass  # not written to yet, or not even a str; another thread
         else:
-            if here is not self.loop or not queues.leaders or queues.append_lock.calls:
+            if here is not self.loop or not queues.leaders or queues.append_lock.held:
                 pass
             elif (
                 key is None
@@ -138,29 +138,30 @@ class Intake:
                 and timestamp_ms is None
                 and len(value) <= self._goes_to_open_up_to
             ):  # nothing to check, nothing to convert
-                waiter = self._accumulator.append_to_open(queues, value, waits)
+                waiter = self._accumulator.append_to_open(queues, value, new_waiter)
                 if waiter is not None:
                     return waiter
             elif self._append_short is not None:
                 outcome = self._append_short(
-                    waits, queues, topic, value, key, partition, headers, timestamp_ms
+                    new_waiter, queues, topic, value, key, partition, headers, timestamp_ms
                 )
                 if outcome is not None:
                     return outcome
         self.check_loop()
-        return self._append_pending(waits, self.check(topic, value, key, partition, headers, timestamp_ms))
+        pending = self.check(topic, value, key, partition, headers, timestamp_ms)
+        return self._append_pending(new_waiter, pending)
 
-    def _append_pending(self, waits: Callable[[], W], pending: Pending) -> W | Pending:
+    def _append_pending(self, new_waiter: Callable[[], W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic) or self._known(topic)
-        if queues is None or queues.append_lock.calls or not has_partition(queues, pending.partition):
+        if queues is None or queues.append_lock.held or not has_partition(queues, pending.partition):
             return pending
         try:
             ready = self.prepare(queues, pending)
         except ProducerError as error:
             self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
-        waiter = self._accumulator.append(queues, *ready, waits)
+        waiter = self._accumulator.append(queues, *ready, new_waiter)
         return pending._replace(ready=ready) if waiter is None else waiter
 
     def _known(self, topic: str) -> TopicQueues | None:
@@ -248,7 +249,7 @@ class Intake:
             return MetadataUnavailable(
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )
-        if queues.append_lock.calls:
+        if queues.append_lock.held:
             return BufferFull(f"the record would have to wait behind {earlier_calls(queues)}")
         return no_memory(self._accumulator.memory)
 

@@ -27,7 +27,7 @@ class AppendShort(Protocol):
 
     def __call__(
         self,
-        waits: Callable[[], W],
+        new_waiter: Callable[[], W],
         queues: TopicQueues,
         topic: str,
         value: Any,
@@ -68,7 +68,7 @@ class ShortWay:
 
     def append(
         self,
-        waits: Callable[[], W],
+        new_waiter: Callable[[], W],
         queues: TopicQueues,
         topic: str,
         value: Any,
@@ -78,7 +78,7 @@ class ShortWay:
         timestamp_ms: int | None,
         /,
     ) -> W | Pending | None:
-        """Append a record to *queues*, which has leaders, and return a new *waits*; `Pending` if there is no memory.
+        """Append a record to *queues*, which has leaders, and return what *new_waiter* makes; `Pending` if there is no memory.
 
         Returns None for a record that has to go the long way; nothing has happened then. Raises: ProducerError.
         """
@@ -101,7 +101,7 @@ class ShortWay:
             queue: PartitionQueue | None = queues[chosen]
         else:
             queue = self._queue(queues, key, partition, headers)
-        waiter = self._accumulator.append(queues, queue, value, key, headers, timestamp_ms, size, waits)
+        waiter = self._accumulator.append(queues, queue, value, key, headers, timestamp_ms, size, new_waiter)
         if waiter is not None:
             return waiter
         if timestamp_ms is None:

@@ -32,12 +32,13 @@ STEADY_S: Final = 1.0
 """A connection that lasted so long was well: to lose it is news."""
 
 
-class Refusal(NamedTuple):
-    """A node that lets nobody in."""
+class RefusedLogins(NamedTuple):
+    """What a node's refusals of our logins, one after the other, have in common."""
 
     error: AuthenticationFailed
+    """Of the last one."""
     since: float
-    """In loop time."""
+    """Of the first one, in loop time."""
 
 
 class _Node:
@@ -136,7 +137,7 @@ class Pool:
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
 
-    def refusal(self, node_id: int) -> Refusal | None:
+    def refused_logins(self, node_id: int) -> RefusedLogins | None:
         """Return why, and since when, all logins at the node have been refused; None if the last was not."""
         node = self._nodes.get(node_id)
         if (
@@ -145,7 +146,7 @@ class Pool:
             or not isinstance(node.last_error, AuthenticationFailed)
         ):
             return None
-        return Refusal(node.last_error, node.refused_since)
+        return RefusedLogins(node.last_error, node.refused_since)
 
     @property
     def in_flight(self) -> int:

@@ -226,7 +226,7 @@ class Sender:
         """Send what is ready for *node_id*, as far as it goes; return when to look again."""
         connection = self._pool.get(node_id)
         if connection is None:
-            return self._fail_refused(node_id, now) or self._connect(node_id)
+            return self._reach(node_id, now)
         if connection.throttled_until > now:
             return connection.throttled_until
         while self._schedule.is_ready(node_id) and self._may_send(node_id, connection):
@@ -242,19 +242,19 @@ class Sender:
                 self._write(connection, batches)
         return None
 
-    def _fail_refused(self, node_id: int, now: float) -> float | None:
-        """Fail what is to be sent to a node that has let us in no more for a while; return when, if it is not that yet."""
-        refusal = self._pool.refusal(node_id)
-        if refusal is None:
-            return None
-        if now < refusal.since + REFUSAL_PATIENCE_S:
-            retry_at = self._connect(node_id)
-            patient_until = refusal.since + REFUSAL_PATIENCE_S
+    def _reach(self, node_id: int, now: float) -> float | None:
+        """See to a connection; fail what is for a node that refuses our logins for long. Return when to look again."""
+        retry_at = self._connect(node_id)
+        refused = self._pool.refused_logins(node_id)
+        if refused is None:
+            return retry_at
+        patient_until = refused.since + REFUSAL_PATIENCE_S
+        if now < patient_until:
             return patient_until if retry_at is None else min(retry_at, patient_until)
         for batch in tuple(self._accumulator.unresolved):
             if self._accumulator.leader(batch) == node_id and batch.due and batch.state in UNSENT:
-                self._completion.fail(batch, failure_of_login(batch, refusal.error))
-        return None
+                self._completion.fail(batch, failure_of_login(batch, refused.error))
+        return retry_at
 
     def _request_bytes(self, connection: Connection) -> int:
         """Return how large the next request may be.

@@ -46,7 +46,6 @@ PIPELINED: Final = 64
 FROM_EPOCH_BUMPS: Final = BEFORE_EPOCH_BUMPS + 1
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 NEVER_USED: Final = "Empty"
-ANY_LIMIT: Final = 99
 
 
 class TransactionDescription(NamedTuple):
@@ -205,7 +204,7 @@ class Administration:
                 lambda answer: [(answer.error_code, "")],
                 version=version,
                 at_least=FROM_EPOCH_BUMPS if bumps else 0,
-                at_most=ANY_LIMIT if bumps else BEFORE_EPOCH_BUMPS,
+                at_most=None if bumps else BEFORE_EPOCH_BUMPS,
                 on_written=on_written,
             )  # fmt: skip
         except InvalidTxnState as refused:
@@ -288,7 +287,7 @@ class Administration:
         *,
         version: int = ADDED_BY_PRODUCE,
         at_least: int = 0,
-        at_most: int = ANY_LIMIT,
+        at_most: int | None = None,
         on_written: Callable[[], None] = lambda: None,
     ) -> R:
         """Ask the coordinator of *name*; others may ask meanwhile, each a coordinator of its own or in its pipeline."""

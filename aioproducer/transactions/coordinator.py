@@ -128,9 +128,9 @@ class Coordinators:
     ) -> R:
         """Return the answer to *request* that says it is done; in the order of the calls.
 
-        *version* is the transaction's, *at_least* and *at_most* those of the request that go with it. *on_written* is called
-        when it is handed to a socket, *on_uncertain* when nobody knows whether it still is to be obeyed, once it is
-        asked again or cancelled.
+        *version* is the transaction's, *at_least* and *at_most* (None: the newest) those of the request that go with it.
+        *on_written* is called when it is handed to a socket, *on_uncertain* when nobody knows whether it still is to be
+        obeyed, once it is asked again or cancelled.
 
         Raises: ProducerError, with `abortable` or `fatal`.
         """
@@ -141,7 +141,7 @@ class Coordinators:
             while True:
                 connection = await self._connection(key, version)
                 outcome = await self._ask(
-                    key, connection, request, range(at_least, 1 + (at_most or 99)), on_written, on_uncertain
+                    key, connection, request, at_least, at_most, on_written, on_uncertain
                 )
                 if isinstance(outcome, ProducerError):
                     self._nodes.pop(key, None)
@@ -221,16 +221,17 @@ class Coordinators:
         key: Key,
         connection: Connection,
         request: Request[R],
-        versions: range,
+        at_least: int,
+        at_most: int | None,
         on_written: Callable[[], None],
         on_uncertain: Callable[[], None],
     ) -> R | ProducerError:
         """Return the answer, or why there is none: the connection is lost, or somebody else coordinates now."""
         try:
-            chosen = connection.versions.pick(type(request), at_most=versions[-1])
-            if chosen not in versions:
+            chosen = connection.versions.pick(type(request), at_most=at_most)
+            if chosen < at_least:
                 return UnsupportedVersion(
-                    f"{connection} offers {type(request).__name__} up to version {chosen}, and {versions[0]} is needed"
+                    f"{connection} offers {type(request).__name__} up to version {chosen}, and {at_least} is needed"
                 )
             answered: Future[Any] = self._loop.create_future()
             connection.call(request, lambda answer: _resolve(answered, answer), version=chosen)

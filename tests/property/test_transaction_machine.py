@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from hypothesis import note, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
@@ -36,78 +34,13 @@ from aioproducer.protocol.transactions import (
     EndTxnResponse,
 )
 from aioproducer.testing.virtual_time import VirtualTimeLoop
-from aioproducer.transactions.coordinator import _final, _gravest_refusal
-from aioproducer.transactions.reactions import Api, Reaction
+from aioproducer.transactions.reactions import Api
 from aioproducer.transactions.transaction_state import OPEN, TransactionState as State
 from tests.property.model_coordinator import BUSY, ModelCoordinator, Phase
 from tests.property.profiles import share
+from tests.property.transaction_world import LIMIT_S, PARTITIONS, ModelCoordinators, Packet, Produced, settle
 from tests.unit.floor_rig import TOPIC
-from tests.unit.transactions.transactions_rig import FakeCoordinators, TransactionsRig
-
-
-async def settle() -> None:
-    """Let everything happen that can happen now; in fewer steps than unit tests allow for, since there are many."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-PARTITIONS = 2
-LIMIT_S = 60.0
-
-
-@dataclass
-class Packet:
-    """A request to the coordinator, on its way; one that nobody waits for any more is late."""
-
-    api: Api
-    request: Any
-    version: int
-    number: int
-    answered: asyncio.Future[Any]
-
-
-@dataclass
-class Produced:
-    """A batch, as it was written."""
-
-    batch: Batch
-    identity: ProducerIdentity
-    sequence: int
-    values: list[bytes]
-    number: int
-    version: int
-
-
-class ModelCoordinators(FakeCoordinators):
-    """Asks again as the real ones do, but at once; what becomes of each attempt is the machine's affair."""
-
-    def __init__(self, machine: TransactionMachine, version: int) -> None:
-        super().__init__(version)
-        self.machine = machine
-
-    async def request(self, api: Api, key: Any, request: Any, refusals: Any, **more: Any) -> Any:
-        version, uncertain = more["version"], more.get("on_uncertain", lambda: None)
-        async with self._turn:
-            while True:
-                answered = asyncio.get_running_loop().create_future()
-                self.machine.packets.append(
-                    Packet(api, request, version, self.machine.rig.transactions.number, answered)
-                )
-                more.get("on_written", lambda: None)()
-                try:
-                    answer = await answered
-                except asyncio.CancelledError:
-                    uncertain()
-                    raise
-                if answer is None:
-                    uncertain()
-                    continue
-                refused = _gravest_refusal(api, refusals(answer), version)
-                if refused is None:
-                    return answer
-                reaction, error = refused
-                if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
-                    raise _final(error, api, key, "the model", reaction)  # type: ignore[arg-type]
+from tests.unit.transactions.transactions_rig import TransactionsRig
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -136,7 +69,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     async def _start(self, version: int) -> None:
         self.rig = TransactionsRig(version=version, partitions=PARTITIONS, max_block_s=LIMIT_S)
-        self.rig.coordinators = ModelCoordinators(self, version)
+        self.rig.coordinators = ModelCoordinators(self.rig, self.packets, version)
         self.rig.transactions._coordinators = self.rig.coordinators.real
         self.rig.transactions._requests._coordinators = self.rig.coordinators.real
         starting = self.rig.loop.create_task(self.rig.transactions.initialize())

@@ -1,19 +1,14 @@
-"""Transactions as users see them: every call in every state, and how a block is left."""
+"""Transactions as users see them: how a block is left, and a producer closed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
-from aioproducer import PreparedTransaction, Producer
-from aioproducer.config import ProducerConfig
+from aioproducer import PreparedTransaction
 from aioproducer.errors import (
     CommitFailed,
-    ConfigError,
     ProducerClosed,
     ProducerFenced,
     RecordTooLarge,
@@ -21,56 +16,12 @@ from aioproducer.errors import (
     TransactionStateError,
     TransactionTimeout,
 )
-from aioproducer.testing import Cluster, in_virtual_time
-from aioproducer.transactions.coordinator import Coordinators
+from aioproducer.testing import in_virtual_time
 from aioproducer.transactions.reactions import Api
-from aioproducer.transactions.transaction_state import TransactionState as State
 from tests.unit.floor_rig import settle
-from tests.unit.producer_rig import TOPIC, started as started_without
-from tests.unit.transactions.transactions_rig import ID, FakeCoordinators, refused
-
-Call = Callable[[Producer], Awaitable[Any]]
-
-
-@asynccontextmanager
-async def started(
-    monkeypatch: pytest.MonkeyPatch, *, version: int = 2, **options: Any
-) -> AsyncIterator[tuple[Producer, FakeCoordinators, Cluster]]:
-    """Yield a producer with transactions, for which coordinators stand in that say yes to everything at once.
-
-    To the broker its records are those of an idempotent producer: what a transaction is, it is not asked here.
-    """
-    sender_settings = ProducerConfig.sender_settings
-    fake = FakeCoordinators(version)
-    fake.answers_at_once = True
-
-    def connected(self: Coordinators, node_id: int) -> None:
-        self.transaction_version = version
-
-    async def request(self: Coordinators, *args: Any, **more: Any) -> Any:
-        return await fake.request(*args, **more)
-
-    monkeypatch.setattr(
-        ProducerConfig,
-        "sender_settings",
-        lambda config: sender_settings(config)._replace(transactional_id=None),
-    )
-    monkeypatch.setattr(Coordinators, "connected", connected)
-    monkeypatch.setattr(Coordinators, "request", request)
-    async with started_without(transactional_id=ID, **options) as (producer, cluster):
-        yield producer, fake, cluster
-
-
-def ends(fake: FakeCoordinators) -> list[Api]:
-    """Return how transactions were ended."""
-    return [each for each in fake.seen if each in {Api.COMMIT, Api.ABORT}]
-
-
-def fence(producer: Producer) -> None:
-    """Let somebody else have the id."""
-    assert producer._engine is not None
-    assert producer._engine.transactions is not None
-    producer._engine.transactions._records.failed(ProducerFenced("gone"))
+from tests.unit.producer_rig import TOPIC
+from tests.unit.transactional_rig import ends, fence, started
+from tests.unit.transactions.transactions_rig import ID, refused
 
 
 class TestBlock:
@@ -300,111 +251,6 @@ class TestNoFalseCommit:
                 await producer.send(TOPIC, b"v")
                 await producer.commit_transaction()
                 fence(producer)
-            assert ends(fake) == [Api.COMMIT]
-
-
-SENDS: dict[str, Call] = {
-    "send": lambda producer: producer.send(TOPIC, b"v"),
-    "enqueue": lambda producer: producer.enqueue(TOPIC, b"v"),
-    "send with a timeout": lambda producer: producer.send(TOPIC, b"v", timeout_s=1),
-    "send_many": lambda producer: producer.send_many(TOPIC, [b"v"]),
-    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction({("in", 0): 1}, "g"),
-}
-
-
-async def send_nowait(producer: Producer) -> None:
-    await producer.send_nowait(TOPIC, b"v")
-
-
-SENDS["send_nowait"] = send_nowait
-BEGIN: dict[str, Call] = {"begin": lambda producer: producer.begin_transaction()}
-COMMIT: dict[str, Call] = {"commit": lambda producer: producer.commit_transaction(1)}
-ABORT: dict[str, Call] = {"abort": lambda producer: producer.abort_transaction(1)}
-WRONG: dict[State, dict[str, Call]] = {
-    State.INITIALIZING: SENDS | BEGIN | COMMIT | ABORT,
-    State.READY: SENDS | COMMIT | ABORT,
-    State.IN_TRANSACTION: BEGIN,
-    State.PREPARING: SENDS | BEGIN,
-    State.PREPARED: SENDS | BEGIN,
-    State.COMMITTING: SENDS | BEGIN | ABORT,
-    State.ABORTING: SENDS | BEGIN | COMMIT,
-    State.ABORTABLE: SENDS | BEGIN | COMMIT,
-}
-
-
-class TestMisuse:
-    @pytest.mark.parametrize(
-        ("state", "name"),
-        [(state, name) for state, calls in WRONG.items() for name in calls],
-        ids=lambda each: each.name if isinstance(each, State) else each,
-    )
-    @in_virtual_time
-    async def test_a_wrong_call_is_refused_and_nothing_is_appended(
-        self, monkeypatch: pytest.MonkeyPatch, state: State, name: str
-    ) -> None:
-        async with started(monkeypatch) as (producer, _, cluster):
-            assert producer._engine is not None
-            assert producer._engine.transactions is not None
-            manager = producer._engine.transactions.manager
-            await producer.begin_transaction()
-            if state is State.ABORTABLE:
-                manager.failed(CommitFailed("22"))
-            else:
-                manager.state = state
-                producer._transaction_moved(takes_records=state is State.IN_TRANSACTION)
-            kind = CommitFailed if state is State.ABORTABLE else TransactionStateError
-            with pytest.raises(kind, match=r"cannot |22"):
-                await WRONG[state][name](producer)
-            assert manager.state is state
-            assert not producer._engine.accumulator.unresolved
-            manager.state = State.READY
-            assert cluster.records(TOPIC, 0) == cluster.records(TOPIC, 1) == []
-
-    @pytest.mark.parametrize("name", SENDS | BEGIN | COMMIT | ABORT)
-    @in_virtual_time
-    async def test_after_a_fatal_error_each_call_raises_it(
-        self, monkeypatch: pytest.MonkeyPatch, name: str
-    ) -> None:
-        async with started(monkeypatch) as (producer, _, _):
-            fence(producer)
-            with pytest.raises(ProducerFenced, match="gone") as raised:
-                await (SENDS | BEGIN | COMMIT | ABORT)[name](producer)
-            assert (raised.value.fatal, raised.value.abortable) == (True, False)
-            assert producer.metrics()
-            assert await producer.close() == 0
-
-    @pytest.mark.parametrize("name", BEGIN | COMMIT | ABORT)
-    @in_virtual_time
-    async def test_without_a_transactional_id(self, name: str) -> None:
-        async with started_without() as (producer, _):
-            with pytest.raises(ConfigError, match="the producer has no transactional_id"):
-                await (BEGIN | COMMIT | ABORT)[name](producer)
-
-    @pytest.mark.parametrize("name", SENDS | BEGIN | COMMIT | ABORT)
-    async def test_before_it_is_started(self, name: str) -> None:
-        producer = Producer("localhost:9092", transactional_id=ID)
-        with pytest.raises(ProducerClosed, match="the producer is not started"):
-            await (SENDS | BEGIN | COMMIT | ABORT)[name](producer)
-
-    @pytest.mark.parametrize(
-        ("call", "kind"),
-        [
-            (lambda producer: producer.commit_transaction(-1), ValueError),
-            (lambda producer: producer.abort_transaction("1"), TypeError),
-            (lambda producer: producer.send_offsets_to_transaction({}, None), TypeError),
-            (lambda producer: producer.send_offsets_to_transaction([], "g"), TypeError),
-            (lambda producer: producer.send_offsets_to_transaction({}, "g", timeout_s=-1), ValueError),
-        ],
-    )
-    @in_virtual_time
-    async def test_a_wrong_argument_fails_nothing(
-        self, monkeypatch: pytest.MonkeyPatch, call: Call, kind: type[Exception]
-    ) -> None:
-        async with started(monkeypatch) as (producer, fake, _):
-            async with producer.transaction():
-                await producer.send(TOPIC, b"v")
-                with pytest.raises(kind):
-                    await call(producer)
             assert ends(fake) == [Api.COMMIT]
 
 

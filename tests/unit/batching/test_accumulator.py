@@ -58,7 +58,7 @@ async def test_keys_and_headers_are_kept_for_those_that_have_them() -> None:
     [batch] = unresolved(rig)
     assert batch.columns.keys == [b"k", None, None]
     assert batch.columns.headers == [(), (("h", b"1"),), ()]
-    assert len(batch.waiters) == 1
+    assert len(batch.stretches) == 1
 
 
 @in_virtual_time

@@ -23,9 +23,9 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time_ns", lambda: NOW_MS * 1_000_000)
 
 
-def join(rig: FloorRig, waits: Any = RecordFuture) -> Any:
+def join(rig: FloorRig, new_waiter: Any = RecordFuture) -> Any:
     """Append `VALUE` to the open batch of the sticky partition."""
-    return rig.accumulator.append_to_open(rig.accumulator.topics[TOPIC], VALUE, waits)
+    return rig.accumulator.append_to_open(rig.accumulator.topics[TOPIC], VALUE, new_waiter)
 
 
 def opened(**settings: Any) -> FloorRig:
@@ -118,8 +118,8 @@ async def test_each_kind_of_waiter_is_told() -> None:
     waiter = join(rig, acknowledgement_on(rig.loop))
     assert join(rig) is not None
     [batch] = unresolved(rig)
-    assert [len(run) for run in batch.waiters] == [1, 1, 1]
-    assert batch.waiters[1].acknowledgements == [waiter]  # type: ignore[attr-defined]
+    assert [len(run) for run in batch.stretches] == [1, 1, 1]
+    assert batch.stretches[1].acknowledgements == [waiter]  # type: ignore[attr-defined]
     assert len(batch) == 3
 
 

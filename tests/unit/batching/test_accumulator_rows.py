@@ -45,7 +45,7 @@ async def test_rows_join_the_batch_that_is_open() -> None:
     put(rig)
     [batch] = unresolved(rig)
     assert len(batch) == 4
-    assert [len(run) for run in batch.waiters] == [1, 2, 1]
+    assert [len(run) for run in batch.stretches] == [1, 2, 1]
 
 
 @in_virtual_time

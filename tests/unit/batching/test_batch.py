@@ -33,14 +33,14 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     assert batch.state is BatchState.OPEN
     assert len(batch) == 0
     assert batch.size == BATCH_OVERHEAD
-    assert batch.waiters == batch.last_waiters == []
-    assert batch.waits is None
+    assert batch.stretches == batch.last_waiters == []
+    assert batch.new_waiter is None
     assert batch.due is False
     assert (batch.sequence, batch.numbered_before) == (None, 0)
 
 
 def test_a_batch_may_begin_with_what_another_held() -> None:
-    columns, waiters = RecordColumns(), list[Waiters]([FutureWaiters([])])
+    columns, stretches = RecordColumns(), list[Waiters]([FutureWaiters([])])
     place = batch_in().topic_partition
     child = Batch(
         place,
@@ -48,11 +48,11 @@ def test_a_batch_may_begin_with_what_another_held() -> None:
         created_at=1.0,
         deadline=2.0,
         columns=columns,
-        waiters=waiters,
+        stretches=stretches,
         state=BatchState.BACKOFF,
     )
     assert child.columns is columns
-    assert child.waiters is waiters
+    assert child.stretches is stretches
     assert child.state is BatchState.BACKOFF
 
 
@@ -185,8 +185,8 @@ class TestWhatIsNotedOfIt:
 
     def test_a_pause_is_counted_and_may_become_shorter_only(self) -> None:
         batch = batch_in(BatchState.SEALED)
-        batch.pause(5.0)
-        batch.pause(6.0)
+        batch.back_off(5.0)
+        batch.back_off(6.0)
         assert (batch.retries, batch.retry_at) == (2, 6.0)
         batch.retry_by(7.0)
         assert batch.retry_at == 6.0

@@ -28,7 +28,7 @@ class TestRuns:
     async def test_consecutive_single_records_share_a_run(self) -> None:
         batch = batch_in()
         futures = [send(batch), send(batch)]
-        [waiters] = batch.waiters
+        [waiters] = batch.stretches
         assert isinstance(waiters, FutureWaiters)
         assert waiters.futures == futures
 
@@ -39,17 +39,17 @@ class TestRuns:
         awaited = [kind(), kind()]
         for each in awaited:
             batch.add_waiter(each, kind)
-        [waiters] = batch.waiters
+        [waiters] = batch.stretches
         assert isinstance(waiters, AwaitingWaiters)
         assert waiters.acknowledgements == awaited
 
     @in_virtual_time
     async def test_bulk_records_end_a_run_of_single_ones(self) -> None:
         batch, futures, _ = mixed()
-        assert [len(waiters) for waiters in batch.waiters] == [2, 3, 1]
+        assert [len(waiters) for waiters in batch.stretches] == [2, 3, 1]
         assert batch.last_waiters == futures[2:]
         send_many(batch, call_of(1), 0)
-        assert batch.waits is None
+        assert batch.new_waiter is None
 
     @in_virtual_time
     async def test_runs_of_chosen_records_keep_order_and_kind(self) -> None:
@@ -169,7 +169,7 @@ class TestDropping:
         assert isinstance(bulk, CallWaiters)
         assert bulk.positions == [1]
         assert batch.columns.values == [b"zero", b"many", b"many", b"five"]
-        assert batch.waits is None
+        assert batch.new_waiter is None
         assert batch.columns.timestamps == [10, 12, 12, 15]
         batch.resolve(40, -1)
         assert [futures[0].result().offset, futures[2].result().offset] == [40, 43]
@@ -195,7 +195,7 @@ class TestDropping:
         batch, _, _ = mixed()
         assert sum(map(len, batch.drop(range(6)))) == 6
         assert len(batch) == 0
-        assert batch.waiters == []
+        assert batch.stretches == []
 
     @in_virtual_time
     async def test_what_is_appended_afterwards_finds_its_place(self) -> None:

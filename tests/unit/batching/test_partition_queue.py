@@ -1,55 +1,13 @@
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
-from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.partition_queue import MOVED_PAUSE_S, PROMPT_RETRIES, PartitionQueue
-from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
+from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.types import TopicPartition
-from tests.unit.floor_rig import FIRST, back_off, batching_settings, lost
-
-
-class Rig:
-    """One partition's queue."""
-
-    def __init__(self, *, identified: bool = True, acknowledged_here: bool = True, **settings: Any) -> None:
-        self.identities = IdentityKeeper()
-        if identified:
-            self.identities.assign(*FIRST)
-        self.queue = PartitionQueue("orders", 3, batching_settings(**settings), self.identities)
-        if acknowledged_here:
-            assert self.queue.sequences.may_assign(self.identities, unsettled=False) == identified
-            self.queue.sequences.acknowledged_here = True
-
-    def add(self, records: int = 1, *, due: bool = True) -> Batch:
-        """Append an open batch; those before it are sealed."""
-        if self.queue.open is not None:
-            self.queue.seal(self.queue.open)
-        batch = Batch(self.queue.topic_partition, self.queue.next_order(), created_at=0.0, deadline=120.0)
-        for _ in range(records):
-            batch.columns.append(b"value", None, (), 0)
-        if due:
-            batch.mark_due()
-        self.queue.open = batch
-        self.queue.batches.append(batch)
-        return batch
-
-    def take(self, now: float = 0.0) -> Batch:
-        """Do as the schedule does."""
-        batch = self.queue.next_batch(now)
-        assert batch is not None
-        self.queue.take(batch)
-        return batch
-
-    def answered(self, batch: Batch) -> None:
-        self.queue.remove(batch)
-        batch.acknowledge()
+from tests.unit.batching.partition_queue_rig import Rig
+from tests.unit.floor_rig import FIRST, back_off, batching_settings
 
 
 def test_a_queue_is_written_as_kafka_writes_partitions() -> None:
@@ -195,7 +153,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
 def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
     rig = Rig()
     batch = rig.add()
-    batch.pause(2.0)
+    batch.back_off(2.0)
     assert rig.queue.next_batch(1.9) is None
     assert rig.queue.next_batch(2.0) is batch
 
@@ -313,72 +271,6 @@ def test_the_oldest_unsettled_is_in_flight_or_waits_to_be_sent_again() -> None:
     assert rig.queue.oldest_unsettled is first
     rig.answered(second)
     assert rig.queue.oldest_unsettled is first
-
-
-class TestPauses:
-    @staticmethod
-    def paused(rig: Rig, *at: float, error: ProducerError | None = None) -> list[Batch]:
-        batches = [rig.add() for _ in at]
-        for _ in batches:
-            _ = rig.take()
-        for batch, retry_at in zip(batches, at, strict=True):
-            if isinstance(error, BrokerError):
-                batch.refused(error, in_turn=True)
-            elif error is not None:
-                batch.connection_lost(error, reached_socket=True)
-            back_off(rig.queue, batch, retry_at)
-        return batches
-
-    def test_a_new_leader_ends_them(self) -> None:
-        rig = Rig()
-        one, other = self.paused(rig, 5.0, 0.5)
-        assert rig.queue.follow_leader(1.0) == 0.5
-        assert (one.retry_at, other.retry_at) == (1.0, 0.5)
-
-    def test_after_some_retries_it_shortens_them(self) -> None:
-        rig = Rig()
-        [batch] = self.paused(rig, 5.0)
-        for _ in range(PROMPT_RETRIES):
-            batch.pause(5.0)
-        assert rig.queue.follow_leader(1.0) == batch.retry_at == 1.0 + MOVED_PAUSE_S
-
-    @pytest.mark.parametrize(("retries", "may_go_at"), [(9, 1.0), (10, 1.0 + MOVED_PAUSE_S)])
-    def test_ten_are_prompt(self, retries: int, may_go_at: float) -> None:
-        rig = Rig()
-        batch = rig.add()
-        for _ in range(retries):
-            batch.pause(5.0)
-        assert rig.queue.may_go_at(batch, 1.0) == may_go_at
-
-    def test_it_ends_that_of_a_batch_refused_for_its_sequence(self) -> None:
-        rig = Rig()
-        batch = rig.add()
-        rig.queue.seal(batch)
-        batch.pause(5.0)
-        _ = rig.add()
-        assert rig.queue.next_batch(1.0) is None
-        assert rig.queue.follow_leader(1.0) == 1.0
-        assert rig.queue.next_batch(1.0) is batch
-
-    def test_where_there_is_none_nothing_is_to_be_waited_for(self) -> None:
-        rig = Rig()
-        _ = rig.add()
-        assert rig.queue.follow_leader(1.0) == 1.0
-
-    def test_a_connection_shortens_those_after_a_lost_one(self) -> None:
-        rig = Rig()
-        [batch] = self.paused(rig, 5.0, error=lost())
-        assert rig.queue.retry_by(1.0)
-        assert batch.retry_at == 1.0
-        assert not rig.queue.retry_by(1.0)
-        assert not rig.queue.retry_by(2.0)
-        assert batch.retry_at == 1.0
-
-    def test_but_not_those_after_a_refusal(self) -> None:
-        rig = Rig()
-        [batch] = self.paused(rig, 5.0, error=NotEnoughReplicas("no"))
-        assert not rig.queue.retry_by(1.0)
-        assert batch.retry_at == 5.0
 
 
 def test_it_counts_what_was_appended_however_small_the_batches_it_went_in() -> None:

@@ -127,7 +127,7 @@ class TestALeaderThatDeniesTheOldest:
     def test_each_waits_for_its_time(self) -> None:
         queue, [first, second] = doubted(2)
         deny(first)
-        second.pause(5.0)
+        second.back_off(5.0)
         assert queue.next_batch(4.9) is None
         assert queue.next_batch(5.0) is second
 

@@ -209,8 +209,16 @@ class TestSticky:
         queues.sticky = queues[0]
         queue_up(queues, 1, 1_000, out=out)
         assert queues.switch() is queues[0]
-        queue_up(queues, 0, 1_999, out=out)
+        queue_up(queues, 1, 999, out=out)
+        queue_up(queues, 0, 1_000, out=out)
         assert queues.switch() is queues[1], "less than a batch's worth makes no difference"
+
+    def test_where_each_record_is_a_batch_each_byte_counts(self) -> None:
+        queues = topic(1, 1, batch_bytes=0)
+        queues.sticky = queues[0]
+        queue_up(queues, 1, 101)
+        queue_up(queues, 0, 100)
+        assert queues.switch() is queues[0]
 
     def test_one_that_is_slow_gets_the_fewest(self) -> None:
         queues = topic(1, 2, 3, batch_bytes=1_000)

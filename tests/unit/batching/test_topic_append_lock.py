@@ -120,6 +120,17 @@ async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on() -> None:
 
 
 @in_virtual_time
+async def test_cancelled_right_before_its_turn_it_holds_up_nobody() -> None:
+    lock: AppendLock[str] = AppendLock()
+    await lock.acquire(lock.ticket(nothing), NEVER)
+    cancelled, behind = await in_line(lock, lambda: pytest.fail("nobody wants it"), lambda: "b")
+    cancelled.cancel()
+    lock.release()
+    assert await behind == "b"
+    assert lock.calls == 0
+
+
+@in_virtual_time
 async def test_cancelled_in_the_moment_of_being_served_it_leaves_nothing_behind() -> None:
     lock: AppendLock[str] = AppendLock()
     await lock.acquire(lock.ticket(nothing), NEVER)
@@ -238,6 +249,8 @@ async def test_a_place_may_be_used_again() -> None:
     lock.readmit([ticket])
     assert await lock.acquire(ticket, NEVER) is None
     assert lock.calls == 1
+    lock.release()
+    assert await lock.acquire(ticket, NEVER) is None
 
 
 @in_virtual_time

@@ -58,6 +58,11 @@ class TestCompression:
         made.compressed(encoded(1_000, 998))
         assert made.rate == pytest.approx(0.998 * RATE_MARGIN)
 
+    def test_what_is_compressed_as_it_was_estimated_changes_nothing(self) -> None:
+        made = limits()
+        made.compressed(encoded(1_000, 1_000))
+        assert made.rate == RATE_MARGIN
+
     def test_what_is_compressed_badly_is_believed_at_once(self) -> None:
         made = limits()
         for _ in range(100):

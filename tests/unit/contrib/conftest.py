@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
+
+from aioproducer.testing import ThreadedCluster
+from tests.unit.contrib.threads_rig import TOPIC
 
 
 @pytest.fixture
@@ -13,3 +17,16 @@ def hasty_threads() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def cluster() -> Iterator[ThreadedCluster]:
+    with ThreadedCluster(topics={TOPIC: 1}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def no_thread_is_left() -> Iterator[None]:
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before

@@ -57,6 +57,25 @@ async def test_who_waits_for_too_long_gives_up_and_the_next_one_passes() -> None
 
 
 @in_virtual_time
+async def test_who_was_too_late_takes_nothing_from_who_came_when_the_way_was_free() -> None:
+    """Although the call before both of them has passed in the same moment, before it has noticed."""
+    road = Road()
+    loop = asyncio.get_running_loop()
+    one_second_later = loop.create_future()
+    loop.call_at(1.0, one_second_later.set_result, None)
+    async with road.convoy.in_order(TOPIC, FOREVER):
+        late = asyncio.create_task(road.call("late", takes_s=1, deadline=1.0))
+        await one_second_later
+    async with road.convoy.in_order(TOPIC, FOREVER):
+        await asyncio.wait([late])
+        behind = asyncio.create_task(road.call("behind", takes_s=0))
+        await settle()
+        assert road.passed == []
+    await behind
+    assert isinstance(late.exception(), BufferTimeout)
+
+
+@in_virtual_time
 async def test_what_goes_wrong_in_one_call_holds_up_no_other() -> None:
     road = Road()
 

@@ -139,6 +139,12 @@ class TestWrongLoop:
         assert rig.queued == 0
 
 
+def in_line(rig: Rig, calls: int) -> None:
+    """Let so many calls hold the lock of the topic, or wait for it."""
+    lock = rig.accumulator.topics[TOPIC].append_lock
+    lock.readmit([lock.ticket(lambda: None) for _ in range(calls)])
+
+
 class TestWhoHasToWait:
     async def test_records_for_an_unknown_topic(self) -> None:
         pending = Rig(partitions=0).pending(bytearray(b"v"), b"k", headers={"h": b"1"})
@@ -146,7 +152,7 @@ class TestWhoHasToWait:
 
     async def test_records_behind_one_that_waits(self) -> None:
         rig = Rig()
-        rig.accumulator.topics[TOPIC].append_lock.calls = 1
+        in_line(rig, 1)
         assert rig.pending().ready is None
         assert rig.pending(b"v", b"k", timestamp_ms=1).ready is None
         assert rig.queued == 0
@@ -190,7 +196,7 @@ class TestRefusal:
 
     async def test_earlier_calls_may_not_be_overtaken(self) -> None:
         rig = Rig()
-        rig.accumulator.topics[TOPIC].append_lock.calls = 3
+        in_line(rig, 3)
         error = rig.intake.refusal(rig.pending(partition=0))
         assert isinstance(error, BufferFull)
         assert str(error) == "the record would have to wait behind 3 earlier calls for 'orders'"

@@ -173,31 +173,31 @@ class TestRefusal:
     ) -> None:
         wrong, still = AuthenticationFailed("wrong"), AuthenticationFailed("still wrong")
         async with pool_of(reports, config=settings(reconnect_backoff=Backoff(0, 0))) as pool:
-            assert pool.refusal(NODE) is None
+            assert pool.refused_logins(NODE) is None
             began_at = asyncio.get_running_loop().time()
             await self.attempt(pool, reports, broker.address, monkeypatch, wrong)
-            first = pool.refusal(NODE)
+            first = pool.refused_logins(NODE)
             assert first is not None
             assert first.error is wrong
             assert first.since >= began_at
             await self.attempt(pool, reports, broker.address, monkeypatch, still)
-            assert pool.refusal(NODE) == (still, first.since)
+            assert pool.refused_logins(NODE) == (still, first.since)
             await self.attempt(pool, reports, broker.address, monkeypatch, ConnectionFailed("away"))
-            assert pool.refusal(NODE) is None
+            assert pool.refused_logins(NODE) is None
             await self.attempt(pool, reports, broker.address, monkeypatch, wrong)
-            again = pool.refusal(NODE)
+            again = pool.refused_logins(NODE)
             assert again is not None
             assert again.since >= first.since
             await connect(pool, reports, broker)
-            assert pool.refusal(NODE) is None
+            assert pool.refused_logins(NODE) is None
 
     async def test_one_that_ends_a_connection_counts(self, reports: Reports, broker: ScriptedBroker) -> None:
         async with pool_of(reports) as pool:
             await connect(pool, reports, broker)
             usable(pool).close(AuthenticationFailed("no longer"))
             await reports.expect_disconnected()
-            refusal = pool.refusal(NODE)
-            assert refusal is not None
-            assert str(refusal.error) == "no longer"
+            refused = pool.refused_logins(NODE)
+            assert refused is not None
+            assert str(refused.error) == "no longer"
             pool.forget(NODE)
-            assert pool.refusal(NODE) is None
+            assert pool.refused_logins(NODE) is None

@@ -39,6 +39,12 @@ class TestEncode:
         read = decoded(batch)
         assert (read.producer_id, read.producer_epoch, read.base_sequence) == (-1, -1, -1)
 
+    @pytest.mark.parametrize("transactional_id", [None, "tx"])
+    async def test_it_is_of_a_transaction_where_there_are_any(self, transactional_id: str | None) -> None:
+        batch, _ = FloorRig().sent(b"a")
+        Encoder(sender_settings(transactional_id=transactional_id)).encode(batch)
+        assert decoded(batch).transactional is (transactional_id is not None)
+
     @pytest.mark.parametrize("codec", list(Codec))
     async def test_it_is_compressed_as_configured(self, codec: Codec) -> None:
         batch, _ = FloorRig().sent(b"a" * 1000, b"b" * 1000)
@@ -179,3 +185,7 @@ class TestProduceRequest:
         }
         assert in_it == {batch.topic_partition: batch.encoded for batch in batches}
         assert sorted(topic.name for topic in request.topic_data) == ["audit", "orders"]
+
+    def test_it_may_be_of_a_transactional_id(self) -> None:
+        request = produce_request([], acks=-1, timeout_ms=1500, transactional_id="tx")
+        assert request.transactional_id == "tx"

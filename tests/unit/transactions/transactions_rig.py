@@ -148,6 +148,13 @@ def refused(code: int, *, fatal: bool = False) -> ProducerError:
     return error
 
 
+def failed_of(future: asyncio.Future[Any]) -> ProducerError:
+    """Return what *future* has failed of."""
+    error = future.exception()
+    assert isinstance(error, ProducerError)
+    return error
+
+
 class TransactionsRig(FloorRig):
     """A sender that looks whenever something has changed, and writes when the test says so."""
 

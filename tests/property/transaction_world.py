@@ -1,0 +1,77 @@
+"""What the machine of transactions plays in: packets and batches on their way, and who passes requests on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from aioproducer.batching.batch import Batch
+from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.transactions.coordinator import _final, _gravest_refusal
+from aioproducer.transactions.reactions import Api, Reaction
+from tests.unit.transactions.transactions_rig import FakeCoordinators, TransactionsRig
+
+
+async def settle() -> None:
+    """Let everything happen that can happen now; in fewer steps than unit tests allow for, since there are many."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+PARTITIONS = 2
+LIMIT_S = 60.0
+
+
+@dataclass
+class Packet:
+    """A request to the coordinator, on its way; one that nobody waits for any more is late."""
+
+    api: Api
+    request: Any
+    version: int
+    number: int
+    answered: asyncio.Future[Any]
+
+
+@dataclass
+class Produced:
+    """A batch, as it was written."""
+
+    batch: Batch
+    identity: ProducerIdentity
+    sequence: int
+    values: list[bytes]
+    number: int
+    version: int
+
+
+class ModelCoordinators(FakeCoordinators):
+    """Asks again as the real ones do, but at once; what becomes of each attempt is for who takes the *packets*."""
+
+    def __init__(self, rig: TransactionsRig, packets: list[Packet], version: int) -> None:
+        super().__init__(version)
+        self.rig = rig
+        self.packets = packets
+
+    async def request(self, api: Api, key: Any, request: Any, refusals: Any, **more: Any) -> Any:
+        version, uncertain = more["version"], more.get("on_uncertain", lambda: None)
+        async with self._turn:
+            while True:
+                answered = asyncio.get_running_loop().create_future()
+                self.packets.append(Packet(api, request, version, self.rig.transactions.number, answered))
+                more.get("on_written", lambda: None)()
+                try:
+                    answer = await answered
+                except asyncio.CancelledError:
+                    uncertain()
+                    raise
+                if answer is None:
+                    uncertain()
+                    continue
+                refused = _gravest_refusal(api, refusals(answer), version)
+                if refused is None:
+                    return answer
+                reaction, error = refused
+                if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
+                    raise _final(error, api, key, "the model", reaction)  # type: ignore[arg-type]

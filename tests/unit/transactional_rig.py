@@ -1,0 +1,61 @@
+"""A producer with transactions, and coordinators that say yes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aioproducer import Producer
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import (
+    ProducerFenced,
+)
+from aioproducer.testing import Cluster
+from aioproducer.transactions.coordinator import Coordinators
+from aioproducer.transactions.reactions import Api
+from tests.unit.producer_rig import started as started_without
+from tests.unit.transactions.transactions_rig import ID, FakeCoordinators
+
+
+@asynccontextmanager
+async def started(
+    monkeypatch: pytest.MonkeyPatch, *, version: int = 2, **options: Any
+) -> AsyncIterator[tuple[Producer, FakeCoordinators, Cluster]]:
+    """Yield a producer with transactions, for which coordinators stand in that say yes to everything at once.
+
+    To the broker its records are those of an idempotent producer: what a transaction is, it is not asked here.
+    """
+    sender_settings = ProducerConfig.sender_settings
+    fake = FakeCoordinators(version)
+    fake.answers_at_once = True
+
+    def connected(self: Coordinators, node_id: int) -> None:
+        self.transaction_version = version
+
+    async def request(self: Coordinators, *args: Any, **more: Any) -> Any:
+        return await fake.request(*args, **more)
+
+    monkeypatch.setattr(
+        ProducerConfig,
+        "sender_settings",
+        lambda config: sender_settings(config)._replace(transactional_id=None),
+    )
+    monkeypatch.setattr(Coordinators, "connected", connected)
+    monkeypatch.setattr(Coordinators, "request", request)
+    async with started_without(transactional_id=ID, **options) as (producer, cluster):
+        yield producer, fake, cluster
+
+
+def ends(fake: FakeCoordinators) -> list[Api]:
+    """Return how transactions were ended."""
+    return [each for each in fake.seen if each in {Api.COMMIT, Api.ABORT}]
+
+
+def fence(producer: Producer) -> None:
+    """Let somebody else have the id."""
+    assert producer._engine is not None
+    assert producer._engine.transactions is not None
+    producer._engine.transactions._records.failed(ProducerFenced("gone"))
