@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import posixpath
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +37,7 @@ PAGES = [
 ]
 PROGRAM = re.compile(r"```python\n(.*?)```(?:(?:(?!```).)*?```text\n(.*?)```)?", re.DOTALL)
 """A program, and what it prints: the next block, if that is of text."""
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
 
 
 def programs(page: str) -> list[tuple[str, str]]:
@@ -216,3 +220,44 @@ def test_the_site_has_an_icon_of_its_own_and_the_changelog(site: Files) -> None:
     assert site.get_file_from_path(icon), icon
     assert "repository/CHANGELOG.md" in str(config.nav)
     assert site.get_file_from_path("repository/CHANGELOG.md")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the site, as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    return folder
+
+
+def test_the_index_and_the_worker_of_the_search_can_be_had_without_a_server(built: Path) -> None:
+    script = (built / "search/search_index.js").read_text()
+    index = json.loads((built / "search/search_index.json").read_text())
+    assert json.loads(script.removeprefix("var __index = ")) == index
+    assert "reference/configuration.html#options" in {each["location"] for each in index["docs"]}
+    pages = [each for each in built.rglob("*.html") if each.name != "404.html"]  # a server's own
+    assert len(pages) > len(PAGES)
+    for page in pages:
+        worker, bundle = re.findall(r'<script src="([^"]+)"', page.read_text())
+        assert (page.parent / worker).samefile(built / "site/iframe-worker.js")
+        assert "assets/javascripts/bundle." in bundle
+
+
+@pytest.mark.skipif(not BROWSER, reason="there is no Chromium on the PATH")
+@pytest.mark.parametrize("page", ["index.html", "how-to/bound-latency.html"])
+def test_the_search_finds_in_pages_that_are_read_as_files(page: str, built: Path, tmp_path: Path) -> None:
+    address = f"{(built / page).as_uri()}?q=linger_ms"
+    options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}")
+    shown = subprocess.run(
+        [BROWSER, *options, "--virtual-time-budget=20000", "--dump-dom", address],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert re.search(r'class="md-search-result__meta">\d+ matching documents', shown.stdout)

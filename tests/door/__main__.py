@@ -28,7 +28,8 @@ SOURCES = {
 }
 PROGRAMS = ("faststream", "faust", "kafkaesk", "opentelemetry")
 OF_FASTSTREAM = [f"tests/brokers/kafka/test_{each}.py" for each in ("publish", "connect", "parser", "router")]
-OF_AIOKAFKA = ["--noconftest", "tests/test_producer.py"]
+OF_AIOKAFKA = ["--noconftest", "-o", "filterwarnings=", "tests/test_producer.py"]
+"""There each warning is an error: pytest-asyncio's of an option, and one of a producer that a failed test left open."""
 INTERNALS = 11
 """So many of aiokafka's tests replace what is inside its producer."""
 TIMEOUT_S = 600

@@ -8,10 +8,12 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
+from benchmarks import send_file
 from benchmarks.cli import program
 from benchmarks.clients import CLIENTS
 from benchmarks.figures import Results
 from benchmarks.parent import session
+from benchmarks.parent.topics import MissingRecordsError
 from benchmarks.settings import Tuning, Work
 from benchmarks.sweep.grid import points
 from benchmarks.sweep.winners import Winners
@@ -63,3 +65,24 @@ def test_a_sweep_tries_every_set_of_options_and_keeps_what_others_had(
     assert all(options in tried for options in points("aiokafka", Work.LONE))
     times = [each["p50_ms"] for each in swept["aiokafka"]]
     assert times == sorted(times)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_file_is_sent_by_each_command_and_one_that_sends_nothing_is_found_out(
+    kafka: ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ["--bootstrap-servers", kafka.bootstrap_servers, "--megabytes", "1", "--rounds", "1"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = CliRunner().invoke(send_file.main, small)
+    assert done.exit_code == 0, done.output
+    first, left_out, *told = done.output.splitlines()
+    assert (first, left_out) == ("2 MB, 10,000 lines, 6 partitions", "kcat is not on the PATH: left out")
+    assert [line.split(":")[0] for line in told] == [
+        name for name in send_file.COMMANDS if name != send_file.KCAT
+    ]
+    stand_in = tmp_path / send_file.KCAT
+    stand_in.write_text("#!/bin/sh\n")
+    stand_in.chmod(0o700)
+    failed = CliRunner().invoke(send_file.main, small)
+    assert isinstance(failed.exception, MissingRecordsError), failed.output

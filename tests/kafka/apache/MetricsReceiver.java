@@ -1,12 +1,12 @@
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.InetAddress;
+import java.net.Socket;
 import java.nio.ByteBuffer;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.kafka.common.metrics.KafkaMetric;
 import org.apache.kafka.common.metrics.MetricsReporter;
 import org.apache.kafka.server.telemetry.ClientTelemetryContext;
@@ -14,14 +14,13 @@ import org.apache.kafka.server.telemetry.ClientTelemetryExporter;
 import org.apache.kafka.server.telemetry.ClientTelemetryExporterProvider;
 import org.apache.kafka.server.telemetry.ClientTelemetryPayload;
 
-/** What a broker needs to take the metrics of clients: writes each push into a file that is named after the client. */
+/** What a broker needs to take the metrics of clients: hands each push on to a port of the test. */
 public class MetricsReceiver implements MetricsReporter, ClientTelemetryExporterProvider, ClientTelemetryExporter {
-    private static final AtomicInteger NUMBERS = new AtomicInteger();
-    private Path directory;
+    private int port;
 
     @Override
     public void configure(Map<String, ?> configs) {
-        directory = Path.of((String) configs.get("metrics.receiver.directory"));
+        port = Integer.parseInt((String) configs.get("metrics.receiver.port"));
     }
 
     @Override
@@ -34,14 +33,20 @@ public class MetricsReceiver implements MetricsReporter, ClientTelemetryExporter
         ByteBuffer data = payload.data();
         byte[] bytes = new byte[data.remaining()];
         data.get(bytes);
-        String name = String.format("%06d,%s,%s,%b", NUMBERS.incrementAndGet(),
-            context.authorizableRequestContext().clientId(), payload.clientInstanceId(), payload.isTerminating());
-        try {
-            Path written = Files.write(directory.resolve(name + ".part"), bytes);
-            Files.move(written, directory.resolve(name + ".otlp"), StandardCopyOption.ATOMIC_MOVE);
+        try (Socket socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
+            DataOutputStream to = new DataOutputStream(socket.getOutputStream());
+            write(to, context.authorizableRequestContext().clientId().getBytes(StandardCharsets.UTF_8));
+            write(to, payload.clientInstanceId().toString().getBytes(StandardCharsets.UTF_8));
+            write(to, Boolean.toString(payload.isTerminating()).getBytes(StandardCharsets.UTF_8));
+            write(to, bytes);
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
+    }
+
+    private static void write(DataOutputStream to, byte[] part) throws IOException {
+        to.writeInt(part.length);
+        to.write(part);
     }
 
     @Override

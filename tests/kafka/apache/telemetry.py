@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import socketserver
+import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
+from threading import Condition, Thread
 from typing import NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, NumberDataPoint
@@ -37,11 +41,13 @@ class Push(NamedTuple):
         }
 
 
-class Receiver(NamedTuple):
-    """A broker, and where its plugin writes."""
+class Receiver:
+    """Those who wait for what a broker's plugin hands on, each push by a connection of its own."""
 
-    kafka: ApacheKafka
-    directory: Path
+    def __init__(self, kafka: ApacheKafka) -> None:
+        self.kafka = kafka
+        self._pushed: list[Push] = []
+        self._arrived = Condition()
 
     def subscribe(self, prefixes: str, interval_ms: int) -> None:
         """Ask all clients for the metrics whose names begin with one of *prefixes*, separated by commas."""
@@ -51,37 +57,69 @@ class Receiver(NamedTuple):
             *("--metrics", prefixes, "--interval", str(interval_ms)),
         )
 
-    def pushes(self, client_id: str) -> list[Push]:
-        """Return what a client has pushed, in order."""
-        found = []
-        for path in sorted(self.directory.glob("*.otlp")):
-            _, client, instance, terminating = path.stem.split(",")
-            if client == client_id:
-                data = MetricsData()
-                data.ParseFromString(path.read_bytes())
-                found.append(Push(client, instance, terminating == "true", data))
-        return found
+    def take(self, stream: BufferedIOBase) -> None:
+        """Read a push as MetricsReceiver.java writes it."""
+        client_id, instance, terminating, data = (_part(stream) for _ in range(4))
+        with self._arrived:
+            self._pushed.append(
+                Push(
+                    client_id.decode(),
+                    instance.decode(),
+                    terminating == b"true",
+                    MetricsData.FromString(data),
+                )
+            )
+            self._arrived.notify_all()
+
+    def await_pushes(
+        self, client_id: str, enough: Callable[[list[Push]], bool], timeout_s: float
+    ) -> list[Push]:
+        """Return what a client has pushed, in order, once there is enough of it. Raises: TimeoutError."""
+
+        def found() -> list[Push]:
+            return [each for each in self._pushed if each.client_id == client_id]
+
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: found() and enough(found()), timeout_s):
+                raise TimeoutError(f"{client_id} has pushed {len(found())} times, not yet what is waited for")
+            return found()
 
 
 @contextmanager
 def receiving(folder: Path) -> Iterator[Receiver]:
     """Start a broker with the plugin, which is compiled into *folder*."""
-    classes, directory = folder / "classes", folder / "pushed"
-    for each in (classes, directory):
-        each.mkdir()
-    _java("--module", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(classes), str(PLUGIN))
-    properties = {
-        "metric.reporters": PLUGIN.stem,
-        "metrics.receiver.directory": str(directory),
-    }
-    with ApacheKafka(properties=properties, plugins=[classes]) as kafka:
-        yield Receiver(kafka, directory)
+    _java("--module", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(folder), str(PLUGIN))
+    receivers: list[Receiver] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            receivers[0].take(self.rfile)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        properties = {
+            "metric.reporters": PLUGIN.stem,
+            "metrics.receiver.port": server.socket.getsockname()[1],
+        }
+        with ApacheKafka(properties=properties, plugins=[folder]) as kafka:
+            receivers.append(Receiver(kafka))
+            thread = Thread(target=server.serve_forever)
+            thread.start()
+            try:
+                yield receivers[0]
+            finally:
+                server.shutdown()
+                thread.join()
 
 
 def can_compile() -> bool:
     """Whether the Java of the tests is a whole JDK."""
     listed = subprocess.run([find_java(), "--list-modules"], check=True, capture_output=True, text=True)
     return "jdk.compiler@" in listed.stdout
+
+
+def _part(stream: BufferedIOBase) -> bytes:
+    """Read as many bytes as the four before them say."""
+    return stream.read(struct.unpack(">i", stream.read(4))[0])
 
 
 def _java(*command: str) -> None:

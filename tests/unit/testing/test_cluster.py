@@ -57,8 +57,20 @@ async def test_the_port_can_be_chosen() -> None:
         assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
 
 
+def taken_behind_a_free_one() -> socket.socket:
+    """Return a socket with a port of its own; the port before that is free."""
+    while True:
+        sock = socket.create_server(("127.0.0.1", 0))
+        try:
+            socket.create_server(("127.0.0.1", sock.getsockname()[1] - 1)).close()
+        except OSError:
+            sock.close()
+        else:
+            return sock
+
+
 async def test_a_port_that_is_taken_leaves_nothing_open() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
+    with taken_behind_a_free_one() as sock:
         port = sock.getsockname()[1]
         with pytest.raises(OSError, match=str(port)):
             async with Cluster(2, port=port - 1):
