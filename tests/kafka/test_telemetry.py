@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.java import find_java
 from tests.kafka.apache.telemetry import Push, Receiver, can_compile, receiving
 
+pytestmark = pytest.mark.timeout(180)
 PREFIX = "org.apache.kafka.producer."
 STANDARD = {
     "connection.creation.rate",
@@ -26,7 +28,7 @@ STANDARD = {
 }
 """What KIP-714 wants every producer to have: an average or a maximum once there is something that it is of."""
 TOPIC_TOTAL = f"{PREFIX}topic.record.send.total['telemetry']"
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +45,20 @@ async def pushes(receiver: Receiver, client_id: str, enough: Callable[[list[Push
     return await asyncio.to_thread(receiver.await_pushes, client_id, enough, PATIENCE_S)
 
 
-def java_produces(*properties: str) -> None:
+@contextmanager
+def java_producing(*properties: str) -> Iterator[None]:
+    """Have the JVM client send for as long as it takes."""
     tool = (find_java(), "-cp", class_path(), "org.apache.kafka.tools.ProducerPerformance")
-    rate = ("--num-records", "60", "--throughput", "20", "--record-size", "10")
-    subprocess.run(
+    rate = ("--num-records", "1000000", "--throughput", "20", "--record-size", "10")
+    with subprocess.Popen(
         [*tool, "--topic", "telemetry", *rate, "--command-property", *properties],
-        check=True,
-        capture_output=True,
-    )
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        try:
+            yield
+        finally:
+            running.kill()
 
 
 def sent(found: list[Push], name: str = f"{PREFIX}record.send.total") -> float:
@@ -86,8 +94,8 @@ async def test_a_broker_takes_what_is_pushed(receiver: Receiver, transactional_i
 async def test_the_names_are_those_of_the_jvm_client(receiver: Receiver) -> None:
     """What it pushes and we do not is of threads, selectors and the like; what we push, it has."""
     servers = (f"bootstrap.servers={receiver.kafka.bootstrap_servers}", "client.id=theirs")
-    await asyncio.to_thread(java_produces, *servers)
-    theirs = await pushes(receiver, "theirs", bool)
+    with java_producing(*servers):  # two pushes with records: by then some were answered
+        theirs = await pushes(receiver, "theirs", lambda found: sum(sent([each]) > 0 for each in found) >= 2)
     async with Producer(receiver.kafka.bootstrap_servers, client_id="ours") as producer:
         await producer.send("telemetry", b"v")
         await pushes(receiver, "ours", lambda found: sent(found) >= 1)

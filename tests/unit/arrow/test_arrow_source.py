@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pyarrow as pa
+import pytest
+
+from aioproducer.arrow import arrow_source
+from aioproducer.arrow.arrow_schema import Columns
+from aioproducer.arrow.arrow_source import Source
+from aioproducer.arrow.batches import PIECE_ROWS
+
+COLUMNS = Columns(value="v", topic="orders")
+
+
+def batch(*values: str, column: str = "v", **others: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({column: list(values), **others})
+
+
+def reader(*batches: pa.RecordBatch) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(batches[0].schema, iter(batches))
+
+
+async def pieces(data: Any) -> list[dict[str, list[Any]]]:
+    source = await Source.open(data, COLUMNS)
+    found = []
+    while (piece := await source.piece()) is not None:
+        found.append(piece.to_pydict())
+    assert await source.piece() is None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("form", "blocks"),
+    [
+        (lambda one: one, False),
+        (lambda one: pa.Table.from_batches([one]), False),
+        (lambda one: [one], False),
+        (lambda one: (one,), False),
+        (lambda one: iter([one]), True),
+        (reader, True),
+    ],
+)
+async def test_what_may_block_is_asked_in_a_thread_and_nothing_else(
+    form: Callable[[pa.RecordBatch], Any],
+    blocks: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_thread, asked = arrow_source._in_thread, []
+
+    async def noted(*call: Any) -> Any:
+        asked.append(call)
+        return await in_thread(*call)
+
+    monkeypatch.setattr(arrow_source, "_in_thread", noted)
+    assert await pieces(form(batch("a", "b"))) == [{"v": ["a", "b"]}]
+    assert bool(asked) is blocks
+
+
+async def test_so_is_a_stream_which_may_run_a_query_to_begin_with() -> None:
+    class Query:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            threads.append(threading.get_ident())
+            return pa.Table.from_batches([batch("a")]).__arrow_c_stream__(requested_schema)
+
+    threads: list[int] = []
+    assert await pieces(Query()) == [{"v": ["a"]}]
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("form", [lambda one: one, lambda one: [one], reader])
+async def test_of_the_columns_those_that_are_sent_are_kept(form: Callable[[pa.RecordBatch], Any]) -> None:
+    assert await pieces(form(batch("a", note=["not sent"]))) == [{"v": ["a"]}]
+
+
+async def test_a_table_of_small_chunks_is_cut_by_its_rows() -> None:
+    rows = [str(number) for number in range(PIECE_ROWS + 3)]
+    chunks = [batch(*rows[start : start + 10]) for start in range(0, len(rows), 10)]
+    first, second = await pieces(pa.Table.from_batches(chunks))
+    assert (first["v"], second["v"]) == (rows[:PIECE_ROWS], rows[PIECE_ROWS:])
+
+
+async def test_a_schema_is_checked_when_it_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[pa.Schema] = []
+    monkeypatch.setattr(Columns, "check", lambda _, schema: checked.append(schema))
+    one, other = batch("a"), batch("b", note=["not sent"])
+    await pieces([one, one, other, other, one])
+    assert checked == [one.schema, other.schema, one.schema]
+
+
+@pytest.mark.parametrize("form", [reader, lambda one: pa.Table.from_batches([one]), lambda one: one])
+async def test_a_schema_that_is_known_before_is_checked_before(form: Callable[[pa.RecordBatch], Any]) -> None:
+    with pytest.raises(ValueError, match="'v'"):
+        await Source.open(form(batch("a", column="w")), COLUMNS)
+
+
+async def test_cancelled_it_does_not_wait_for_the_thread() -> None:
+    """By a scope of anyio's, as in most web frameworks, which would be shielded else."""
+    reading, goes_on = threading.Event(), threading.Event()
+
+    def blocking() -> Iterator[pa.RecordBatch]:
+        reading.set()
+        goes_on.wait()
+        yield batch("a")
+
+    async def read() -> None:
+        with scope:
+            await source.piece()
+
+    source, scope = await Source.open(blocking(), COLUMNS), anyio.CancelScope()
+    task = asyncio.get_running_loop().create_task(read())
+    try:
+        await asyncio.to_thread(reading.wait)
+        scope.cancel()
+        done, _ = await asyncio.wait([task], timeout=10)
+        assert done
+        assert scope.cancelled_caught
+    finally:
+        goes_on.set()
+        await task
