@@ -38,6 +38,7 @@ CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "net/handshake": CONNECTION,
     "net/connection_protocol": CONNECTION,
     "batching/memory_budget": (),
+    "protocol/schema": (),
     "sender/requests": (),
     "batching/schedule": BATCHING,
     "batching/waiters": BATCHING,
