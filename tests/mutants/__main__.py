@@ -26,16 +26,19 @@ BATCHING: Final = ("test_batching_machine",)
 CONNECTION: Final = ("test_connection_machine", "test_connection_splits")
 TRANSACTION: Final = ("test_transaction_machine",)
 CORE: Final[Mapping[str, tuple[str, ...]]] = {
+    "clock": (),
     "idempotence/identity": ("test_sequences",),
     "idempotence/sequences": ("test_sequences",),
     "batching/persistence": ("test_persistence_machine",),
     "sender/outcomes": (),
+    "records/record_batch": ("test_records_roundtrip",),
     "batching/batch": BATCHING,
     "batching/partition_queue": BATCHING,
     "net/in_flight": ("test_framing", *CONNECTION),
     "net/handshake": CONNECTION,
     "net/connection_protocol": CONNECTION,
     "batching/memory_budget": (),
+    "protocol/schema": (),
     "sender/requests": (),
     "batching/schedule": BATCHING,
     "batching/waiters": BATCHING,

@@ -61,6 +61,14 @@ async def test_a_turn_is_due_when_one_iteration_lasts_for_a_while() -> None:
 
 
 @in_virtual_time
+async def test_it_is_due_after_that_while_to_the_last_bit() -> None:
+    turns = LoopTurns(asyncio.get_running_loop())
+    turns.look(0.0)
+    turns.look(TURN_AFTER_S)
+    assert turns.due
+
+
+@in_virtual_time
 async def test_however_long_nobody_appended_none_is_due() -> None:
     turns = LoopTurns(asyncio.get_running_loop())
     for at in (0.0, 60.0, 120.0):
@@ -74,6 +82,7 @@ async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them(
     loop = asyncio.get_running_loop()
     turns = LoopTurns(loop)
     turns.due = True
+    began_at = loop.time()
     order: list[str] = []
 
     def sender(left: int) -> None:
@@ -87,3 +96,4 @@ async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them(
     assert not turns.due, "others append meanwhile"
     await taking
     assert order == ["sender"] * ITERATIONS
+    assert loop.time() == began_at, "it takes no time where nobody else has something to do"

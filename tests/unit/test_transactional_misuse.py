@@ -24,7 +24,6 @@ from tests.unit.transactions.transactions_rig import ID
 
 Call = Callable[[Producer], Awaitable[Any]]
 
-
 SENDS: dict[str, Call] = {
     "send": lambda producer: producer.send(TOPIC, b"v"),
     "enqueue": lambda producer: producer.enqueue(TOPIC, b"v"),

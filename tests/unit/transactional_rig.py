@@ -10,9 +10,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import (
-    ProducerFenced,
-)
+from aioproducer.errors import ProducerFenced
 from aioproducer.testing import Cluster
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.reactions import Api

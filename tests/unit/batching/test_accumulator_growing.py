@@ -69,6 +69,16 @@ async def test_it_takes_as_much_again_each_time_that_it_is_at_its_limit() -> Non
 
 
 @in_virtual_time
+async def test_with_little_in_it_it_takes_a_batchs_worth_more() -> None:
+    rig = growing()
+    put(rig)
+    [batch] = unresolved(rig)
+    before, topic = batch.size, rig.accumulator.topics[TOPIC]
+    assert rig.accumulator.append(topic, rig.queue(0), VALUE, None, (), 1_000, RECORD + 1, RecordFuture)
+    assert batch.limit == before + READY
+
+
+@in_virtual_time
 async def test_it_takes_one_record_that_is_larger_than_all_that_it_has() -> None:
     rig = growing()
     put(rig)

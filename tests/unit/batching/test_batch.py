@@ -36,6 +36,7 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     assert batch.stretches == batch.last_waiters == []
     assert batch.new_waiter is None
     assert batch.due is False
+    assert (batch.limit, batch.rate) == (0, 1.0), "unless somebody says otherwise"
     assert (batch.sequence, batch.numbered_before) == (None, 0)
 
 

@@ -158,6 +158,14 @@ class TestWaiters:
         assert call.result.delivered == 0
         assert [future.result().offset for future in futures[1:]] == [41, 45]
 
+    @in_virtual_time
+    async def test_a_batch_is_forsaken_once_each_of_its_waiters_is_detached(self) -> None:
+        batch, futures, call = mixed()
+        for waiter in (call, *futures):
+            assert not batch.is_forsaken
+            batch.detach(waiter, LATE)
+        assert batch.is_forsaken
+
 
 class TestDropping:
     @in_virtual_time

@@ -302,10 +302,10 @@ def test_what_waits_to_be_sent_again_is_behind_too() -> None:
 def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
     class Keeper(IdentityKeeper):
         bumps_partitions = False
-        admitted = False
+        admitted: TopicPartition | None = None
 
         def admits(self, where: TopicPartition) -> bool:
-            return self.admitted
+            return self.admitted == where
 
     rig = Rig(acknowledged_here=False)
     keeper = Keeper()
@@ -313,5 +313,5 @@ def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
     rig.queue = PartitionQueue("orders", 3, batching_settings(), keeper)
     batch = rig.add()
     assert rig.queue.next_batch(0.0) is None
-    keeper.admitted = True
+    keeper.admitted = TopicPartition("orders", 3)
     assert rig.queue.next_batch(0.0) is batch

@@ -13,11 +13,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer import (
-    LeaderNotAvailable,
-    Producer,
-    ProducerClosed,
-)
+from aioproducer import LeaderNotAvailable, Producer, ProducerClosed
 from aioproducer.contrib.threads import ThreadedProducer
 from aioproducer.testing import ThreadedCluster
 from tests.unit.contrib.threads_rig import TOPIC, values

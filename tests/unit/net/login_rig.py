@@ -7,10 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import (
-    ConnectionFailed,
-    ProducerError,
-)
+from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.net.address import Address
 from aioproducer.net.connection_security import ConnectionSecurity
 from aioproducer.net.login import Session

@@ -5,11 +5,7 @@ import logging
 
 import pytest
 
-from aioproducer.errors import (
-    AuthenticationFailed,
-    ConnectionFailed,
-    SaslAuthenticationFailed,
-)
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, SaslAuthenticationFailed
 from aioproducer.net import login as module
 from aioproducer.net.login import LOG_IN_AT_MOST_EVERY_S, LOG_IN_LATE_S
 from aioproducer.testing import in_virtual_time

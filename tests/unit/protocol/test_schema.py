@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import ProtocolError
+from aioproducer.protocol import schema
 from aioproducer.protocol.fields import field
 from aioproducer.protocol.schema import (
     Message,
@@ -46,6 +47,22 @@ def test_each_version_has_its_own_form(version: int, wire: bytes) -> None:
     request = EchoRequest(text="hi")
     assert encode(request, version) == wire
     assert decode(EchoRequest, version, wire) == request
+
+
+def test_a_version_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    @message(api_key=97, versions=(1, 3), flexible_from=2)
+    class Unseen(Message):
+        """One that nobody has written or read before."""
+
+        text: str = field(STRING)
+
+    wires = {1: b"\0\2hi", 2: b"\3hi\0", 3: b"\3hi\0"}
+    for _ in range(2):
+        for version, wire in wires.items():
+            assert encode(Unseen(text="hi"), version) == wire
+            assert decode(Unseen, version, wire) == Unseen(text="hi")
+        for compiling in ("struct_writer", "struct_reader"):
+            monkeypatch.setattr(schema, compiling, lambda *_, **__: pytest.fail("it is there"))
 
 
 def test_a_message_is_appended_to_what_is_there_and_read_from_there() -> None:

@@ -36,6 +36,13 @@ def test_a_request_is_written_and_read_with_the_header_of_its_version(version: i
     assert decode(InitProducerIdRequest, version, frame[4:], pos) == REQUEST
 
 
+def test_so_is_one_of_the_latest_version() -> None:
+    latest = InitProducerIdRequest.VERSIONS[1]
+    payload = encode_request(REQUEST, latest, 7, "c")[4:]
+    _, pos = decode_request(payload, REQUESTS)
+    assert decode(InitProducerIdRequest, latest, payload, pos) == REQUEST
+
+
 @pytest.mark.parametrize(("version", "frame"), [(1, CLASSIC_RESPONSE), (2, FLEXIBLE_RESPONSE)])
 def test_a_response_is_written_and_read_with_the_header_of_its_version(version: int, frame: bytes) -> None:
     assert encode_response(RESPONSE, version, 7) == frame

@@ -23,6 +23,10 @@ def test_a_cap_holds_one_api_down() -> None:
     assert table.pick(InitProducerIdRequest) == 5
 
 
+def test_a_cap_holds_none_up() -> None:
+    assert ApiVersionTable({0: (0, 99)}, caps={0: 99}).pick(ProduceRequest) == 12
+
+
 @pytest.mark.parametrize(
     ("offered", "offer"),
     [

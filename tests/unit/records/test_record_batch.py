@@ -90,7 +90,7 @@ def test_the_base_timestamp_is_the_first_and_the_max_the_latest() -> None:
 
 def test_a_batch_has_at_least_one_record() -> None:
     assert encode_records(RecordColumns()) == b""
-    with pytest.raises(ValueError, match="at least one record"):
+    with pytest.raises(ValueError, match=r"^a batch has at least one record$"):
         encode_batch(RecordColumns())
 
 

@@ -138,6 +138,7 @@ class TestHeadersAsColumns:
     def test_some_of_them_are_columns_again(self) -> None:
         part = self.two().take([1])
         assert isinstance(part.headers, HeaderColumns)
+        assert len(part.headers) == 1
         assert list(part.headers) == [(("trace", b"2"),)]
 
     def test_what_is_added_does_not_show_where_they_came_from(self) -> None:

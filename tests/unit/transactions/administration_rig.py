@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import (
-    ConnectionFailed,
-)
+from aioproducer.errors import ConnectionFailed
 from aioproducer.metadata.snapshot import Broker, MetadataSnapshot
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.pool import Pool
@@ -20,10 +18,7 @@ from aioproducer.protocol.describe_transactions import (
 )
 from aioproducer.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from aioproducer.protocol.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
+from aioproducer.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from aioproducer.protocol.schema import ApiVersionTable, Request
 from aioproducer.protocol.transactions import EndTxnRequest, EndTxnResponse

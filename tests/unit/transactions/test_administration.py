@@ -24,10 +24,7 @@ from aioproducer.protocol.describe_transactions import (
 )
 from aioproducer.protocol.find_coordinator import FindCoordinatorRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.list_transactions import (
-    ListTransactionsRequest,
-    TransactionState as Listed,
-)
+from aioproducer.protocol.list_transactions import ListTransactionsRequest, TransactionState as Listed
 from aioproducer.protocol.schema import ApiVersionTable
 from aioproducer.protocol.transactions import EndTxnRequest
 from aioproducer.testing.virtual_time import in_virtual_time

@@ -6,10 +6,7 @@ import asyncio
 
 import pytest
 
-from aioproducer.errors import (
-    ProducerError,
-    TopicAuthorizationFailed,
-)
+from aioproducer.errors import ProducerError, TopicAuthorizationFailed
 from aioproducer.testing import in_virtual_time
 from aioproducer.transactions.reactions import Api
 from aioproducer.transactions.transaction_state import TransactionState as State
