@@ -61,7 +61,7 @@ TABLE: Mapping[str, tuple[Known, Known, Known, Known]] = {
 """What is known after one more event."""
 ENDS_THE_STORY = {"ruled out", "not understood"}
 """After these no answer under the same sequence is heard."""
-CODES = sorted(BrokerError.by_code)
+CODES = sorted(code for code, kind in BrokerError.by_code.items() if kind.__name__ != f"ErrorCode{code}")
 BEGINS_THE_COUNT_AGAIN = {
     "refused",
     "left open",
