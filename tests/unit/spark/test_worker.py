@@ -12,6 +12,7 @@ import pytest
 
 from aioproducer.errors import ConnectionFailed, InvalidProducerEpoch
 from aioproducer.lifecycle import State
+from aioproducer.net.connection import Connection
 from aioproducer.spark.decision_records import decision
 from aioproducer.spark.delivery import BatchId, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort
@@ -191,11 +192,17 @@ def test_after_a_failure_the_connection_is_closed(host: Worker, kafka_cluster: T
         with host.transactional(settings(kafka_cluster), "t") as broken:
             host.submit(broken.begin_transaction()).result()
             host.submit(broken.send("orders", b"v")).result()
+            assert broken._engine is not None
+            of_the_broken.append(broken._engine.pool.get(1))
             raise ZeroDivisionError
 
+    of_the_broken: list[Connection | None] = []
     with pytest.raises(ZeroDivisionError):
         write_half()
     assert kafka_cluster.transaction_state("t") == "CompleteAbort"
+    [connection] = of_the_broken
+    assert connection is not None
+    assert connection.gone.done()
     assert not host._handovers
     write(host, settings(kafka_cluster), "t")
     assert kafka_cluster.request_count("api_versions") == 2
