@@ -15,6 +15,7 @@ from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
+from aioproducer.handover import Handover, connection_security
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.intake_settings import IntakeSettings
@@ -33,7 +34,6 @@ from aioproducer.telemetry.metrics_push import MetricsPush
 
 if TYPE_CHECKING:
     from aioproducer.intake.many import ManyIntake
-    from aioproducer.net.connection_security import ConnectionSecurity
     from aioproducer.transactions.transaction_floor import TransactionFloor
     from aioproducer.transactions.transaction_records import TransactionRecords
     from aioproducer.transactions.transaction_requests import GoingOn
@@ -44,18 +44,6 @@ WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
 
 BOOTSTRAP: Final = -1
 """What the connections to bootstrap addresses are counted as: they are to no node that is known yet."""
-
-
-def connection_security(config: ProducerConfig) -> ConnectionSecurity | None:
-    """Return what secures the connections of a producer with *config*; None: nothing does."""
-    if config.security_protocol == "PLAINTEXT":
-        return None
-    # Few of those who have no use for it would like to wait for its import.
-    from aioproducer.net.connection_security import ConnectionSecurity  # noqa: PLC0415
-
-    return ConnectionSecurity(
-        config.security_settings(), backoff=config.connection_settings().reconnect_backoff
-    )
 
 
 def transaction_floor(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> TransactionFloor | None:
@@ -86,16 +74,19 @@ class Engine:
         on_crash: Callable[[BaseException], None],
         on_fatal: Callable[[], None],
         on_transaction: Callable[[bool], None],
+        handover: Handover | None = None,
     ) -> None:
         """*on_crash* hears of our bugs, *on_fatal* of the end that the cluster makes of a transactional producer.
 
-        *on_transaction* is told whether the open transaction takes records.
+        *on_transaction* is told whether the open transaction takes records. *handover* has what the producer before this
+        one has left, and takes what this one leaves.
         """
         self._on_crash = on_crash
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._connections = config.connection_settings()
-        self._security = connection_security(config)
+        self._handover = handover
+        self._security = connection_security(config) if handover is None else handover.security
         self._unreachable: set[int] = set()
         self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -199,6 +190,8 @@ class Engine:
         Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. Failed or cancelled,
         everything is taken down again.
         """
+        if self._handover is not None:
+            self.pool.take_over(self._handover.take())
         settings = self._connections
         deadline = self._loop.time() + settings.setup_timeout_s + settings.request_timeout_s
         self._starting = self._loop.create_task(self.updater.bootstrap(deadline), name="aioproducer: start")
@@ -299,6 +292,10 @@ class Engine:
         return report(self.metrics, producer, nodes)
 
     async def _stop(self) -> None:
+        sending = self._sending
+        has_sent_all = (
+            sending is not None and sending.done() and not sending.cancelled() and not sending.exception()
+        )
         self._sender.finish()
         if self._starting is not None:
             self._starting.cancel()
@@ -307,8 +304,11 @@ class Engine:
             await self.transactions.stop()
         await self.metrics_push.stop()
         await self.updater.close()
-        if self._security is not None:
-            self._security.close()
+        if self._handover is None:
+            if self._security is not None:
+                self._security.close()
+        elif has_sent_all:  # else the sender might still write on what is somebody else's
+            self._handover.leave(self.pool.release())
         await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
         if self._sending is not None:
             await asyncio.wait([self._sending])

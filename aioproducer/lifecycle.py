@@ -24,6 +24,7 @@ from aioproducer.interceptors import InterceptorChain
 from aioproducer.log_limits import REMINDER_S
 
 if TYPE_CHECKING:
+    from aioproducer.handover import Handover
     from aioproducer.transactions.transaction_requests import GoingOn
 
 log: Final = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class Lifecycle:
         """
         await self._start()
 
-    async def _start(self, going_on: GoingOn | None = None) -> None:
+    async def _start(self, going_on: GoingOn | None = None, handover: Handover | None = None) -> None:
         if self._state is not State.NEW:
             raise ProducerClosed(f"a producer is started once; this one is {self.state}")
         self._state = State.STARTING
@@ -118,6 +119,7 @@ class Lifecycle:
                 on_crash=self._crashed,
                 on_fatal=self._failed_fatally,
                 on_transaction=self._transaction_moved,
+                handover=handover,
             )
             await engine.start(going_on)
         except BaseException:

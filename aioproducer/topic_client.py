@@ -11,7 +11,6 @@ from typing import Final, Self, TypeVar
 
 from aioproducer.backoff import Backoff
 from aioproducer.config import ProducerConfig
-from aioproducer.engine import connection_security
 from aioproducer.errors import (
     ConnectionFailed,
     LeaderNotAvailable,
@@ -22,6 +21,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
+from aioproducer.handover import connection_security
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection

@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from aioproducer.config import ProducerConfig, ProducerOptions
-from aioproducer.engine import BOOTSTRAP, connection_security
+from aioproducer.engine import BOOTSTRAP
 from aioproducer.errors import ProducerClosed, ProducerError, WrongLoop
+from aioproducer.handover import connection_security
 from aioproducer.intake.checks import check_timeout
 from aioproducer.metadata.metadata_source import open_to_any
 from aioproducer.metadata.updater import MetadataUpdater

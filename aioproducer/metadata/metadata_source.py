@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -58,6 +58,13 @@ class ConnectionPool(Protocol):
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
         """Take over a connection that was opened here; return False if it is of no use."""
 
+    @property
+    def nodes(self) -> Collection[int]:
+        """The nodes that are connected, or should be."""
+
+    def forget(self, node_id: int) -> None:
+        """Drop the node and its connection."""
+
     def next_attempt_at(self, node_id: int) -> float | None:
         """Return when the pause after a failure is over."""
 
@@ -83,6 +90,21 @@ class MetadataSource:
         self._told_to_rebootstrap = False
         self._decoding: CapacityLimiter | None = None
         self._outage = Outage()  # never over: how often it happens is news only once in a while
+
+    async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
+        """Ask a node that is connected already, if there is one; else, or if that is in vain, do as `bootstrap`.
+
+        Connections that were taken over may be dead without anybody having noticed: then none of them is believed in.
+        """
+        connection = self._pool.least_loaded(self._pool.nodes)
+        if connection is not None:
+            try:
+                async with asyncio.timeout(ANSWER_PATIENCE_S):
+                    return await self._ask(connection, request)
+            except (ProducerError, TimeoutError):
+                for node_id in self._pool.nodes:
+                    self._pool.forget(node_id)
+        return await self.bootstrap(request, deadline)
 
     async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
         """Ask all bootstrap addresses, staggered; the first answer counts.

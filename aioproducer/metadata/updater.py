@@ -72,7 +72,7 @@ class MetadataUpdater:
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
-        """Get the first answer, from whichever bootstrap address is the first to give one.
+        """Get the first answer, from a node that is connected, or whichever bootstrap address is the first to give one.
 
         Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline* (loop time).
         Cancelling leaves no connection open. It may be called again after a failure.
@@ -80,7 +80,7 @@ class MetadataUpdater:
         refresh = self._schedule.begin(_now())
         self._let_in()
         try:
-            answer = await self._source.bootstrap(self._request(refresh), deadline)
+            answer = await self._source.begin(self._request(refresh), deadline)
         except BaseException:
             self._schedule.failed(refresh, _now())
             raise

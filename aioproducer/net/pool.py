@@ -127,6 +127,30 @@ class Pool:
         self._keep(connection, node)
         return True
 
+    def take_over(self, connections: Iterable[tuple[Address, Connection]]) -> None:
+        """Adopt *connections* that another pool has released; what is of no use, or was idle for too long, is closed."""
+        now = asyncio.get_running_loop().time()
+        for address, connection in connections:
+            connection.on_closed = self._lost  # closing waits for it, whatever becomes of it
+            timeout_s = self._settings.idle_timeout_s
+            is_stale = timeout_s is not None and 0 < timeout_s <= now - connection.last_used
+            if is_stale or not self.adopt(connection, connection.node_id, address):
+                connection.close()
+            else:
+                connection.tally.at(now).opened += 1
+
+    def release(self) -> list[tuple[Address, Connection]]:
+        """Let go of the connections on which nobody waits for an answer; they stay open, and are to be taken over."""
+        released = []
+        for node_id, node in self._nodes.items():
+            connection = self.get(node_id)
+            if connection is not None and not connection.in_flight:
+                node.connection = connection.on_closed = None
+                self._open.discard(connection)
+                connection.tally.at(asyncio.get_running_loop().time()).closed += 1
+                released.append((node.address, connection))
+        return released
+
     def next_attempt_at(self, node_id: int) -> float | None:
         """Return when `connect_soon` will try again, in loop time; None if no failure keeps it from trying now."""
         node = self._nodes.get(node_id)
@@ -147,6 +171,11 @@ class Pool:
         ):
             return None
         return RefusedLogins(node.last_error, node.refused_since)
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes that somebody has asked for, connected or not."""
+        return list(self._nodes)
 
     @property
     def in_flight(self) -> int:

@@ -22,9 +22,6 @@ from aioproducer.spark.worker import Worker
 Send = Callable[[Iterable[pa.RecordBatch], Producer], Sent]
 """Sends all rows; raises if one fails."""
 
-CLOSE_S = 10.0
-"""How long the abort of what has failed may take; else the next one who has the transactional id does it."""
-
 
 def write_single(
     batches: Iterator[pa.RecordBatch],
@@ -51,10 +48,7 @@ def write_single(
     first = next((each for each in batches if each.num_rows), None)
     if first is None:  # nothing to decide
         return TaskReport(context.getLocalProperty("sql.streaming.queryId"), rows=0, bytes=0)
-    own = settings.with_transactional_id(delivery.single_id)
-    producer = Producer.from_config(own.config())
-    try:
-        host.submit(producer.start()).result()
+    with host.transactional(settings, delivery.single_id) as producer:
         last = host.submit(host.decisions(settings, delivery.prefix)).result().last(batch.name)
         if must_skip(last, batch, delivery.guarantee, replays=replays):
             for _ in batches:  # Spark wants its rows read
@@ -63,8 +57,6 @@ def write_single(
         transaction = host.submit(producer.begin_transaction()).result()
         sent = send(chain([first], batches), producer)
         prepared = host.submit(transaction.prepare()).result()
-    finally:
-        host.submit(producer.close(timeout_s=CLOSE_S)).result()
     return Prepared(
         context.getLocalProperty("sql.streaming.queryId"),
         rows=sent.rows,
@@ -111,14 +103,10 @@ def write_share(
             attempt=context.attemptNumber(),
         ),
     )
-    producer = Producer.from_config(settings.with_transactional_id(name).config())
-    try:
-        host.submit(producer.start()).result()
+    with host.transactional(settings, name) as producer:
         transaction = host.submit(producer.begin_transaction()).result()
         sent = send(chain([first], batches), producer)
         prepared = host.submit(transaction.prepare()).result()
-    finally:
-        host.submit(producer.close(timeout_s=CLOSE_S)).result()
     (topic, partition), offsets = next(iter(sent.offsets.items()))
     share = Share(*prepared, topic, partition, offsets.last)
     return Shared(query, sent.rows, sent.bytes, batch, share, planned._replace(decided={}), bad=sent.bad)

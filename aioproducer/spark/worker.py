@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+from aioproducer.handover import Handover
 from aioproducer.lifecycle import State
 from aioproducer.producer import Producer
 from aioproducer.spark.decision_records import DecisionView
@@ -25,6 +26,8 @@ from aioproducer.transaction_admin import TransactionAdmin
 
 IDLE_PRODUCERS: Final = 4
 """So many are kept for a next task; more configurations than that do not take turns in one process."""
+CLOSE_S: Final = 10.0
+"""How long the abort of what has failed may take; else the next one who has the transactional id does it."""
 
 T = TypeVar("T")
 
@@ -59,6 +62,7 @@ class Worker:
         self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
         self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
         self._clients: dict[ProducerSettings, Clients] = {}
+        self._handovers: dict[ProducerSettings, Handover] = {}
         atexit.register(self.close)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -121,6 +125,29 @@ class Worker:
             _, oldest = self._idle.popleft()
             self.submit(oldest.close()).result()
 
+    @contextmanager
+    def transactional(self, settings: ProducerSettings, name: str) -> Iterator[Producer]:
+        """Lend a started producer with the transactional id *name*, which is closed in the end.
+
+        Its connections are those of the one before it with equal *settings*, if there are any. After an exception they are
+        closed as well: what has failed may have to do with them.
+
+        Raises: as making and starting a producer do.
+        """
+        producer = Producer.from_config(settings.with_transactional_id(name).config())
+        handover = self._handovers.pop(settings, None) or Handover(producer.config)
+        try:
+            self.submit(producer._start(handover=handover)).result()  # noqa: SLF001 - our own
+            yield producer
+            self.submit(producer.close(timeout_s=CLOSE_S)).result()
+        except BaseException:
+            try:
+                self.submit(producer.close(timeout_s=CLOSE_S)).result()
+            finally:
+                self.submit(handover.close()).result()
+            raise
+        self.submit(self._keep(settings, handover)).result()
+
     def close(self) -> None:
         """Close the producers and end the thread. A forked child has neither, and touches them no more."""
         atexit.unregister(self.close)
@@ -129,6 +156,8 @@ class Worker:
         while self._clients:
             _, clients = self._clients.popitem()
             self.submit(clients.close()).result()
+        while self._handovers:
+            self.submit(self._handovers.popitem()[1].close()).result()
         while self._idle:
             _, producer = self._idle.pop()
             self.submit(producer.close(timeout_s=0)).result()  # idle: everything was acknowledged
@@ -154,6 +183,15 @@ class Worker:
         self._clients[settings] = clients
         while len(self._clients) > IDLE_PRODUCERS:
             await self._clients.pop(next(iter(self._clients))).close()
+
+    async def _keep(self, settings: ProducerSettings, handover: Handover) -> None:
+        """Keep *handover* for the next one with equal *settings*."""
+        if settings in self._handovers:  # somebody else had one meanwhile, and was sooner
+            await handover.close()
+            return
+        self._handovers[settings] = handover
+        while len(self._handovers) > IDLE_PRODUCERS:
+            await self._handovers.pop(next(iter(self._handovers))).close()
 
     def _take(self, settings: ProducerSettings) -> Producer | None:
         """Return a producer that can be used, off those that are idle."""

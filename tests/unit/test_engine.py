@@ -11,8 +11,9 @@ import pytest
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig
-from aioproducer.engine import Engine, connection_security
+from aioproducer.engine import Engine
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
+from aioproducer.handover import Handover
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metadata import metadata_source as endpoints_module
 from aioproducer.net.address import Address
@@ -26,7 +27,7 @@ CLOSED = Failure(ProducerClosed, "closed")
 class Rig:
     """An engine that was not started yet, on a cluster."""
 
-    def __init__(self, cluster: Cluster, **options: Any) -> None:
+    def __init__(self, cluster: Cluster, handover: Handover | None = None, **options: Any) -> None:
         self.cluster = cluster
         self.crashes: list[BaseException] = []
         config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers, **options)
@@ -36,6 +37,7 @@ class Rig:
             on_crash=self.crashes.append,
             on_fatal=lambda: None,
             on_transaction=lambda _: None,
+            handover=handover,
         )
 
     async def append(self, value: bytes = b"value", partition: int = 0) -> RecordFuture:
@@ -76,18 +78,6 @@ PASSWORD: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "alice",
 
 
 class TestSecurity:
-    def test_in_the_clear_there_is_nothing_that_secures(self) -> None:
-        assert connection_security(ProducerConfig(bootstrap_servers="a:1")) is None
-
-    @pytest.mark.parametrize(
-        ("protocol", "logs_in"), [("SSL", False), ("SASL_PLAINTEXT", True), ("SASL_SSL", True)]
-    )
-    def test_whoever_wants_tls_or_a_login_gets_it(self, protocol: Any, logs_in: bool) -> None:
-        config = ProducerConfig(bootstrap_servers="a:1", security_protocol=protocol, **PASSWORD)
-        security = connection_security(config)
-        assert security is not None
-        assert security.logs_in is logs_in
-
     @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
     @in_virtual_time
     async def test_nothing_that_was_to_be_secured_is_sent_in_the_clear(self, protocol: Any) -> None:

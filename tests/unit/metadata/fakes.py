@@ -197,6 +197,13 @@ class FakePool:
         wanted = set(candidates)
         return next((self.get(each) for each in self._connections if each in wanted), None)
 
+    @property
+    def nodes(self) -> list[int]:
+        return list(self._connections)
+
+    def forget(self, node_id: int) -> None:
+        self._connections.pop(node_id).retire()
+
     def next_attempt_at(self, node_id: int) -> float | None:
         return self._next_attempt_at.get(node_id)
 

@@ -9,13 +9,48 @@ from aioproducer.errors import ConnectionFailed, UnsupportedVersion
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import answer
 from tests.unit.metadata.fakes import LATENCY_S, SETUP_TIMEOUT_S, FakeCluster, now
-from tests.unit.metadata.metadata_source_rig import QUICKLY_S, Setup
+from tests.unit.metadata.metadata_source_rig import QUESTION, QUICKLY_S, Setup
 
 
 def assert_nothing_is_left(cluster: FakeCluster) -> None:
     assert cluster.open_connections == []
     assert all(each.waited_for for each in cluster.connections)
     assert len(asyncio.all_tasks()) == 1
+
+
+class TestBegin:
+    @in_virtual_time
+    async def test_asks_who_is_connected_already(self) -> None:
+        setup = Setup(1)
+        await setup.pool.connect(2)
+        assert (await setup.source.begin(QUESTION, 60.0)).cluster_id == "c"
+        assert setup.answered_by == 2
+        assert len(setup.cluster.connections) == 1
+        setup.cluster.connections[0].close()
+
+    @in_virtual_time
+    async def test_asks_an_address_if_nobody_is(self) -> None:
+        setup = Setup(1)
+        await setup.source.begin(QUESTION, 60.0)
+        assert setup.answered_by == 1
+        await setup.close()
+        assert_nothing_is_left(setup.cluster)
+
+    @pytest.mark.parametrize("is_mute", [True, False])
+    @in_virtual_time
+    async def test_believes_in_no_connection_if_one_is_dead(self, is_mute: bool) -> None:
+        setup = Setup(1)
+        await setup.pool.connect(2, 3)
+        if is_mute:
+            setup.cluster.mute = {2}
+        else:
+            setup.cluster.next_answers = [ConnectionFailed("b2:9002: lost")]
+        await setup.source.begin(QUESTION, 60.0)
+        assert setup.answered_by == 1
+        assert now() < 1.0 + QUICKLY_S
+        assert setup.pool.nodes == []
+        assert [each.closed for each in setup.cluster.connections] == [True, True, False]
+        await setup.close()
 
 
 class TestBootstrap:

@@ -316,3 +316,58 @@ async def test_what_is_of_no_use_is_not_adopted(pool: Pool, reports: Reports, br
     assert not pool.adopt(spare, NODE + 1, broker.address)
     spare.close()
     await spare.wait_closed()
+
+
+# --- handed on
+
+
+async def test_what_one_pool_releases_another_takes_over(
+    pool: Pool, reports: Reports, broker: ScriptedBroker
+) -> None:
+    await connect(pool, reports, broker)
+    connection = usable(pool)
+    released = pool.release()
+    assert released == [(broker.address, connection)]
+    assert pool.get(NODE) is None
+    assert pool.release() == []
+    others = Reports()
+    async with pool_of(others) as following:
+        following.take_over(released)
+        await others.expect_connected()
+        assert usable(following) is connection
+        await pool.close()
+        assert not connection.closed
+        tallies = [each._metrics.node(NODE) for each in (pool, following)]
+        assert [(each.opened, each.closed) for each in tallies] == [(1, 1), (1, 0)]
+        connection.close(ConnectionFailed("lost"))
+        assert await others.expect_disconnected() is connection.error
+    reports.expect_nothing_else()
+
+
+async def test_a_connection_with_a_call_in_flight_is_not_released(
+    pool: Pool, reports: Reports, broker: ScriptedBroker
+) -> None:
+    await connect(pool, reports, broker)
+    usable(pool).call(ASK, ignore)
+    assert pool.release() == []
+    assert pool.get(NODE) is not None
+
+
+async def test_what_is_closed_stale_or_one_too_many_is_not_taken_over(
+    reports: Reports, broker: ScriptedBroker
+) -> None:
+    closed, kept, spare = [await open_connection(broker.address, settings()) for _ in range(3)]
+    for each in (closed, kept, spare):
+        each.node_id = NODE
+    closed.close()
+    async with pool_of(reports, config=settings(idle_timeout_s=LONG_S)) as pool:
+        pool.take_over((broker.address, each) for each in (closed, kept, spare))
+        assert usable(pool) is kept
+        assert spare.closed
+        released = pool.release()
+    assert spare.gone.done()  # closing has waited for it
+    async with pool_of(reports, config=settings(idle_timeout_s=1e-9)) as pool:
+        pool.take_over(released)
+        assert pool.get(NODE) is None
+        assert pool.nodes == []
+    assert kept.gone.done()

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aioproducer.errors import ConnectionFailed
+from aioproducer.errors import ConnectionFailed, InvalidProducerEpoch
 from aioproducer.lifecycle import State
+from aioproducer.net.connection import Connection
 from aioproducer.spark.decision_records import decision
 from aioproducer.spark.delivery import BatchId, Guarantee
 from aioproducer.spark.kafka_port import KafkaPort
@@ -155,6 +156,97 @@ def test_only_some_connections_to_ask_with_are_kept(host: Worker, kafka_cluster:
     assert [each._opened is None for each in admins] == [True] + [False] * IDLE_PRODUCERS
     host.close()
     assert all(each._opened is None for each in admins)
+
+
+def write(host: Worker, where: ProducerSettings, name: str) -> None:
+    with host.transactional(where, name) as producer:
+        host.submit(producer.begin_transaction()).result()
+        host.submit(producer.send("orders", b"v")).result()
+        host.submit(producer.commit_transaction()).result()
+
+
+def test_transactional_producers_hand_their_connection_on(
+    host: Worker, kafka_cluster: ThreadedCluster
+) -> None:
+    for number in range(3):
+        write(host, settings(kafka_cluster), f"t-{number}")
+    assert kafka_cluster.request_count("api_versions") == 1
+    assert len(kafka_cluster.records("orders", 0, isolation_level="read_committed")) == 3
+    write(host, settings(kafka_cluster, "another"), "t-3")
+    assert kafka_cluster.request_count("api_versions") == 2
+
+
+def test_of_two_transactional_producers_at_once_each_has_its_connection(
+    host: Worker, kafka_cluster: ThreadedCluster
+) -> None:
+    with host.transactional(settings(kafka_cluster), "t-0"):
+        write(host, settings(kafka_cluster), "t-1")
+        assert kafka_cluster.request_count("api_versions") == 2
+    assert len(host._handovers) == 1
+    write(host, settings(kafka_cluster), "t-2")
+    assert kafka_cluster.request_count("api_versions") == 2
+
+
+def test_after_a_failure_the_connection_is_closed(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    def write_half() -> None:
+        with host.transactional(settings(kafka_cluster), "t") as broken:
+            host.submit(broken.begin_transaction()).result()
+            host.submit(broken.send("orders", b"v")).result()
+            assert broken._engine is not None
+            of_the_broken.append(broken._engine.pool.get(1))
+            raise ZeroDivisionError
+
+    of_the_broken: list[Connection | None] = []
+    with pytest.raises(ZeroDivisionError):
+        write_half()
+    assert kafka_cluster.transaction_state("t") == "CompleteAbort"
+    [connection] = of_the_broken
+    assert connection is not None
+    assert connection.gone.done()
+    assert not host._handovers
+    write(host, settings(kafka_cluster), "t")
+    assert kafka_cluster.request_count("api_versions") == 2
+
+
+def test_who_was_fenced_hands_nothing_on(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    def write_late() -> None:
+        with host.transactional(settings(kafka_cluster), "t") as fenced:
+            with host.transactional(settings(kafka_cluster), "t"):
+                pass
+            host.submit(fenced.begin_transaction()).result()
+            host.submit(fenced.send("orders", b"v")).result()
+
+    with pytest.raises(InvalidProducerEpoch):
+        write_late()
+    with host.transactional(settings(kafka_cluster), "t"):
+        assert kafka_cluster.request_count("api_versions") == 2  # that of who has fenced
+    write(host, settings(kafka_cluster), "t")
+    assert len(kafka_cluster.records("orders", 0, isolation_level="read_committed")) == 1
+
+
+@pytest.mark.parametrize("how", ["disconnect", "restart"])
+def test_a_connection_that_was_lost_meanwhile_is_not_missed(
+    host: Worker, kafka_cluster: ThreadedCluster, how: str
+) -> None:
+    write(host, settings(kafka_cluster), "t")
+    if how == "disconnect":
+        kafka_cluster.disconnect(1)
+    else:
+        kafka_cluster.stop_broker(1)
+        kafka_cluster.start_broker(1)
+    write(host, settings(kafka_cluster), "t")
+    assert kafka_cluster.request_count("api_versions") == 2
+    assert len(kafka_cluster.records("orders", 0, isolation_level="read_committed")) == 2
+
+
+def test_only_some_handovers_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
+    for number in range(IDLE_PRODUCERS + 1):
+        write(host, settings(kafka_cluster, f"client-{number}"), "t")
+    assert len(host._handovers) == IDLE_PRODUCERS
+    left = [connection for each in host._handovers.values() for _, connection in each._left]
+    assert len(left) == IDLE_PRODUCERS
+    host.close()
+    assert all(each.gone.done() for each in left)
 
 
 def test_closing_ends_all_and_twice_is_fine(kafka_cluster: ThreadedCluster) -> None:
