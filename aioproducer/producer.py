@@ -41,7 +41,15 @@ class Producer(Transactional):
 
     @classmethod
     def from_config(cls, config: ProducerConfig) -> Self:
-        """Return a producer with a configuration that was made before, say by `ProducerConfig.from_mapping`."""
+        """Return a producer with a configuration that was made before, say by `ProducerConfig.from_mapping`.
+
+        Raises: TypeError for anything else.
+        """
+        if not isinstance(config, ProducerConfig):
+            raise TypeError(
+                f"from_config takes a ProducerConfig, not {type(config).__name__};"
+                " ProducerConfig.from_mapping makes one of a mapping"
+            )
         producer = cls.__new__(cls)
         producer._begin(config)  # noqa: SLF001 - our own
         return producer
@@ -103,11 +111,13 @@ class Producer(Transactional):
 
         Raises: as `send`, for what happens before the append; the rest is in the Future.
         """
+        outcome: RecordFuture | Pending
         if timeout_s is not None:
-            return await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
-        outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
+            outcome = await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
+        else:
+            outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
         if isinstance(outcome, Pending):
-            return await self._wait(outcome)
+            outcome = await self._wait(outcome)
         if self._turns.due:
             await self._turns.take()
         return outcome

@@ -54,6 +54,10 @@ class TestConstruction:
         config = ProducerConfig.from_mapping({"bootstrap.servers": SERVERS, "linger.ms": "5"})
         assert Producer.from_config(config).config is config
 
+    def test_a_mapping_is_not_a_configuration_yet(self) -> None:
+        with pytest.raises(TypeError, match=r"not dict; ProducerConfig\.from_mapping makes one"):
+            Producer.from_config({"bootstrap.servers": "localhost:9092"})  # type: ignore[arg-type]
+
     def test_it_has_no_metrics_yet(self) -> None:
         assert Producer(SERVERS).metrics() == {"producer": {}, "topics": {}, "nodes": {}}
 
@@ -124,14 +128,18 @@ class TestSending:
             assert now() < 1
             assert [(await future).offset for future in futures] == [0, 1, 2]
 
+    @pytest.mark.parametrize("timeout_s", [None, 30])
     @in_virtual_time
-    async def test_enqueue_after_enqueue_leaves_the_event_loop_its_turns(self) -> None:
+    async def test_enqueue_after_enqueue_leaves_the_event_loop_its_turns(
+        self, timeout_s: float | None
+    ) -> None:
         async with started(batch_size=200) as (producer, broker):
             await producer.send(TOPIC, b"first", partition=0)
             futures = []
             for _ in range(10):
                 pass_time(TURN_AFTER_S)
-                futures.append(await producer.enqueue(TOPIC, bytes(100), partition=0))
+                call = producer.enqueue(TOPIC, bytes(100), partition=0, timeout_s=timeout_s)
+                futures.append(await call)
             assert len(broker.records(TOPIC, 0)) > 1, "sent meanwhile"
             await asyncio.gather(*futures)
 
