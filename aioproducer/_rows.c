@@ -226,9 +226,14 @@ static Py_ssize_t *count_groups(PyObject *chosen, PyObject *groups, Py_ssize_t *
     for (Py_ssize_t row = 0; counts != NULL && row < PyTuple_Size(chosen); row++) {
         PyObject *choice = PyTuple_GetItem(chosen, row), *group = PyDict_GetItemWithError(groups, choice);
         if (group == NULL && !PyErr_Occurred()) {
-            PyObject *number = PyLong_FromSsize_t(PyDict_Size(groups));
-            if (number != NULL && PyDict_SetItem(groups, choice, number) == 0)
-                group = number; /* the dict has it */
+            Py_ssize_t known = PyDict_Size(groups);
+            PyObject *number = PyLong_FromSsize_t(known);
+            if (number != NULL && PyDict_SetItem(groups, choice, number) == 0) {
+                if (PyDict_Size(groups) == known + 1)
+                    group = number; /* the dict has it */
+                else
+                    PyErr_SetString(PyExc_ValueError, "a choice is equal to another one now and then");
+            }
             Py_XDECREF(number);
         }
         if (group == NULL) {
@@ -255,7 +260,7 @@ static PyObject *parts_of(PyObject *column, const Py_ssize_t *group_of, const Py
     }
     for (Py_ssize_t row = 0; parts != NULL && taken != NULL && row < PyTuple_Size(column); row++) {
         PyObject *part = PyTuple_GetItem(parts, group_of[row]);
-        if (PyTuple_SetItem(part, taken[group_of[row]]++, Py_NewRef(PyTuple_GetItem(column, row))) < 0)
+        if (part == NULL || PyTuple_SetItem(part, taken[group_of[row]]++, Py_NewRef(PyTuple_GetItem(column, row))) < 0)
             Py_CLEAR(parts);
     }
     if (taken == NULL)
@@ -341,6 +346,10 @@ PyObject *new_metadata(PyObject *module, PyObject *args)
         return NULL;
     }
     timestamps = PySequence_Tuple(timestamps);
+    if (timestamps != NULL && base > INT64_MAX - PyTuple_Size(timestamps)) {
+        PyErr_SetString(PyExc_OverflowError, "there are no such offsets");
+        Py_CLEAR(timestamps);
+    }
     PyObject *all = timestamps == NULL ? NULL : PyList_New(PyTuple_Size(timestamps));
     for (Py_ssize_t index = 0; all != NULL && index < PyTuple_Size(timestamps); index++) {
         PyObject *offset = PyLong_FromLongLong(base < 0 ? -1 : base + index);

@@ -8,6 +8,7 @@ has one for all (bulk.py), so that a bulk record costs neither a Future nor a ca
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio import InvalidStateError
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -159,7 +160,10 @@ def python_new_metadata(
     return map(partial(tuple.__new__, kind), fields)  # as `RecordMetadata._make`, without its Python frame
 
 
-_new_metadata: Final = fastest("new_metadata", python_new_metadata)
+# From Python 3.14 on a tuple has its hash with it, and only Python knows how to make one that has none yet.
+_new_metadata: Final = (
+    fastest("new_metadata", python_new_metadata) if sys.version_info < (3, 14) else python_new_metadata
+)
 
 
 Waiter: TypeAlias = object

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -102,6 +103,21 @@ def test_what_cannot_be_grouped_is_refused(columns: Any, chosen: Any, error: typ
         accelerator.split_columns(columns, chosen)
 
 
+def test_a_choice_that_changes_its_mind_is_refused() -> None:
+    class Fickle:
+        asked = 0
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            Fickle.asked += 1
+            return Fickle.asked > 1
+
+    with pytest.raises(ValueError, match="now and then"):
+        accelerator.split_columns([[1, 2]], [Fickle(), Fickle()])
+
+
 @given(
     st.lists(st.integers(0, 2**63), max_size=5), st.one_of(st.just(-1), st.integers(0, 2**62)), st.booleans()
 )
@@ -109,6 +125,18 @@ def test_metadata_are_the_same(timestamps: list[int], base: int, log_append: boo
     made = accelerator.new_metadata(RecordMetadata, "orders", 3, base, timestamps, log_append)
     assert made == list(python_new_metadata(RecordMetadata, "orders", 3, base, timestamps, log_append))
     assert {type(each) for each in made} <= {RecordMetadata}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="not used there: it would leave them without a hash")
+def test_metadata_have_the_same_hash() -> None:
+    fields = ("orders", 3, 7, [8, 9], False)
+    made = accelerator.new_metadata(RecordMetadata, *fields)
+    assert [*map(hash, made)] == [*map(hash, python_new_metadata(RecordMetadata, *fields))]
+
+
+def test_offsets_that_cannot_be_are_refused() -> None:
+    with pytest.raises(OverflowError, match="no such offsets"):
+        accelerator.new_metadata(RecordMetadata, "orders", 3, 2**63 - 1, [1], False)
 
 
 def test_metadata_are_tuples_of_five() -> None:
