@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -36,12 +37,16 @@ class FineTimer:
         self._callback = callback
         self._handle: asyncio.TimerHandle | None = None
         self._libc: ctypes.CDLL
+        self._closing: weakref.finalize[[int], FineTimer]
         self._descriptor = -1
         # A loop that keeps a time of its own, as in tests, has timers of its own.
         if sys.platform == "linux" and abs(loop.time() - time.monotonic()) < 1:
             self._libc = ctypes.CDLL(None)
             self._descriptor = self._libc.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor >= 0:
+            self._closing = weakref.finalize(
+                self, os.close, self._descriptor
+            )  # a loop may end without a `close`
             loop.add_reader(self._descriptor, self._expired)
 
     def start(self, delay_s: float) -> None:
@@ -60,7 +65,7 @@ class FineTimer:
             self._handle.cancel()
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
-            os.close(self._descriptor)
+            self._closing()
             self._descriptor = -1
 
     def _expired(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
+import os
 import select
 import sys
 import time
@@ -97,6 +99,19 @@ async def test_closed_it_calls_no_more_and_leaves_nothing_open() -> None:
     made.start(0)  # by the loop
     await asyncio.wait_for(rung.event.wait(), 10)
     assert rung.times == 1
+
+
+@on_linux
+def test_an_event_loop_that_is_gone_leaves_nothing_open_either() -> None:
+    async def forget() -> int:
+        made = FineTimer(asyncio.get_running_loop(), Rung())
+        made.start(1000)
+        return made._descriptor
+
+    descriptor = asyncio.run(forget())
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
