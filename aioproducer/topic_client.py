@@ -154,14 +154,16 @@ class Client:
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]], unknown_topic_s: float = PATIENCE_S) -> T:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        failing_since = None
         for count in itertools.count():
             try:
                 return await attempt()
             except ProducerError as error:
+                # A connection may have died long before its request was not answered: another one is worth an attempt.
+                failing_since = failing_since or loop.time()
                 delay_s = BACKOFF.delay_s(count)
                 patience_s = unknown_topic_s if isinstance(error, UnknownTopicOrPartition) else PATIENCE_S
-                if not error.retriable or loop.time() + delay_s > began + patience_s:
+                if not error.retriable or loop.time() + delay_s > failing_since + patience_s:
                     raise
             self._leaders.clear()
             await asyncio.sleep(delay_s)

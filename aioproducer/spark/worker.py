@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import functools
 import os
 import threading
 from collections import deque
@@ -26,6 +25,8 @@ from aioproducer.transaction_admin import TransactionAdmin
 
 IDLE_PRODUCERS: Final = 4
 """So many are kept for a next task; more configurations than that do not take turns in one process."""
+KEPT_S: Final = 60.0
+"""How long connections that ask are kept unused: what lies between may forget idle ones after some minutes, silently."""
 CLOSE_S: Final = 10.0
 """How long the abort of what has failed may take; else the next one who has the transactional id does it."""
 
@@ -61,7 +62,8 @@ class Worker:
         self._thread.start()
         self._idle: deque[tuple[ProducerSettings, Producer]] = deque()
         self._views: dict[tuple[ProducerSettings, str], DecisionView] = {}
-        self._clients: dict[ProducerSettings, Clients] = {}
+        self._clients: dict[ProducerSettings, tuple[Clients, float]] = {}
+        """Those that nobody uses, and since when, in loop time."""
         self._handovers: dict[ProducerSettings, Handover] = {}
         atexit.register(self.close)
 
@@ -154,7 +156,7 @@ class Worker:
         if os.getpid() != self._pid or self._loop.is_closed():
             return
         while self._clients:
-            _, clients = self._clients.popitem()
+            _, (clients, _) = self._clients.popitem()
             self.submit(clients.close()).result()
         while self._handovers:
             self.submit(self._handovers.popitem()[1].close()).result()
@@ -171,7 +173,12 @@ class Worker:
 
         Raises: ConnectionFailed.
         """
-        clients = self._clients.pop(settings, None) or await Clients.opened(settings)
+        clients, since = self._clients.pop(settings, (None, 0.0))
+        if clients is not None and self._loop.time() - since > KEPT_S:
+            await clients.close()
+            clients = None
+        if clients is None:
+            clients = await Clients.opened(settings)
         try:
             yield clients
         except BaseException:
@@ -180,9 +187,9 @@ class Worker:
         if settings in self._clients:  # somebody else asked meanwhile, and was sooner
             await clients.close()
             return
-        self._clients[settings] = clients
+        self._clients[settings] = clients, self._loop.time()
         while len(self._clients) > IDLE_PRODUCERS:
-            await self._clients.pop(next(iter(self._clients))).close()
+            await self._clients.pop(next(iter(self._clients)))[0].close()
 
     async def _keep(self, settings: ProducerSettings, handover: Handover) -> None:
         """Keep *handover* for the next one with equal *settings*."""
@@ -197,18 +204,24 @@ class Worker:
         """Return a producer that can be used, off those that are idle."""
         for entry in tuple(self._idle):
             if entry[0] == settings:
-                self._idle.remove(entry)
+                try:
+                    self._idle.remove(entry)
+                except ValueError:  # another thread was sooner
+                    continue
                 if entry[1].state in (State.READY, State.DEGRADED):
                     return entry[1]
                 self.submit(entry[1].close(timeout_s=0)).result()
         return None
 
 
+_workers: Final[dict[int, Worker]] = {}
+
+
 def worker() -> Worker:
-    """Return the worker of this process; a forked child gets its own."""
-    return _worker_of(os.getpid())
-
-
-@functools.cache
-def _worker_of(_pid: int) -> Worker:
-    return Worker()
+    """Return the worker of this process, whichever thread asks first; a forked child gets its own."""
+    pid = os.getpid()
+    if pid not in _workers:
+        made = Worker()
+        if _workers.setdefault(pid, made) is not made:  # another thread was sooner
+            made.close()
+    return _workers[pid]

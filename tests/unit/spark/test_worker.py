@@ -148,6 +148,15 @@ def test_connections_that_were_lost_meanwhile_are_made_again(
     assert host.ask(settings(kafka_cluster), "p", ask) == first
 
 
+def test_connections_to_ask_with_that_nobody_used_for_long_are_made_again(
+    host: Worker, kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = host.ask(settings(kafka_cluster), "p", the_admin)
+    monkeypatch.setattr("aioproducer.spark.worker.KEPT_S", 0.0)
+    assert host.ask(settings(kafka_cluster), "p", the_admin) is not first
+    assert first._opened is None
+
+
 def test_only_some_connections_to_ask_with_are_kept(host: Worker, kafka_cluster: ThreadedCluster) -> None:
     admins = [
         host.ask(settings(kafka_cluster, f"client-{number}"), "p", the_admin)
@@ -256,6 +265,28 @@ def test_closing_ends_all_and_twice_is_fine(kafka_cluster: ThreadedCluster) -> N
     host.close()
     host.close()
     assert producer.state == State.CLOSED
+
+
+def test_threads_that_ask_first_at_once_get_the_same_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Meets(Worker):
+        """Is not made before all of them are about to have one."""
+
+        def __init__(self) -> None:
+            both.wait(10)
+            super().__init__()
+            made.append(self)
+
+    made: list[Worker] = []
+    both = threading.Barrier(2)
+    monkeypatch.setattr("aioproducer.spark.worker.Worker", Meets)
+    monkeypatch.setattr("aioproducer.spark.worker._workers", {})
+    with ThreadPoolExecutor(2) as pool:
+        asking = [pool.submit(worker) for _ in range(2)]
+        first, second = (each.result(20) for each in asking)
+    assert first is second
+    first.close()
+    assert all(each._loop.is_closed() for each in made)
+    assert len(made) == 2
 
 
 def test_a_process_has_one_worker_and_a_forked_child_another(monkeypatch: pytest.MonkeyPatch) -> None:
