@@ -64,7 +64,10 @@ def test_micro_batches_of_many_rows_tell_what_exactly_once_takes(
 def test_a_job_of_many_tasks_tells_what_it_has_taken(
     spark: SparkSession, kafka: ApacheKafka, guarantee: str
 ) -> None:
-    """Python's processes keep their producers; in a transaction each task has one of its own, and leaves markers."""
+    """Python's processes keep their producers; in a transaction each task has one of its own, and leaves markers.
+
+    Their connections are kept, too, but for two tasks at once in one process.
+    """
     engine, servers = Engine(spark), kafka.bootstrap_servers
     first, second = (
         scale.job(engine, servers, tasks=8, partitions=2, rows=100, guarantee=guarantee) for _ in range(2)
@@ -73,7 +76,6 @@ def test_a_job_of_many_tasks_tells_what_it_has_taken(
     assert first.rss_bytes > 0
     if guarantee == LOG:
         assert first.markers == second.markers == 16
-        assert second.opened >= 8
     else:
         assert first.markers == second.markers == 0
-        assert second.opened < 8
+    assert second.opened < 8
