@@ -38,7 +38,6 @@ REFUSED: Mapping[str, str] = {
 """Kafka's names that change what a user may rely on: a warning would not do, unless they switch nothing on."""
 
 KAFKA_NAMES: Mapping[str, str] = {
-    "batch.num.messages": "batch.size",
     "compression.codec": "compression.type",
     "compression.level": "compression.gzip.level, compression.lz4.level or compression.zstd.level",
     "max.batch.size": "batch.size",
@@ -48,7 +47,6 @@ KAFKA_NAMES: Mapping[str, str] = {
     "message.timeout.ms": "delivery.timeout.ms",
     "metadata.broker.list": "bootstrap.servers",
     "queue.buffering.max.kbytes": "buffer.memory",
-    "queue.buffering.max.messages": "buffer.memory",
     "queue.buffering.max.ms": "linger.ms",
     "request.required.acks": "acks",
     "socket.receive.buffer.bytes": "receive.buffer.bytes",
@@ -64,7 +62,7 @@ KAFKA_NAMES: Mapping[str, str] = {
     "ssl.ca.location": "ssl.truststore.location",
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.cafile": "ssl.truststore.location",
-    "ssl.certfile": "ssl.keystore.location",
+    "ssl.certfile": "ssl.keystore.certificate.chain",
     "ssl.certificate.location": "ssl.keystore.certificate.chain",
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.check.hostname": "ssl.endpoint.identification.algorithm",
@@ -79,10 +77,10 @@ KAFKA_NAMES: Mapping[str, str] = {
 NO_COUNTERPART = frozenset(
     """
     api.version.fallback.ms api.version.request api.version.request.timeout.ms background.event.cb
-    broker.address.family broker.address.ttl broker.version.fallback debug default.topic.config
+    batch.num.messages broker.address.family broker.address.ttl broker.version.fallback debug default.topic.config
     delivery.report.only.error dr.cb dr.msg.cb enable.gapless.guarantee error.cb log.cb
     log.connection.close log.level log.queue log.thread.name logger message.copy.max.bytes on.delivery opaque
-    plugin.library.paths queue.buffering.backpressure.threshold socket.keepalive.enable socket.max.fails
+    plugin.library.paths queue.buffering.backpressure.threshold queue.buffering.max.messages socket.keepalive.enable socket.max.fails
     socket.nagle.disable statistics.interval.ms stats.cb sticky.partitioning.linger.ms throttle.cb
     topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
     topic.metadata.refresh.sparse

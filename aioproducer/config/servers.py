@@ -84,7 +84,7 @@ def _check_alone(text: str) -> None:
     if credentials:
         raise ValueError(
             f"a name or password before the address {address!r} would not be used; leave it out, and give"
-            " sasl_mechanism and sasl_credentials"
+            " sasl_mechanism, sasl_username and sasl_password"
         )
     several = re.split(r"[\s;|]+", text)
     if len(several) > 1 and all(":" in each for each in several):
@@ -92,7 +92,7 @@ def _check_alone(text: str) -> None:
 
 
 def _check_host(host: str, text: str) -> None:
-    if not host or any(character.isspace() or character in "/?#@[]\\" for character in host):
+    if not host or any(character.isspace() or character in "/?#@[]\\;,|" for character in host):
         raise ValueError(f"{text!r} has no usable host name; expected host:port")
     for label in host.removesuffix(".").split("."):
         if not 0 < len(label) <= LONGEST_LABEL:
