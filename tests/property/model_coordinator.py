@@ -49,6 +49,8 @@ class ModelCoordinator:
     members: set[int] = field(default_factory=set)
     """The client's numbers of the transactions whose requests have joined the open one."""
     transaction: int = 0
+    version: int = 2
+    """What the open one was begun with: its client's, or that of a request of an earlier one, which came late."""
     committed: set[int] = field(default_factory=set)
     logs: dict[int, Log] = field(default_factory=dict)
     bumped_from: ProducerIdentity | None = None
@@ -63,13 +65,13 @@ class ModelCoordinator:
             if self.commits:
                 self.committed.add(self.transaction)
 
-    def time_runs_out(self, version: int) -> None:
+    def time_runs_out(self) -> None:
         """Abort what is open; with another epoch, so that the client is kept out."""
         if self.phase is Phase.ONGOING:
             self._end(commit=False)
             self._bump()
             self.markers_land()
-            self.is_fencing = self.is_fencing or version < 2
+            self.is_fencing = self.is_fencing or self.version < 2
 
     def another_one_takes_over(self) -> None:
         if self.phase is Phase.ONGOING:
@@ -112,7 +114,7 @@ class ModelCoordinator:
             return FENCED
         if self.phase is Phase.PREPARED:
             return BUSY
-        self._join(number)
+        self._join(number, version=1)
         self.partitions.update(partitions)
         return 0
 
@@ -139,7 +141,7 @@ class ModelCoordinator:
             return BUSY
         if version < 2 and (self.phase is not Phase.ONGOING or partition not in self.partitions):
             return WRONG_STATE
-        self._join(number)
+        self._join(number, version)
         self.partitions.add(partition)
         log = self.logs.setdefault(partition, Log())
         if log.epoch != own.epoch:
@@ -189,9 +191,9 @@ class ModelCoordinator:
         self.partitions.clear()
         self.members.clear()
 
-    def _join(self, number: int) -> None:
+    def _join(self, number: int, version: int) -> None:
         if self.phase is not Phase.ONGOING:
-            self.phase = Phase.ONGOING
+            self.phase, self.version = Phase.ONGOING, version
             self.transaction += 1
         self.members.add(number)
 

@@ -279,9 +279,6 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # --- the cluster ---------------------------------------------------------------------------------------------
 
-    def the_transaction_times_out(self) -> None:
-        self.model.time_runs_out(self.rig.manager.version)
-
     def the_feature_is_switched(self) -> None:
         self.rig.coordinators.transaction_version = 3 - self.rig.coordinators.transaction_version
 
@@ -303,7 +300,7 @@ class TransactionMachine(RuleBasedStateMachine):
             (bool(self.packets), 8, partial(self.a_request, data)),
             (bool(self.late), 4, partial(self.something_late_arrives, data)),
             (self.model.phase is Phase.PREPARED, 6, self.model.markers_land),
-            (self.model.phase is Phase.ONGOING and self.may_time_out, 1, self.the_transaction_times_out),
+            (self.model.phase is Phase.ONGOING and self.may_time_out, 1, self.model.time_runs_out),
             (self.may_be_fenced, 1, self.model.another_one_takes_over),
             (self.switches, 1, self.the_feature_is_switched),
         ]
