@@ -147,13 +147,14 @@ class BatchCompletion:
                 range(half, len(batch)), 1, state, sequence=None if sequence is None else sequence.after(half)
             ),
         )
+        larger_part = batch.bytes_to_send * max(part.size for part in parts) // batch.size
         self._observer.split(batch)
         self._replace(batch, parts)
         for part in parts:
             put(part)
         if queue.sequences.needs_epoch_bump:
             queue.renumber_retrying()
-        self._accumulator.topics[queue.topic].cap(max(part.size for part in parts), self._loop.time())
+        self._accumulator.topics[queue.topic].cap(larger_part, self._loop.time())
         self._offer_again(queue)
 
     def reject_records(self, batch: Batch, failures: Mapping[int, Failure]) -> None:

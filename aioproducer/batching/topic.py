@@ -181,10 +181,9 @@ class BatchLimits:
         return min(batch.size + size, self.full) if now <= batch.created_at + GROWS_FOR_S else 0
 
     def cap(self, batch_bytes: int, now: float) -> None:
-        """Make no batch larger than *batch_bytes* for a while: the broker would refuse it again."""
+        """Send none larger than *batch_bytes* for a while: the broker would refuse it again."""
         self._cap = min(self._cap, batch_bytes)
         self.capped_until = now + self._settings.batch_cap_s
-        self._estimate, self.rate = max(self._estimate, 1.0), max(self.rate, 1.0)
         self._set()
 
     def uncap(self) -> None:
@@ -201,8 +200,8 @@ class BatchLimits:
         self._set()
 
     def _set(self) -> None:
-        self.ready = int(min(self._settings.batch_bytes / self.rate, self._cap))
-        self.full = int(min(self._settings.batch_max_bytes / self.rate, self._cap))
+        self.ready = int(min(self._settings.batch_bytes, self._cap) / self.rate)
+        self.full = int(min(self._settings.batch_max_bytes, self._cap) / self.rate)
 
 
 class TopicQueues:
@@ -313,7 +312,7 @@ class TopicQueues:
             queue.sequences.retire(self._identities)
 
     def cap(self, batch_bytes: int, now: float) -> None:
-        """Make no batch larger than *batch_bytes* for a while, those that are open neither."""
+        """Send no batch larger than *batch_bytes* for a while, those that are open neither."""
         self.limits.cap(batch_bytes, now)
         for queue in self._queues.values():
             if queue.open is not None:

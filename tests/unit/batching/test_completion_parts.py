@@ -63,6 +63,20 @@ async def test_a_split_batch_goes_in_two_halves_that_share_its_sequences() -> No
 
 
 @in_virtual_time
+async def test_a_split_caps_what_is_sent_of_a_batch_not_what_is_compressed_into_it() -> None:
+    rig = FloorRig()
+    batch, _ = rig.sent(b"a" * 400, b"b" * 400)
+    batch.keep_encoded(bytearray(100))
+    rig.completion.split(batch)
+    share = batch.successors[0].size / batch.size
+    assert (
+        rig.accumulator.topics[TOPIC].limits.ready
+        == rig.accumulator.topics[TOPIC].limits.full
+        == int(100 * share)
+    )
+
+
+@in_virtual_time
 async def test_halves_follow_each_other_as_any_batches_do_until_the_leader_knows_the_producer() -> None:
     """It would take the second half also if the first one had failed."""
     rig = FloorRig()

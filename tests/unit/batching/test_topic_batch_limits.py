@@ -79,20 +79,13 @@ class TestCompression:
             made.compressed(encoded(1_000, 1))
         assert (made.ready, made.full) == (MOST_TIMES * 1_000, MOST_TIMES * 5_000)
 
-    def test_a_broker_that_refuses_one_for_its_size_makes_all_doubtful(self) -> None:
-        made = limits()
-        for _ in range(100):
-            made.compressed(encoded(1_000, 500))
-        made.cap(1_500, 4.0)
-        assert (made.rate, made.ready, made.full) == (1.0, 1_000, 1_500)
-        made.compressed(encoded(1_000, 500))
-        assert made.rate == pytest.approx(0.995 * RATE_MARGIN)
-
-    def test_a_cap_is_of_records_before_compression(self) -> None:
+    def test_a_cap_is_of_what_is_sent(self) -> None:
         made = limits()
         made.cap(400, 4.0)
+        assert (made.ready, made.full) == (400, 400)
         for _ in range(100):
             made.compressed(encoded(1_000, 500))
-        assert (made.ready, made.full) == (400, 400)
+        assert made.rate == pytest.approx(0.5 * RATE_MARGIN), "a refusal for its size says nothing of it"
+        assert (made.ready, made.full) == (int(400 / made.rate), int(400 / made.rate))
         made.uncap()
         assert (made.ready, made.full) == (int(1_000 / made.rate), int(5_000 / made.rate))
