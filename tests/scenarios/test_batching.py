@@ -120,7 +120,7 @@ class TestGrowing:
             assert values(cluster, topic="small") == sent
             before = refused.hits
             assert (await producer.send_many("small", sent[:200])).delivered == 200
-            assert refused.hits - before <= 7
+            assert refused.hits - before <= 8  # of 28 records or so: no other one is refused
             assert max(len(batch.records) for batch in cluster.batches("small", 0)) <= 45
 
 
