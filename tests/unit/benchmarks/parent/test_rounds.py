@@ -32,7 +32,7 @@ def test_what_takes_long_and_comes_out_the_same_is_run_once() -> None:
 
 def test_the_estimate_follows_the_seconds() -> None:
     short, long = (plan([CLOSED], CLIENTS, 1, seconds)[0].estimate_s for seconds in (1, 3))
-    assert long - short == 2
+    assert long - short == 2 * CLOSED.lasts
 
 
 def test_a_client_that_fails_stops_nobody_and_counts_for_nothing() -> None:

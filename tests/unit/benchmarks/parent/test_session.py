@@ -133,8 +133,11 @@ def test_a_time_is_believed_only_if_every_record_arrived(
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        (("closed",), {"warm-up-bulk", "warm-up-lone"}),
-        (("closed", "transactions"), {"warm-up-bulk", "warm-up-lone", "warm-up-transactions"}),
+        (("closed",), {"warm-up-bulk", "warm-up-lone", "warm-up-closed"}),
+        (
+            ("closed", "transactions"),
+            {"warm-up-bulk", "warm-up-lone", "warm-up-closed", "warm-up-transactions"},
+        ),
         (("scale-topics-all",), set()),
     ],
 )
