@@ -13,7 +13,7 @@ from rich.text import Text
 
 from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import broker_error
+from aioproducer.errors import UnknownTopicOrPartition, broker_error
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from aioproducer.topic_client import Client
 
@@ -46,6 +46,8 @@ async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: 
             console.print(_partitions(shown))
         else:
             console.print("There are no topics.")
+        if missing := [topic.name or "?" for topic in shown if topic.error_code == UnknownTopicOrPartition.code]:
+            console.print("There is no topic of this name:", ", ".join(missing))
     return all(not topic.error_code and all(map(_has_leader, topic.partitions)) for topic in shown)
 
 

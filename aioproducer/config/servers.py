@@ -32,6 +32,8 @@ class Servers(Kind):
                 " Producer.from_config(ProducerConfig.from_mapping({…})),"
                 " or give each as a keyword argument, with _ for . in its name"
             )
+        if hasattr(value, "bootstrap_servers"):
+            raise ValueError("a ProducerConfig goes into Producer.from_config(…)")  # noqa: TRY004 - likewise
         if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray | memoryview):
             raise self.unfit()
         servers: dict[str, None] = {}  # keeps the order and drops what is named twice

@@ -65,9 +65,9 @@ def reached(results: Results) -> str:
     """Return in a sentence how much of what there was to reach was reached."""
     counts = Counter(judged.verdict for _, judged in judged_rows(results))
     return (
-        f"Of {counts.total() - counts[Verdict.UNKNOWN]} targets {counts[Verdict.GOAL]} have reached their goal,"
-        f" {counts[Verdict.MUST]} what must be, {counts[Verdict.SHORT]} are short of a goal where nothing must be, and"
-        f" {counts[Verdict.MISSED]} miss what must be."
+        f"Of {counts.total() - counts[Verdict.UNKNOWN]} targets: goal reached {counts[Verdict.GOAL]}, only what must be"
+        f" {counts[Verdict.MUST]}, short of a goal where nothing must be {counts[Verdict.SHORT]}, short of what must be"
+        f" {counts[Verdict.MISSED]}."
     )
 
 

@@ -18,6 +18,10 @@ from benchmarks.spark.table import AT_LEAST_ONCE, MICRO_BATCH_ROWS, TASKS, WARM_
 KEY = "substr(sha2(cast(id as string), 256), 1, 16) as key"
 VALUE = "rpad(concat(id, ':', sha2(cast(id as string), 256)), {bytes}, '.') as value"
 """Distinct, and of that many bytes."""
+HEADERS = """array(
+    named_struct('key', 'trace', 'value', encode(substr(sha2(cast(id as string), 256), 1, 16), 'utf-8')),
+    named_struct('key', 'type', 'value', encode('created', 'utf-8'))
+) as headers"""
 
 
 class Target(NamedTuple):
@@ -47,8 +51,11 @@ class Target(NamedTuple):
 
 
 def cached_rows(spark: SparkSession, rows: int, settings: Settings) -> DataFrame:
-    """Return *rows* rows with keys, in Spark's memory: what is measured is a sink, not where its rows come from."""
-    frame = spark.range(rows).selectExpr(KEY, VALUE.format(bytes=settings.value_bytes)).cache()
+    """Return *rows* rows, in Spark's memory: what is measured is a sink, not where its rows come from."""
+    columns = [VALUE.format(bytes=settings.value_bytes)]
+    columns += [KEY] if settings.keys else []
+    columns += [HEADERS] if settings.headers else []
+    frame = spark.range(rows).selectExpr(*columns).cache()
     frame.count()
     return frame
 

@@ -25,7 +25,7 @@ from benchmarks.settings import PARTITIONS
 from benchmarks.spark import jobs
 from benchmarks.spark.engine import Engine
 from benchmarks.spark.table import (
-    BATCH,
+    BATCHES,
     GUARANTEES,
     ONE_TASK,
     OURS,
@@ -76,7 +76,9 @@ class Session:
         self._engine = engine
         self._topics = topics
         self._directory = directory
-        self._rows = jobs.cached_rows(engine.spark, asked.rows, BATCH.settings)
+        self._count = asked.rows
+        self._cached: tuple[Row, DataFrame] | None = None
+        """Of the row that is measured; others have their memory again."""
         self._numbers = count(1)
 
     def run(self, step: Step) -> Run:
@@ -98,14 +100,23 @@ class Session:
         return measured
 
     def _measured(self, row: Row, target: jobs.Target, directory: Path) -> Run:
-        if row.name == BATCH.name:
-            return jobs.batch(self._engine, self._rows, target)
+        if row in BATCHES:
+            return jobs.batch(self._engine, self._rows(row), target)
         spark, batches = self._engine.spark, row.settings.records
         if row.name == STREAM.name:
             return jobs.micro_batches(spark, batches, target, directory)
         return jobs.large_micro_batches(
             self._stream(batches), batches, target, directory, one_task=row.name == ONE_TASK.name
         )
+
+    def _rows(self, row: Row) -> DataFrame:
+        """Return the DataFrame that *row* is about, the same for each sink."""
+        if self._cached is not None and self._cached[0] != row:
+            self._cached[1].unpersist()
+            self._cached = None
+        if self._cached is None:
+            self._cached = row, jobs.cached_rows(self._engine.spark, self._count, row.settings)
+        return self._cached[1]
 
     def _stream(self, batches: int) -> DataFrame:
         """Return what so many micro-batches with many rows are read from, the same for all who do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.settings import Settings, Tuning, Work
@@ -26,22 +27,33 @@ MICRO_BATCH_ROWS: Final = 100_000
 TASKS: Final = 4
 """Of a micro-batch that is written by several."""
 
-BATCH: Final = Row(
-    name="batch",
-    title="a DataFrame, cached, with keys",
-    settings=Settings(work=Work.BULK, keys=True),
-    clients=SINKS,
-    targets=(
-        Target(tuning=Tuning.DEFAULTS, figure="records_s", ours=OURS, against=SPARKS, must=0.9, goal=1.5),
+
+def _batch(name: str, title: str, settings: Settings, must: float | None, goal: float | None) -> Row:
+    """Return the row that tells how fast a DataFrame of such records is written."""
+    target = Target(
+        tuning=Tuning.DEFAULTS, figure="records_s", ours=OURS, against=SPARKS, must=must, goal=goal
+    )
+    return Row(name=name, title=title, settings=settings, clients=SINKS, targets=(target,), lasts=3)
+
+
+_BULK: Final = Settings(work=Work.BULK)
+BATCHES: Final = (
+    _batch("batch", "a DataFrame, cached, with keys", replace(_BULK, keys=True), 1.2, 1.5),
+    _batch("batch-values", "a DataFrame, cached, of values alone", _BULK, None, 2),
+    _batch(
+        "batch-headers",
+        "a DataFrame, cached, with keys and 2 headers",
+        replace(_BULK, keys=True, headers=True),
+        1.2,
+        None,
     ),
-    lasts=3,
 )
 STREAM: Final = Row(
     name="micro-batch",
     title="micro-batches of one row, as fast as they come",
     settings=Settings(work=Work.LONE, records=MICRO_BATCHES),
     clients=SINKS,
-    targets=(Target(tuning=Tuning.DEFAULTS, figure="p50_ms", ours=OURS, against=SPARKS, must=1),),
+    targets=(Target(tuning=Tuning.DEFAULTS, figure="p50_ms", ours=OURS, against=SPARKS, must=1.2),),
     lasts=8,
 )
 
@@ -69,7 +81,7 @@ def _exactly_once(guarantee: str, tasks: str) -> Row:
 
 ONE_TASK: Final = _exactly_once(SINGLE, "one task")
 TASKS_EACH: Final = _exactly_once(LOG, f"{TASKS} tasks")
-TABLE: Final = {row.name: row for row in (BATCH, STREAM, ONE_TASK, TASKS_EACH)}
+TABLE: Final = {row.name: row for row in (*BATCHES, STREAM, ONE_TASK, TASKS_EACH)}
 
 COLUMNS: Final = {
     "records_s": "rows/s",

@@ -13,7 +13,7 @@ from benchmarks.parent.topics import Topics
 from benchmarks.spark import jobs, scale
 from benchmarks.spark.engine import Engine
 from benchmarks.spark.session import Asked, Session
-from benchmarks.spark.table import AT_LEAST_ONCE, BATCH, LOG, ONE_TASK, SINGLE, SINKS, STREAM, TASKS_EACH
+from benchmarks.spark.table import AT_LEAST_ONCE, BATCHES, LOG, ONE_TASK, SINGLE, SINKS, STREAM, TASKS_EACH
 from benchmarks.table import Row
 from tests.kafka.apache.broker import ApacheKafka
 
@@ -30,8 +30,9 @@ def session(
 
 
 @pytest.mark.parametrize("sink", SINKS)
-def test_a_batch_tells_its_rate_and_what_it_took(session: Session, sink: str) -> None:
-    measured = session.run(Step(BATCH, sink, 0, 1.0))
+@pytest.mark.parametrize("row", BATCHES, ids=lambda row: row.name)
+def test_a_batch_tells_its_rate_and_what_it_took(session: Session, row: Row, sink: str) -> None:
+    measured = session.run(Step(row, sink, 0, 1.0))
     assert measured.sent == ROWS
     assert measured.figures["records_s"] > 0
     assert measured.figures["python_us"] < measured.figures["cpu_us"]

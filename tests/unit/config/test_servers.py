@@ -82,6 +82,11 @@ def test_other_types_are_no_servers(value: object) -> None:
         Servers().check(value)
 
 
+def test_a_whole_configuration_has_a_door_of_its_own() -> None:
+    with pytest.raises(ConfigError, match=r"a ProducerConfig goes into Producer\.from_config"):
+        Producer(ProducerConfig("a:9092"))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "given",
     ["jane:hunter2@broker:9092", "SASL_SSL://jane:hunter2@broker:9092", ["a:1", "jane:hunter2@broker:9092"]],

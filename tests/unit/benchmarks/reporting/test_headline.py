@@ -48,8 +48,7 @@ def test_what_is_behind_is_said() -> None:
     assert "- defaults: value-1k, throughput next to confluent-kafka produce: 0.50×" in markdown(these)
     assert "must be ≥ 0.7×" in markdown(these)
     assert reached(these) == (
-        "Of 3 targets 0 have reached their goal, 1 what must be, 0 are short of a goal where nothing must be, and 2 miss"
-        " what must be."
+        "Of 3 targets: goal reached 0, only what must be 1, short of a goal where nothing must be 0, short of what must be 2."
     )
 
 
