@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer import ConfigError, Producer
+from aioproducer import ConfigError, Producer, ProducerConfig
 from aioproducer.config.servers import Servers, parse_server
 from aioproducer.net.address import Address
 
