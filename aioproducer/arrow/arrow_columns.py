@@ -5,11 +5,14 @@ Pure functions; each takes an array of a type that `schema` lets pass, sliced or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import compute as pc, types
+
+from aioproducer.records.headers import HeaderColumn, HeaderColumns, RecordHeaders
 
 _HAS_FAST_LISTS: Final = int(pa.__version__.partition(".")[0]) >= 26
 """`to_pylist` of bytes takes thirty times as long in earlier releases: there, slicing is the faster way."""
@@ -97,7 +100,7 @@ def as_texts(array: pa.Array) -> tuple[list[str], list[Any]]:
     return encoded.dictionary.to_pylist(), integers(encoded.indices.cast(pa.int64()))
 
 
-def as_headers(name: str, array: pa.Array) -> list[tuple[tuple[str, bytes | None], ...]] | None:
+def as_headers(name: str, array: pa.Array) -> Sequence[RecordHeaders] | None:
     """Return the headers of column *name*, pairs for each record; None if no record has any. Raises: BadValue."""
     if array.null_count == len(array):
         return None
@@ -115,9 +118,16 @@ def as_headers(name: str, array: pa.Array) -> list[tuple[tuple[str, bytes | None
         first = codes.index(None)
         position = next(position for position, end in enumerate(ends) if end > first)
         raise BadValue(f"column {name!r}: a header has no key (null)", position)
-    pairs = list(zip(map(texts.__getitem__, codes), as_bytes(parts["value"]), strict=True))
-    if lengths.count(lengths[0]) == len(lengths):
-        return list(zip(*[iter(pairs)] * lengths[0], strict=True))
+    values = as_bytes(parts["value"])
+    count, width = len(lengths), lengths[0]
+    if lengths.count(width) == count:
+        names = codes[:width]
+        if all(codes[place::width].count(code) == count for place, code in enumerate(names)):
+            columns = (
+                HeaderColumn.holding(texts[code], values[place::width]) for place, code in enumerate(names)
+            )
+            return HeaderColumns(list(columns), count)
+    pairs = list(zip(map(texts.__getitem__, codes), values, strict=True))
     return [tuple(pairs[end - length : end]) for length, end in zip(lengths, ends, strict=True)]
 
 

@@ -24,6 +24,7 @@ from aioproducer.arrow.result import Outcome, RowFailure
 from aioproducer.errors import ProducerError, SendManyError
 from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
+from aioproducer.records.headers import HeaderColumns
 from aioproducer.types import Headers, TopicPartition
 
 IN_FLIGHT: Final = 4
@@ -90,12 +91,17 @@ class _Rows(NamedTuple):
     def take(self, positions: Sequence[int]) -> _Rows:
         """Return the rows at *positions*."""
 
-        def part(column: Sequence[Any] | None) -> list[Any] | None:
-            return None if column is None else [column[position] for position in positions]
+        def part(column: Sequence[Any] | None) -> Sequence[Any] | None:
+            if isinstance(column, HeaderColumns):
+                return column.part(pick, len(positions))
+            return None if column is None else pick(column)
+
+        def pick(column: Sequence[Any]) -> list[Any]:
+            return [column[position] for position in positions]
 
         return _Rows(
-            [self.numbers[position] for position in positions],
-            [self.values[position] for position in positions],
+            pick(self.numbers),
+            pick(self.values),
             part(self.keys),
             part(self.headers),
             part(self.partitions),

@@ -46,7 +46,9 @@ async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: 
             console.print(_partitions(shown))
         else:
             console.print("There are no topics.")
-        if missing := [topic.name or "?" for topic in shown if topic.error_code == UnknownTopicOrPartition.code]:
+        if missing := [
+            topic.name or "?" for topic in shown if topic.error_code == UnknownTopicOrPartition.code
+        ]:
             console.print("There is no topic of this name:", ", ".join(missing))
     return all(not topic.error_code and all(map(_has_leader, topic.partitions)) for topic in shown)
 

@@ -63,7 +63,6 @@ KAFKA_NAMES: Mapping[str, str] = {
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.cafile": "ssl.truststore.location",
     "ssl.certfile": "ssl.keystore.certificate.chain",
-    "ssl.check.hostname": "ssl.endpoint.identification.algorithm",
     "ssl.certificate.location": "ssl.keystore.certificate.chain",
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.check.hostname": "ssl.endpoint.identification.algorithm",

@@ -33,7 +33,7 @@ class Servers(Kind):
                 " or give each as a keyword argument, with _ for . in its name"
             )
         if hasattr(value, "bootstrap_servers"):
-            raise ValueError("a ProducerConfig goes into Producer.from_config(…)")  # noqa: TRY004 - likewise
+            raise ValueError("a ProducerConfig goes into Producer.from_config(…)")
         if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray | memoryview):
             raise self.unfit()
         servers: dict[str, None] = {}  # keeps the order and drops what is named twice

@@ -101,10 +101,12 @@ def _headers(
     common = as_headers("common_headers", common_headers)
     if headers is None:
         return [common] * count if common else None
+    if isinstance(headers, HeaderColumns) and len(headers) == count:
+        return headers.behind(common)  # checked where it was made
     column = _column("headers", headers, count)
     uniform = uniform_headers(column)
     if uniform is not None:
-        return HeaderColumns([_header_column(name, values) for name, values in uniform], count).behind(common)
+        return HeaderColumns([HeaderColumn.holding(*each) for each in uniform], count).behind(common)
     flat = _names_and_values(column)
     if flat is not None and _are_plain(*flat):
         own = _pairs(column)
@@ -133,12 +135,6 @@ def python_uniform_headers(headers: Sequence[Any]) -> list[tuple[str, Sequence[b
 
 
 uniform_headers: Final = fastest("uniform_headers", python_uniform_headers)
-
-
-def _header_column(name: str, values: Sequence[bytes | None]) -> HeaderColumn:
-    first = values[0]
-    is_shared = first == values[-1] and values.count(first) == len(values)
-    return HeaderColumn(name, first) if is_shared else HeaderColumn(name, None, values)
 
 
 def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:

@@ -24,6 +24,13 @@ class HeaderColumn(NamedTuple):
     values: Values | None = None
     """One per record, where they differ."""
 
+    @classmethod
+    def holding(cls, name: str, values: Values) -> Self:
+        """Return the header with these values, one per record; one for all, if they are the same."""
+        first = values[0]
+        is_shared = first == values[-1] and values.count(first) == len(values)
+        return cls(name, first) if is_shared else cls(name, None, values)
+
     def part(self, pick: Callable[[Values], Values]) -> HeaderColumn:
         """Return the header of some of the records; *pick* takes their values out of those of all."""
         return self if self.values is None else HeaderColumn(self.name, None, pick(self.values))

@@ -16,6 +16,7 @@ from aioproducer.arrow.arrow_columns import (
     bytes_in,
     plain,
 )
+from aioproducer.records.headers import HeaderColumns
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 MAX_INT64 = 2**63 - 1
@@ -164,18 +165,34 @@ def test_headers_may_be_lists_or_maps(both_ways: None, kind: pa.DataType) -> Non
         rows = [None if row is None else entries(*row) for row in rows]
     array = pa.array(rows, kind)
     assert as_headers("h", array[1:]) == [(("a", b"1"), ("a", None)), (), (), (("b", b""),)]
-    assert as_headers("h", array[:2][1:]) == [(("a", b"1"), ("a", None))]
+    assert listed(array[:2][1:]) == [(("a", b"1"), ("a", None))]
 
 
-def test_headers_of_the_same_number_in_all_rows_are_told_apart(both_ways: None) -> None:
-    rows = [entries(("a", b"%d" % number), ("b", None)) for number in range(3)]
-    expected = [(("a", b"%d" % number), ("b", None)) for number in range(3)]
-    assert as_headers("h", pa.array(rows, HEADERS)) == expected
+def listed(array: pa.Array) -> list[Any]:
+    return list(as_headers("h", array) or ())
+
+
+@pytest.mark.parametrize("other", ["b", "c"])
+def test_headers_of_the_same_number_in_all_rows_are_told_apart(both_ways: None, other: str) -> None:
+    """Those of the same names are columns: no object per row."""
+    pairs = [[("a", b"%d" % number), ("b" if number else other, None)] for number in range(3)]
+    array = pa.array([entries(*each) for each in pairs], HEADERS)
+    assert listed(array) == list(map(tuple, pairs))
+    assert listed(array[1:]) == list(map(tuple, pairs[1:]))
+    assert isinstance(as_headers("h", array), HeaderColumns) == (other == "b")
+
+
+def test_a_header_that_all_rows_have_is_held_once(both_ways: None) -> None:
+    held = as_headers(
+        "h", pa.array([entries(("a", b"1"), ("b", b"%d" % number)) for number in (2, 3)], HEADERS)
+    )
+    assert isinstance(held, HeaderColumns)
+    assert held.columns == [("a", b"1", None), ("b", None, [b"2", b"3"])]
 
 
 def test_the_parts_of_a_header_may_be_in_any_order() -> None:
     kind = pa.list_(pa.struct([("value", pa.string()), ("key", pa.string())]))
-    assert as_headers("h", pa.array([entries(("a", None))], kind)) == [(("a", None),)]
+    assert listed(pa.array([entries(("a", None))], kind)) == [(("a", None),)]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_other_types_are_no_servers(value: object) -> None:
 
 def test_a_whole_configuration_has_a_door_of_its_own() -> None:
     with pytest.raises(ConfigError, match=r"a ProducerConfig goes into Producer\.from_config"):
-        Producer(ProducerConfig("a:9092"))  # type: ignore[arg-type]
+        Producer(ProducerConfig(bootstrap_servers="a:9092"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

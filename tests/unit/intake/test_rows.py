@@ -151,6 +151,14 @@ class TestHeaders:
         assert isinstance(headers, HeaderColumns)
         assert headers.columns == [HeaderColumn("a", None, (b"1", b"2", b"1")), HeaderColumn("b", b"x")]
 
+    def test_columns_stay_columns(self) -> None:
+        columns = HeaderColumns([HeaderColumn("a", None, [b"1", b"2"])], 2)
+        headers = checked([b"v", b"w"], headers=columns, common_headers={"all": b"0"}).headers
+        assert isinstance(headers, HeaderColumns)
+        assert headers.columns == [HeaderColumn("all", b"0"), *columns.columns]
+        with pytest.raises(ValueError, match="headers has 2 items, values has 3"):
+            checked([b"v"] * 3, headers=columns)
+
     def test_they_are_a_snapshot(self) -> None:
         pairs, by_name = [("a", b"1")], {"a": b"1"}
         of_lists = checked([b"v", b"w"], headers=[pairs, [*pairs]]).headers
