@@ -86,8 +86,8 @@ def probe(directory: str) -> None:
 
 @functools.cache
 def _patch() -> None:
-    _before(Producer, "start", "before-init")
-    _before(Producer, "start", "task-before-init", in_task=True)
+    _before(Producer, "_start", "before-init")
+    _before(Producer, "_start", "task-before-init", in_task=True)
     _before(Transaction, "prepare", "task-before-flush")
     _before(Producer, "commit_transaction", "decision-written")
     _after(Producer, "commit_transaction", "decision-made")
