@@ -263,8 +263,10 @@ class Accumulator:
         """Return an open batch of *queue*, or of the next sticky partition; what is at its limit may go."""
         self.turns.look(now := self._loop.time())
         full = queue if queue is not None else topic.sticky
-        if full is not None and full.open is not None:
-            self._grow(topic, full, full.open, size, now)
+        if full is not None and (batch := full.open) is not None:
+            self._grow(topic, full, batch, size, now)
+            if batch is full.open and batch.limit == topic.limits.ready:
+                return batch  # half of it was enough to go; it is still a batch's worth
         if queue is None or queue is topic.sticky:
             sticky = topic.next_sticky(size)
             queue = queue or sticky
@@ -274,8 +276,7 @@ class Accumulator:
 
     def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, now: float) -> None:
         """Let *batch*, at its limit, go; until it does, it takes as much again, or none if it is full (KIP-782)."""
-        limit = topic.limits.to_grow_to(batch, max(topic.limits.ready, size, batch.size), now)
-        if batch.size + size > limit:
+        if batch.size + size > (limit := topic.limits.next_limit(batch, size, now)):
             self.seal(batch, now)
         else:
             self._ready(batch, queue, now)
@@ -290,18 +291,17 @@ class Accumulator:
             self.wake()
 
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
-        limits = topic.limits
-        if now >= limits.capped_until:
-            limits.uncap()
-        deadline, limit = now + self.settings.delivery_timeout_s, limits.ready
+        is_adaptive, is_busy = self.settings.linger_is_adaptive, self.schedule.is_busy(queue.leader)
+        limit = topic.limits.first_limit(now, is_next=is_adaptive and is_busy)
+        deadline, rate = now + self.settings.delivery_timeout_s, topic.limits.rate
         at, order = queue.topic_partition, queue.next_order()
-        batch = Batch(at, order, created_at=now, deadline=deadline, limit=limit, rate=limits.rate)
+        batch = Batch(at, order, created_at=now, deadline=deadline, limit=limit, rate=rate)
         queue.open = batch
         queue.batches.append(batch)
         self.hold(batch)
         self._touch(topic.name)
         self.clock.forget()
-        if self.settings.linger_is_adaptive and not self.schedule.is_busy(queue.leader):
+        if is_adaptive and not is_busy:
             self._ready(batch, queue, now)
         elif self.schedule.linger(queue, batch, now + self.settings.linger_s) or self.hurry:
             self.wake()

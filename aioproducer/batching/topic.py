@@ -180,6 +180,22 @@ class BatchLimits:
         """Return how large *batch* may become with *size* bytes more; 0 if it is old, and takes nothing more."""
         return min(batch.size + size, self.full) if now <= batch.created_at + GROWS_FOR_S else 0
 
+    def first_limit(self, now: float, *, is_next: bool) -> int:
+        """Return at which size a batch that is opened now may go.
+
+        Half of what makes it ready is enough to be the next (*is_next*) that a busy broker has to do: else that would
+        wait for us while the tasks wait for it whose records are in the batch.
+        """
+        if now >= self.capped_until:
+            self.uncap()
+        return self.ready // 2 if is_next else self.ready
+
+    def next_limit(self, batch: Batch, size: int, now: float) -> int:
+        """Return how large *batch*, which has no room for *size* bytes up to its limit, may become; as `to_grow_to`."""
+        if batch.limit < self.ready >= batch.size + size:  # it was to be half as large
+            return self.to_grow_to(batch, self.ready - batch.size, now)
+        return self.to_grow_to(batch, max(self.ready, size, batch.size), now)
+
     def cap(self, batch_bytes: int, now: float) -> None:
         """Send none larger than *batch_bytes* for a while: the broker would refuse it again."""
         self._cap = min(self._cap, batch_bytes)

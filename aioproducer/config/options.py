@@ -150,7 +150,7 @@ class Options(SecurityOptions):
         NotGiven(5),
         Number(0, unit="ms"),
         "How long a batch that is not full waits for more records. Not given: not at all while its broker has nothing"
-        " of ours in flight, else at most this long, or until it has nothing any more.",
+        " of ours in flight, else until it has nothing any more or the batch is half full, and at most this long.",
     )
     max_request_size: int = option(
         1_048_576, Integer(1, unit="bytes"), "The largest request, and the largest record before compression."

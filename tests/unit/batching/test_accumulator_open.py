@@ -170,6 +170,19 @@ async def test_a_linger_that_adapts_makes_a_batch_wait_for_a_busy_node_only(busy
 
 
 @in_virtual_time
+async def test_half_a_batch_is_enough_to_be_the_next_of_a_busy_node() -> None:
+    rig = FloorRig(linger_is_adaptive=True, batch_bytes=room_for(1, 4), batch_max_bytes=room_for(1, 9))
+    rig.accumulator.schedule.mark_busy(NODE)
+    limits = []
+    for count in range(1, 10):
+        put(rig)
+        limits.append(unresolved(rig)[0].limit)
+        assert rig.accumulator.schedule.is_ready(NODE) == (count > 1)
+    half, ready = room_for(1, 4) // 2, room_for(1, 4)
+    assert limits == [half, *[ready] * 3, *[2 * ready] * 4, room_for(1, 9)]
+
+
+@in_virtual_time
 async def test_records_keep_away_from_a_node_that_takes_nothing() -> None:
     rig = FloorRig(partitions=0, availability_timeout_s=2.0, partitioning_is_adaptive=False)
     topic = rig.learn(TOPIC, NODE, 2)

@@ -36,6 +36,24 @@ def test_a_batch_grows_until_it_is_full_or_old() -> None:
     assert made.to_grow_to(batch, 1_000, 7.1 + GROWS_FOR_S) < batch.size
 
 
+def test_half_a_batch_is_enough_for_the_next_and_grows_to_a_whole_one() -> None:
+    made = limits()
+    assert (made.first_limit(7.0, is_next=False), made.first_limit(7.0, is_next=True)) == (1_000, 500)
+    batch = Batch(TopicPartition("orders", 0), (1,), created_at=7.0, deadline=127.0, limit=500)
+    batch.size += 400
+    assert made.next_limit(batch, 100, 7.0) == 1_000
+    assert made.next_limit(batch, 1_000 - batch.size, 7.0) == 1_000
+    assert made.next_limit(batch, 1_001 - batch.size, 7.0) == batch.size + 1_000
+    batch.grow(1_000)
+    assert made.next_limit(batch, 100, 7.0) == batch.size + 1_000
+
+
+def test_a_cap_ends_with_the_first_batch_after_its_time() -> None:
+    made = limits()
+    made.cap(400, 4.0)
+    assert (made.first_limit(13.9, is_next=False), made.first_limit(14.0, is_next=False)) == (400, 1_000)
+
+
 def encoded(size: int, sent: int) -> Batch:
     """Return a batch whose records take *size* bytes, *sent* of them when it is sent."""
     batch = Batch(TopicPartition("orders", 0), (1,), created_at=7.0, deadline=127.0)
