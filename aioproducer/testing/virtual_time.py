@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import math
 import selectors
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -76,6 +77,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._now = 0.0
         self._threads_out = 0
         super().__init__(_JumpingSelector(self))
+        self._jumped()
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
@@ -86,6 +88,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if timeout_s is None:
             raise Deadlock(_describe(asyncio.all_tasks(self)))
         self._now += timeout_s
+        self._jumped()
+
+    def _jumped(self) -> None:
+        # asyncio calls a timer that is less than this ahead. It is the clock's resolution, a nanosecond; but this clock stands
+        # still: whoever was called too early, and sets another timer for the rest, would be called early for ever.
+        self._clock_resolution = math.ulp(self._now)
 
     def a_thread_is_out(self) -> bool:
         """Whether a worker thread may still call back."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import threading
 import time
@@ -192,6 +193,20 @@ def test_a_socket_is_refused_however_it_is_opened() -> None:
 
     with pytest.raises(RuntimeError, match="virtual time"):
         run(main())
+
+
+@in_virtual_time
+async def test_no_timer_is_early_not_even_by_the_last_digit() -> None:
+    loop = asyncio.get_running_loop()
+    for began_at in (0.0, 14.804970278546456):
+        await asyncio.sleep(began_at)
+        at = now()
+        for _ in range(2):
+            at = math.nextafter(at, math.inf)
+        called_at = loop.create_future()
+        loop.call_at(at, lambda future: future.set_result(now()), called_at)
+        await asyncio.sleep(0)  # an iteration in which no time passes
+        assert await called_at == at
 
 
 def test_what_main_returns_or_raises_comes_out() -> None:
