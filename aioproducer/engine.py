@@ -13,6 +13,7 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
+from aioproducer.clock import Wakeup
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
 from aioproducer.handover import Handover, connection_security
@@ -29,7 +30,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
-from aioproducer.sender.loop import Sender, Wakeup
+from aioproducer.sender.loop import Sender
 from aioproducer.telemetry.metrics_push import MetricsPush
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from aioproducer.errors import ConfigError, ProtocolError
 from aioproducer.extras import needs
 
-Compress: TypeAlias = Callable[[bytes], bytes]
+Compress: TypeAlias = Callable[[bytes | bytearray], bytes]
 
 
 class Codec(IntEnum):
@@ -190,7 +190,7 @@ class _ZstdCompressor:
         self._level = level
         self._local = threading.local()
 
-    def __call__(self, data: bytes) -> bytes:
+    def __call__(self, data: bytes | bytearray) -> bytes:
         try:
             context = self._local.context
         except AttributeError:

@@ -13,10 +13,10 @@ All big-endian. Source: https://kafka.apache.org/documentation/#recordbatch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 
-from aioproducer.records.compression import Codec
+from aioproducer.records.compression import Codec, Compress
 from aioproducer.records.headers import HeaderColumns, RecordHeaders
 from aioproducer.records.interleave import records_section
 from aioproducer.wire.crc32c import crc32c
@@ -161,7 +161,7 @@ def encode_batch(
     columns: RecordColumns,
     *,
     codec: Codec = Codec.NONE,
-    compress: Callable[[bytes], bytes] | None = None,
+    compress: Compress | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -182,7 +182,7 @@ def encode_batch(
         batch = _section(columns, room=HEADER.size)
     else:
         batch = bytearray(HEADER.size)
-        batch += compress(bytes(_section(columns, room=0)))
+        batch += compress(_section(columns, room=0))
     count, timestamps = len(columns), columns.timestamps
     attributes = codec | TRANSACTIONAL if transactional else codec
     HEADER.pack_into(

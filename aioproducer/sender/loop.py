@@ -14,6 +14,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
+from aioproducer.clock import Wakeup
 from aioproducer.errors import ProducerError, UnsupportedVersion
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
@@ -30,55 +31,15 @@ from aioproducer.sender.answers import (
     failure_without_producer_id,
 )
 from aioproducer.sender.producer_id import ProducerIdRequester
-from aioproducer.sender.requests import Encoder, SenderSettings, Unencodable, produce_request
+from aioproducer.sender.requests import (
+    COMPRESSED_REQUEST_BYTES,
+    Encoder,
+    SenderSettings,
+    Unencodable,
+    produce_request,
+)
 
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
-
-
-class Wakeup:
-    """Many may ring it, one task waits for it; ringing it twice is ringing it once.
-
-    An `asyncio.Event` under `asyncio.timeout_at` does the same and costs three times as much, on a
-    path that every request takes. The timer stays from one wait to the next, since deadlines are most
-    often later than the one it is set for: it rings too early once in a while, instead of being set each time.
-    """
-
-    __slots__ = ("_loop", "_rung", "_timer", "_waiter")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._rung = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    def ring(self) -> None:
-        """End the present wait, or the next one before it begins."""
-        self._rung = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def wait(self, until: float | None) -> None:
-        """Wait until it rings, or until the loop's clock reads *until* at the latest; None waits for the ring alone."""
-        if not self._rung:
-            if until is not None and (self._timer is None or until < self._timer.when()):
-                self.forget()
-                self._timer = self._loop.call_at(until, self._time_is_up)
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        self._rung = False
-
-    def forget(self) -> None:
-        """Let the timer go; the next wait that has a deadline sets it again."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _time_is_up(self) -> None:
-        self._timer = None
-        self.ring()
 
 
 class OpenTransaction(Protocol):
@@ -124,16 +85,17 @@ class Sender:
         self._metrics = metrics
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
+        self._most_in_flight = settings.max_in_flight if settings.acks != 0 else 1
         self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
         """What went wrong beside `run`: in a task or a callback of ours."""
         self._in_flight: Counter[Connection] = Counter()
-        """Our requests without an answer. Others use the connections, too: theirs hold up nothing, since the end
-        of those would ring nobody."""
-        self._preparing: dict[int, asyncio.Task[None]] = {}
-        """Nodes whose next request is being encoded off the loop, or taken by the socket: until it is
-        written they get no other, so that requests leave in the order of the drain."""
+        """Our requests without an answer, those included that are prepared. Others use the connections, too: theirs hold up
+        nothing, since the end of those would ring nobody."""
+        self._preparing: dict[int, list[asyncio.Task[None]]] = {}
+        """By node, requests that are encoded off the loop, wait for those before them, or for the socket: requests leave
+        in the order of the drain."""
         self._producer_id = ProducerIdRequester(
             accumulator.identities,
             settings.retry_backoff,
@@ -170,9 +132,10 @@ class Sender:
                     raise self._bug
         finally:
             self._wakeup.forget()
-            for task in self._preparing.values():
+            preparing = [task for tasks in self._preparing.values() for task in tasks]
+            for task in preparing:
                 task.cancel()
-            await asyncio.gather(*self._preparing.values(), return_exceptions=True)
+            await asyncio.gather(*preparing, return_exceptions=True)
 
     def _run_once(self) -> float | None:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
@@ -229,14 +192,13 @@ class Sender:
             return self._reach(node_id, now)
         if connection.throttled_until > now:
             return connection.throttled_until
-        while self._schedule.is_ready(node_id) and self._may_send(node_id, connection):
+        while self._schedule.is_ready(node_id) and self._may_send(connection):
             batches = self._schedule.drain(node_id, now, self._request_bytes(connection))
             if not batches:  # what was ready is so no more
                 break
-            if self._settings.acks == 0 or self._encoder.leaves_loop(batches):
-                task = self._loop.create_task(self._prepare_and_write(connection, batches))
-                self._preparing[node_id] = task
-                task.add_done_callback(partial(self._prepared, node_id))
+            before = self._preparing.get(node_id)
+            if before or self._settings.acks == 0 or self._encoder.leaves_loop(batches):
+                self._prepare(connection, batches, before[-1] if before else None)
             else:
                 self._fail_unencodable(self._encoder.encode_all(batches))
                 self._write(connection, batches)
@@ -264,21 +226,33 @@ class Sender:
         their records would go on together for ever once two of their batches were in one request.
         """
         batching = self._accumulator.settings
-        pipelined = self._settings.acks != 0 and self._settings.max_in_flight > 1
-        if pipelined and not self._in_flight[connection]:
+        if self._most_in_flight > 1 and not self._in_flight[connection]:
             return min(batching.batch_bytes, batching.max_request_bytes)
+        if self._compresses:
+            return min(COMPRESSED_REQUEST_BYTES, batching.max_request_bytes)
         return batching.max_request_bytes
 
-    def _may_send(self, node_id: int, connection: Connection) -> bool:
-        return (
-            node_id not in self._preparing
-            and self._in_flight[connection] < self._settings.max_in_flight
-            and not connection.closed  # the write before may have shown that it is
-        )
+    def _may_send(self, connection: Connection) -> bool:
+        # the write before may have shown that it is closed
+        return self._in_flight[connection] < self._most_in_flight and not connection.closed
 
-    async def _prepare_and_write(self, connection: Connection, batches: Sequence[Batch]) -> None:
+    def _prepare(
+        self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
+    ) -> None:
+        """Send *batches* once they are encoded, and the request *before* has left."""
+        self._sent(connection)
+        task = self._loop.create_task(self._prepare_and_write(connection, batches, before))
+        self._preparing.setdefault(connection.node_id, []).append(task)
+        task.add_done_callback(partial(self._prepared, connection))
+
+    async def _prepare_and_write(
+        self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
+    ) -> None:
         """Encode in a worker thread, write, and with acks=0 wait for the socket: nothing else slows us down then."""
-        self._fail_unencodable(await self._encoder.encode_off_loop(batches))
+        unencodable = await self._encoder.encode_off_loop(batches)
+        if before is not None:
+            await asyncio.wait([before])
+        self._fail_unencodable(unencodable)
         if self._settings.acks == 0:
             with suppress(ProducerError):
                 await (
@@ -294,8 +268,12 @@ class Sender:
             if batch.state is BatchState.IN_FLIGHT:  # it has not expired meanwhile
                 self._completion.fail(batch, failure_of_encoding(batch, error))
 
-    def _prepared(self, node_id: int, task: asyncio.Task[None]) -> None:
-        del self._preparing[node_id]
+    def _prepared(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        preparing = self._preparing[connection.node_id]
+        preparing.remove(task)
+        if not preparing:
+            del self._preparing[connection.node_id]
+        self._received(connection)  # from here on it counts as what it is: written, or not
         if not task.cancelled():
             self._bug = self._bug or task.exception()
         self._wakeup.ring()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,8 +20,12 @@ COMPRESS_OFF_LOOP_BYTES = 64 * 1024
 """From this many bytes on, compressing a request's batches is worth a trip to a worker thread: zstd
 takes about 3 ms for 1 MiB, and a trip there and back about 0.1 ms."""
 
-COMPRESSION_THREADS = 4
+COMPRESSION_THREADS = min(4, os.cpu_count() or 1)
 """How many requests are compressed at once; a limiter of our own, so that nobody else's threads hold us up."""
+
+COMPRESSED_REQUEST_BYTES = 256 * 1024
+"""How large a request is at most, as it is sent, that is compressed for a broker which has others to answer: it gets
+the first of them while we are at those behind it. It may hold one batch that is larger."""
 
 Unencodable = list[tuple[Batch, Exception]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -63,7 +62,7 @@ def records_of(columns: RecordColumns) -> list[Record]:
 
 
 def encode(columns: RecordColumns, codec: Codec = Codec.NONE, **stamp: Any) -> bytearray:
-    compress: Callable[[bytes], bytes] | None = compressor(codec, None) if codec else None
+    compress = compressor(codec, None) if codec else None
     return encode_batch(columns, codec=codec, compress=compress, **stamp)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import (
     DeliveryTimeout,
@@ -17,6 +18,7 @@ from aioproducer.errors import (
     ProducerError,
     broker_error,
 )
+from aioproducer.sender.requests import Unencodable
 from aioproducer.testing import Rule
 from tests.scenarios.faults import hostile
 from tests.scenarios.faults.faults import move, topic_recreated
@@ -98,6 +100,8 @@ class Chaos:
     async def run(self, seconds: float) -> None:
         """Begin something every now and then for *seconds*; return when everything is well again."""
         loop = asyncio.get_running_loop()
+        if self.world.producer.config.compression_type != "none":
+            self._compress_elsewhere()
         end = loop.time() + seconds
         kinds = [
             *[self.retriable] * 4,
@@ -210,6 +214,22 @@ class Chaos:
         """Delete the topic and make it anew."""
         if TOPIC in self.world.cluster._state.topics:
             await topic_recreated(self.world)
+
+    def _compress_elsewhere(self) -> None:
+        """Let most requests be compressed off the loop, however small: what a thread takes is virtual time here."""
+        engine = self.world.producer._engine
+        assert engine is not None
+        encoder = engine._sender._encoder
+
+        async def after_a_while(batches: Sequence[Batch]) -> Unencodable:
+            await asyncio.sleep(self.chance.choice((0.0, 0.001, 0.01, 0.03)))
+            return encoder.encode_all(batches)
+
+        def mostly(batches: Sequence[Batch]) -> bool:
+            return self.chance.random() < 0.8
+
+        encoder.leaves_loop = mostly  # type: ignore[method-assign]
+        encoder.encode_off_loop = after_a_while  # type: ignore[method-assign]
 
     def _rule(self, request: str | None = "produce", *, times: int | None = None) -> Rule:
         rule = self.world.cluster.on(request, times=times or self.chance.randint(1, 4))

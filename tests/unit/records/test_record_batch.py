@@ -95,9 +95,9 @@ def test_a_batch_has_at_least_one_record() -> None:
 
 
 def test_only_the_records_are_compressed() -> None:
-    seen = list[bytes]()
+    seen = list[bytes | bytearray]()
 
-    def compress(data: bytes) -> bytes:
+    def compress(data: bytes | bytearray) -> bytes:
         seen.append(data)
         return b"compressed, and longer than before: that is sent all the same"
 

@@ -9,10 +9,11 @@ from typing import Any, Self
 import pytest
 
 from aioproducer.batching.batch import Batch
+from aioproducer.clock import Wakeup
 from aioproducer.metrics.counters import Metrics
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from aioproducer.records.decode import decode_batches
-from aioproducer.sender.loop import Sender, Wakeup
+from aioproducer.sender.loop import Sender
 from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder
 from tests.fakes import FakeConnection, FakePool
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig, sender_settings, settle
@@ -108,21 +109,27 @@ async def pass_time(seconds: float) -> None:
 
 
 class Thread:
-    """Holds up the encoding of `LARGE` until it is told to end."""
+    """Holds up the encoding of batches that begin with *value* until it is told to end."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, value: bytes = LARGE) -> None:
         self.release = threading.Event()
         encode = Encoder.encode
 
         def waiting(encoder: Encoder, batch: Batch) -> None:
-            if batch.columns.values[0] == LARGE:
+            if batch.columns.values[0] == value:
                 assert self.release.wait(10)
             encode(encoder, batch)
 
         monkeypatch.setattr(Encoder, "encode", waiting)
 
     async def ends(self, rig: Rig) -> None:
-        [preparing] = rig.sender._preparing.values()
+        preparing = preparing_of(rig)
         self.release.set()
-        await asyncio.wait([preparing])
+        await asyncio.wait(preparing)
         await settle()
+
+
+def preparing_of(rig: Rig) -> list[asyncio.Task[None]]:
+    """Return the tasks of the requests that are not written yet, in the order of the drain."""
+    [preparing] = rig.sender._preparing.values()
+    return list(preparing)

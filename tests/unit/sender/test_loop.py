@@ -224,7 +224,9 @@ class TestEnd:
             try:
                 await run()
             finally:
-                left.extend(task for task in rig.sender._preparing.values() if not task.done())
+                left.extend(
+                    task for tasks in rig.sender._preparing.values() for task in tasks if not task.done()
+                )
 
         monkeypatch.setattr(rig.sender, "run", watched)
         async with rig:

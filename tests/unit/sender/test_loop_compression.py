@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Sequence
+
 import pytest
 
 from aioproducer.batching.batch import Batch
@@ -8,9 +12,11 @@ from aioproducer.batching.topic import RATE_MARGIN
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError
 from aioproducer.records.compression import Codec
+from aioproducer.sender import requests
+from aioproducer.sender.requests import Encoder, Unencodable
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import TOPIC, settle
-from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time
+from tests.unit.floor_rig import NODE, TOPIC, settle
+from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time, preparing_of
 
 
 def spoil(batch: Batch) -> None:
@@ -38,6 +44,100 @@ class TestCompression:
             first, second = rig.sent_values()
             assert first == [LARGE]
             assert set(second) == {b"small", b"of another partition"}
+
+    @in_virtual_time
+    async def test_requests_are_compressed_side_by_side_and_leave_in_the_order_of_the_drain(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        others = [LARGE + b"2", LARGE + b"3"]
+        at_once, both = threading.Barrier(2), asyncio.Event()
+        encode, encode_off_loop = Encoder.encode, Encoder.encode_off_loop
+        back: list[Batch] = []
+
+        def waits_for_the_other(encoder: Encoder, batch: Batch) -> None:
+            if batch.columns.values[0] in others:
+                at_once.wait(10)
+            encode(encoder, batch)
+
+        async def noted(encoder: Encoder, batches: Sequence[Batch]) -> Unencodable:
+            failed = await encode_off_loop(encoder, batches)
+            back.extend(batches)
+            if len(back) == 2:
+                both.set()
+            return failed
+
+        monkeypatch.setattr(Encoder, "encode", waits_for_the_other)
+        monkeypatch.setattr(Encoder, "encode_off_loop", noted)
+        thread = Thread(monkeypatch)
+        monkeypatch.setattr(requests, "COMPRESSION_THREADS", 3)
+        async with Rig(codec=Codec.GZIP, partitions=3, batching={"batch_bytes": 70_000}) as rig:
+            rig.accumulator.flushing = 1
+            for partition, value in enumerate((LARGE, *others)):
+                rig.fill(value, partition=partition)
+                await settle()
+            assert len(preparing_of(rig)) == 3
+            await both.wait()
+            await settle()
+            assert rig.sent_values() == []
+            await thread.ends(rig)
+            assert rig.sent_values() == [[LARGE], *([value] for value in others)]
+
+    @in_virtual_time
+    async def test_what_is_prepared_counts_as_in_flight(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP, partitions=3, max_in_flight=2) as rig:
+            rig.accumulator.flushing = 1
+            for partition in range(3):
+                rig.fill(LARGE, partition=partition)
+                await settle()
+            assert len(preparing_of(rig)) == 2
+            await thread.ends(rig)
+            assert rig.sent_values() == [[LARGE], [LARGE]]
+
+    @in_virtual_time
+    async def test_an_adaptive_linger_begins_while_a_request_is_prepared(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP, batching={"linger_is_adaptive": True}) as rig:
+            rig.fill(LARGE)
+            await settle()
+            assert rig.accumulator.schedule.is_busy(NODE)
+            follower = rig.fill(b"small")
+            await thread.ends(rig)
+            assert not follower.due
+            rig.accept()
+            assert not rig.accumulator.schedule.is_busy(NODE)
+            assert follower.due
+
+    @in_virtual_time
+    async def test_a_broker_that_has_work_gets_small_requests(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        thread = Thread(monkeypatch)
+        batching = {"batch_bytes": 70_000, "max_request_bytes": 1_000_000}
+        async with Rig(codec=Codec.GZIP, partitions=9, batching=batching) as rig:
+            rig.accumulator.flushing = 1
+            for partition in range(9):
+                rig.fill(LARGE, partition=partition)
+            await settle()
+            await thread.ends(rig)
+            assert [len(values) for values in rig.sent_values()] == [1, 3, 3, 2]
+
+    @in_virtual_time
+    async def test_what_is_behind_one_that_cannot_be_encoded_goes_all_the_same(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP) as rig:
+            rig.accumulator.flushing = 1
+            bad = rig.append(LARGE)
+            spoil(rig.queue(0).batches[0])
+            await settle()
+            rig.fill(b"behind it")
+            await settle()
+            assert len(preparing_of(rig)) == 2
+            await thread.ends(rig)
+            assert isinstance(bad.exception(), ProducerError)
+            assert rig.sent_values() == [[b"behind it"]]
 
     @in_virtual_time
     async def test_what_came_of_a_batch_is_learnt_once(self) -> None:

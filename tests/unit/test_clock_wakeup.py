@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aioproducer.sender.loop import Wakeup
+from aioproducer.clock import Wakeup
 from aioproducer.testing import Deadlock, in_virtual_time
 
 
