@@ -6,7 +6,7 @@ import time
 from asyncio import AbstractEventLoop, Future, TimerHandle, sleep
 from typing import Final
 
-TURN_AFTER_S: Final = 0.02
+TURN_AFTER_S: Final = 0.01
 """So long may calls that await nothing keep the event loop to themselves."""
 ITERATIONS: Final = 3
 """… which then has so many: the sender writes what is there; what brokers have answered is read; the sender writes what that
