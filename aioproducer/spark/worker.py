@@ -206,7 +206,7 @@ class Worker:
             if entry[0] == settings:
                 try:
                     self._idle.remove(entry)
-                except ValueError:  # another thread was sooner
+                except (IndexError, ValueError):  # another thread was sooner, or is at them just now
                     continue
                 if entry[1].state in (State.READY, State.DEGRADED):
                     return entry[1]
