@@ -63,11 +63,14 @@ def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without
         "aioproducer.batching.bulk",
         "aioproducer.transactions.producer_transactions",
         "aioproducer.transactions.transaction_manager",
+        "aioproducer.config.security",
         "aioproducer.results",
+        "aioproducer.security.security_settings",
+        "hmac",
         "murmurhash2",
         "uuid",
         "zlib",
     }
-    program = f"import sys; from aioproducer import Producer; print(sorted({spared} & sys.modules.keys()))"
+    program = f"import sys; from aioproducer import Producer; Producer('a:1'); print(sorted({spared} & sys.modules.keys()))"
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
     assert output.stdout.decode().strip() == "[]"

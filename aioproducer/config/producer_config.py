@@ -7,14 +7,14 @@ import math
 import os
 import ssl
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Self, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, Unpack
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.config.kinds import INT32_MAX, NotGiven
 from aioproducer.config.names import applied_options, as_written
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
-from aioproducer.config.security import security_settings, warn_of_unused
+from aioproducer.config.security_options import warn_of_unused
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
@@ -24,8 +24,10 @@ from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.security.secret import Secret
-from aioproducer.security.security_settings import SecuritySettings
 from aioproducer.sender.requests import SenderSettings
+
+if TYPE_CHECKING:
+    from aioproducer.security.security_settings import SecuritySettings
 
 log: Final = logging.getLogger(__name__)
 
@@ -70,7 +72,8 @@ class ProducerConfig(Options):
         self._check_batch_sizes()
         self._check_smallest(written)
         warn_of_unused(self)
-        security_settings(self)
+        if self.security_protocol != "PLAINTEXT":
+            self.security_settings()
         if self.partitioner is not None and self.partitioner_ignore_keys:
             log.warning("config.ignored name=partitioner_ignore_keys by=partitioner")  # as in the JVM
         compressor(self._codec, self._compression_level)  # raises if its package is missing
@@ -149,6 +152,9 @@ class ProducerConfig(Options):
         Raises:
             ConfigError: a file that was there when the configuration was made is not there any more, or damaged.
         """
+        # Few of those who have no use for it would like to wait for its import.
+        from aioproducer.config.security import security_settings  # noqa: PLC0415
+
         return security_settings(self)
 
     def connection_settings(self) -> ConnectionSettings:

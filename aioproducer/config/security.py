@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aioproducer.backoff import Backoff
 from aioproducer.config.security_kinds import MECHANISMS
-from aioproducer.config.security_options import SecurityOptions
+from aioproducer.config.security_options import SecurityOptions, parts_of_protocol
 from aioproducer.errors import ConfigError
 from aioproducer.extras import needs
 from aioproducer.security.credentials import CredentialsCallable, Login
@@ -66,23 +66,8 @@ def security_settings(options: SecurityOptions) -> SecuritySettings:
         ConfigError: something is missing, contradicts something else, cannot be read, or needs a package that is not
             installed.
     """
-    tls, sasl = _parts(options)
+    tls, sasl = parts_of_protocol(options)
     return SecuritySettings(_tls(options) if tls else None, _sasl(options) if sasl else None)
-
-
-def warn_of_unused(options: SecurityOptions) -> None:
-    """Log a warning for each option that the security protocol has no use for; a JVM client would not mention them."""
-    tls, sasl = _parts(options)
-    for each in fields(SecurityOptions):
-        prefix = each.name.partition("_")[0]
-        unused = (prefix == "ssl" and not tls) or (prefix == "sasl" and not sasl)
-        if unused and getattr(options, each.name) != each.default:
-            log.warning("config.ignored name=%s by=security_protocol", each.name)
-
-
-def _parts(options: SecurityOptions) -> tuple[bool, bool]:
-    """Return whether there is TLS, and whether there is a login."""
-    return options.security_protocol.endswith("SSL"), options.security_protocol.startswith("SASL")
 
 
 def _tls(options: SecurityOptions) -> TlsSettings:

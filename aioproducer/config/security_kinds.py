@@ -7,15 +7,14 @@ import os
 import ssl
 from collections.abc import Sequence
 from typing import ClassVar
-from urllib.parse import urlsplit
 
 from aioproducer.config.kinds import Kind
-from aioproducer.security.jaas import parse_jaas
 from aioproducer.security.secret import Secret
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 STORES = ("PEM", "PKCS12", "JKS")
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 NO_NAMES = "text cannot name code that is to run: hand in the object itself, from Python"
 
 
@@ -113,6 +112,8 @@ class Jaas(SecretKind):
     def check(self, value: object) -> Secret | None:
         secret = super().check(value)
         if secret is not None:
+            from aioproducer.security.jaas import parse_jaas  # noqa: PLC0415 - few need it
+
             parse_jaas(secret.reveal())
         return secret
 
@@ -232,6 +233,8 @@ class Url(Kind):
             return None
         if not isinstance(value, str):
             raise self.unfit()
+        from urllib.parse import urlsplit  # noqa: PLC0415 - few need it
+
         try:
             parts = urlsplit(value)
             _ = parts.port

@@ -3,15 +3,17 @@
 # ruff: noqa: RUF009 - option() is dataclasses.field(), and the defaults are immutable
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypedDict
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 
 from aioproducer.config.kinds import Flag, Integer, int_ms, long_ms, option
 from aioproducer.config.security_kinds import (
     PROTOCOLS,
     STORES,
+    TLS_VERSIONS,
     CallableKind,
     HostnameCheck,
     Jaas,
@@ -24,11 +26,15 @@ from aioproducer.config.security_kinds import (
     Word,
     Words,
 )
-from aioproducer.security.credentials import CredentialsCallable
-from aioproducer.security.mechanism import MechanismFactory
 from aioproducer.security.secret import Secret
-from aioproducer.security.security_settings import VERSIONS, SslContextSource
-from aioproducer.security.tokens import TokenProvider
+
+if TYPE_CHECKING:  # what most have no use for, and would wait for
+    from aioproducer.security.credentials import CredentialsCallable
+    from aioproducer.security.mechanism import MechanismFactory
+    from aioproducer.security.security_settings import SslContextSource
+    from aioproducer.security.tokens import TokenProvider
+
+log: Final = logging.getLogger(__name__)
 
 SecurityProtocolName: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 MechanismName: TypeAlias = Literal[
@@ -129,7 +135,7 @@ class SecurityOptions:
         "Whether a broker's certificate has to be for its host name. '': any will do.",
     )
     ssl_enabled_protocols: tuple[str, ...] = option(
-        tuple(VERSIONS), Words(tuple(VERSIONS)), "Which versions of TLS may be spoken."
+        TLS_VERSIONS, Words(TLS_VERSIONS), "Which versions of TLS may be spoken."
     )
     ssl_cipher_suites: tuple[str, ...] = option(
         (),
@@ -218,3 +224,18 @@ class SecurityOptions:
     sasl_login_retry_backoff_max_ms: int = option(
         10_000, long_ms(), "… up to this, and a login that has waited for so long fails."
     )
+
+
+def parts_of_protocol(options: SecurityOptions) -> tuple[bool, bool]:
+    """Return whether there is TLS, and whether there is a login."""
+    return options.security_protocol.endswith("SSL"), options.security_protocol.startswith("SASL")
+
+
+def warn_of_unused(options: SecurityOptions) -> None:
+    """Log a warning for each option that the security protocol has no use for; a JVM client would not mention them."""
+    tls, sasl = parts_of_protocol(options)
+    for each in fields(SecurityOptions):
+        prefix = each.name.partition("_")[0]
+        unused = (prefix == "ssl" and not tls) or (prefix == "sasl" and not sasl)
+        if unused and getattr(options, each.name) != each.default:
+            log.warning("config.ignored name=%s by=security_protocol", each.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Final, NoReturn, Self, final
 
 HIDDEN: Final = "***"
@@ -41,6 +40,8 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
+        import hmac  # noqa: PLC0415 - few need it, and all would wait for it
+
         mine, others = (each._text.encode("utf-8", "surrogatepass") for each in (self, other))  # noqa: SLF001
         return hmac.compare_digest(mine, others)
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from aioproducer.config.security_kinds import SecretKind
+from aioproducer.config.security_kinds import TLS_VERSIONS, SecretKind
 from aioproducer.config.security_options import SecurityOptions, SecurityOptionsGiven
+from aioproducer.security.security_settings import VERSIONS
 
 
 def test_what_can_be_given_is_what_is_kept_in_the_same_order() -> None:
@@ -18,3 +19,7 @@ def test_what_is_called_a_secret_is_kept_as_one() -> None:
     }
     secret = {each.name for each in fields(SecurityOptions) if isinstance(each.metadata["kind"], SecretKind)}
     assert secret == named | {"ssl_keystore_certificate_chain"}  # in which the key may stand, too
+
+
+def test_the_versions_that_may_be_spoken_are_those_that_are_known() -> None:
+    assert tuple(VERSIONS) == TLS_VERSIONS
