@@ -12,6 +12,8 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from tests.kafka.apache.leaders import all_answer, all_named
+
 PATIENCE_S: Final = 30.0
 
 
@@ -53,13 +55,14 @@ class Topics:
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while True:
-            known = self._admin.list_topics(topic=topic, timeout=PATIENCE_S).topics[topic].partitions
-            if len(known) == partitions and all(each.leader >= 0 for each in known.values()):
-                return
+        while not self._is_led(topic, partitions):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"topic {topic} has no leaders after {PATIENCE_S:.0f} s")
             self._admin.poll(0.02)
+
+    def _is_led(self, topic: str, partitions: int) -> bool:
+        known = self._admin.list_topics(topic=topic, timeout=PATIENCE_S).topics[topic]
+        return all_named(known, partitions) and all_answer(self._admin, topic, partitions, PATIENCE_S)
 
 
 def stored(servers: str, partitions: Iterable[tuple[str, int]]) -> int:

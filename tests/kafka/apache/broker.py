@@ -32,6 +32,7 @@ from confluent_kafka.admin import (
 
 from tests.kafka.apache.jars import class_path
 from tests.kafka.apache.java import find_java, shared_classes
+from tests.kafka.apache.leaders import all_answer, all_named
 from tests.kafka.apache.node import BrokerFailed, Node
 
 QUICK_START = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -156,7 +157,7 @@ class ApacheKafka:
         *,
         timeout_s: float = 30,
     ) -> None:
-        """Create a topic; return when every broker knows who leads each partition. A *replication* of -1 is the brokers' default."""
+        """Create a topic; return when every broker knows the leader of each partition, and that one leads. A *replication* of -1 is the brokers' default."""
         topic = NewTopic(
             name, num_partitions=partitions, replication_factor=replication, config=dict(config or {})
         )
@@ -289,13 +290,18 @@ class ApacheKafka:
     def _await_leaders(self, topic: str, partitions: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         for node_id, port in self._ports.items():
-            while self._nodes[node_id].running and not _all_led(
+            while self._nodes[node_id].running and not all_named(
                 self._asked_at(port, topic, timeout_s), partitions
             ):
                 if time.monotonic() > deadline:
                     raise BrokerFailed(
                         f"broker {node_id} knows no leaders of topic {topic} after {timeout_s:.0f} s"
                     )
+        admin = self._admin()
+        while not all_answer(admin, topic, partitions, timeout_s):
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"the leaders of topic {topic} do not lead it after {timeout_s:.0f} s")
+            admin.poll(0.02)
 
     def _asked_at(self, port: int, topic: str, timeout_s: float) -> TopicMetadata:
         # a new client each time: its first question goes to the one broker that it knows of
@@ -323,11 +329,6 @@ def free_ports(count: int) -> list[int]:
         if len(ports) == count:
             return ports
     raise BrokerFailed("no free ports between 20,000 and 32,000")
-
-
-def _all_led(topic: TopicMetadata, partitions: int) -> bool:
-    known = topic.partitions.values()
-    return len(known) == partitions and all(partition.leader >= 0 for partition in known)
 
 
 def _all_in_sync(topic: TopicMetadata) -> bool:
