@@ -254,10 +254,9 @@ class Sender:
             await asyncio.wait([before])
         self._fail_unencodable(unencodable)
         if self._settings.acks == 0:
+            # A login may have begun: what would wait for that in vain is not written.
             with suppress(ProducerError):
-                await (
-                    connection.drain()
-                )  # a login may have begun: what would wait for that in vain is not written
+                await connection.drain()
         self._write(connection, batches)
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
