@@ -22,11 +22,12 @@ from benchmarks.parent import rounds
 from benchmarks.parent.rounds import Step
 from benchmarks.parent.topics import Topics
 from benchmarks.settings import PARTITIONS
-from benchmarks.spark import jobs
+from benchmarks.spark import idle_sink, jobs
 from benchmarks.spark.engine import Engine
 from benchmarks.spark.table import (
     BATCHES,
     GUARANTEES,
+    IDLE,
     ONE_TASK,
     OURS,
     SINKS,
@@ -55,7 +56,7 @@ class Asked:
     def steps(self) -> list[Step]:
         """Return every run in order: in a round more than is asked for, as the first one only warms up."""
         rows = [row for name, row in TABLE.items() if self.work is None or name in self.work]
-        return rounds.plan(rows, (*SINKS, *GUARANTEES), self.rounds + 1, seconds=1)
+        return rounds.plan(rows, (*SINKS, IDLE, *GUARANTEES), self.rounds + 1, seconds=1)
 
 
 def play(asked: Asked, servers: str, follow: Callable[[Step, str], None]) -> dict[str, Played]:
@@ -80,6 +81,7 @@ class Session:
         self._cached: tuple[Row, DataFrame] | None = None
         """Of the row that is measured; others have their memory again."""
         self._numbers = count(1)
+        idle_sink.register(engine.spark)
 
     def run(self, step: Step) -> Run:
         """Take a step, and return what came of it.
@@ -96,7 +98,8 @@ class Session:
                 measured = self._measured(step.row, target, self._directory / name)
             except (Py4JError, PySparkException) as error:
                 raise RuntimeError(" ".join(str(error).split())[:REASON_LENGTH]) from error
-            self._topics.check(topic, PARTITIONS, measured.sent, committed=target.exactly_once)
+            written = 0 if step.client == IDLE else measured.sent
+            self._topics.check(topic, PARTITIONS, written, committed=target.exactly_once)
         return measured
 
     def _measured(self, row: Row, target: jobs.Target, directory: Path) -> Run:

@@ -12,6 +12,8 @@ OURS: Final = "aioproducer"
 SPARKS: Final = "kafka"
 SINKS: Final = (OURS, SPARKS)
 """By what stands in `format(…)`."""
+IDLE: Final = "python-idle"
+"""A sink in Python that writes nothing (`idle_sink.py`): what is left is Spark's, whose it is for any sink in Python."""
 AT_LEAST_ONCE: Final = "at-least-once"
 SINGLE: Final = "exactly-once-single"
 LOG: Final = "exactly-once"
@@ -52,7 +54,7 @@ STREAM: Final = Row(
     name="micro-batch",
     title="micro-batches of one row, as fast as they come",
     settings=Settings(work=Work.LONE, records=MICRO_BATCHES),
-    clients=SINKS,
+    clients=(*SINKS, IDLE),
     targets=(Target(tuning=Tuning.DEFAULTS, figure="p50_ms", ours=OURS, against=SPARKS, must=1.2),),
     lasts=8,
 )

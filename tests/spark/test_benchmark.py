@@ -39,7 +39,7 @@ def test_a_batch_tells_its_rate_and_what_it_took(session: Session, row: Row, sin
     assert measured.figures["python_us"] > 0 or sink == "kafka"
 
 
-@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("sink", STREAM.clients)
 def test_micro_batches_of_a_row_tell_how_long_they_take(session: Session, sink: str) -> None:
     few = replace(STREAM, settings=replace(STREAM.settings, records=2))
     measured = session.run(Step(few, sink, 0, 1.0))
