@@ -23,7 +23,9 @@ from tests.kafka.readback import read_with_librdkafka
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
 ORDERS = 2_400
-PATIENCE_S = 60
+PATIENCE_S = 100
+"""Longer than the transaction of one that was killed in it stays open (60 s, and the coordinator looks every 10): whoever
+has its orders then waits for that."""
 
 
 @pytest.fixture
