@@ -24,8 +24,9 @@ COMPRESSION_THREADS = min(4, os.cpu_count() or 1)
 """How many requests are compressed at once; a limiter of our own, so that nobody else's threads hold us up."""
 
 COMPRESSED_REQUEST_BYTES = 256 * 1024
-"""How large a request is at most, as it is sent, that is compressed for a broker which has others to answer: it gets
-the first of them while we are at those behind it. It may hold one batch that is larger."""
+"""How large a request is at most, as it is sent, that is compressed for a broker which has one to answer; with two it is
+twice as much, and so on. It gets the first of them while we are at those behind it, and where the way is long, all
+places in flight are worth having. It may hold one batch that is larger."""
 
 Unencodable = list[tuple[Batch, Exception]]
 

@@ -111,16 +111,23 @@ class TestCompression:
             assert follower.due
 
     @in_virtual_time
-    async def test_a_broker_that_has_work_gets_small_requests(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("max_in_flight", "requests"), [(5, [1, 3, 7, 10, 10]), (3, [1, 3, 10]), (2, [1, 10]), (1, [10])]
+    )
+    async def test_a_request_is_larger_the_more_are_before_it(
+        self, monkeypatch: pytest.MonkeyPatch, max_in_flight: int, requests: list[int]
+    ) -> None:
         thread = Thread(monkeypatch)
-        batching = {"batch_bytes": 70_000, "max_request_bytes": 1_000_000}
-        async with Rig(codec=Codec.GZIP, partitions=9, batching=batching) as rig:
+        batching = {"batch_bytes": 70_000, "max_request_bytes": 700_000, "buffer_bytes": 10_000_000}
+        async with Rig(
+            codec=Codec.GZIP, partitions=40, max_in_flight=max_in_flight, batching=batching
+        ) as rig:
             rig.accumulator.flushing = 1
-            for partition in range(9):
+            for partition in range(40):
                 rig.fill(LARGE, partition=partition)
             await settle()
             await thread.ends(rig)
-            assert [len(values) for values in rig.sent_values()] == [1, 3, 3, 2]
+            assert [len(values) for values in rig.sent_values()] == requests
 
     @in_virtual_time
     async def test_what_is_behind_one_that_cannot_be_encoded_goes_all_the_same(
