@@ -222,6 +222,10 @@ class Batch:
         self._happened(BatchEvent.RETRY)
         self.back_off(at)
 
+    def give_back(self) -> None:
+        """Wait to be sent, under the sequence it has: it was not written after all. That is no retry."""
+        self._happened(BatchEvent.RETRY)
+
     def renumber(self) -> None:
         """Wait to be sent again under another sequence: it is surely not in the log."""
         self._happened(BatchEvent.RENUMBER)

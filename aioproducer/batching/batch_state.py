@@ -43,7 +43,7 @@ class BatchEvent(IntEnum):
     ACKNOWLEDGE = auto()
     """The broker has it."""
     RETRY = auto()
-    """There was no answer, or one that passes: it is sent again under the sequence it has."""
+    """There was no answer, or one that passes, or it was not written after all: it is sent under the sequence it has."""
     RENUMBER = auto()
     """It is surely not in the log, and its sequence leads nowhere: it is sent again under another."""
     SPLIT = auto()

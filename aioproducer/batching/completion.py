@@ -100,11 +100,15 @@ class BatchCompletion:
         queue.remove(batch)
         batch.retry(at)
         self._observer.retried(batch)
-        queue.retry(batch)
-        if queue.sequences.needs_epoch_bump:
-            queue.renumber_retrying()
         self._schedule.back_off(queue, at)
-        self._offer_again(queue)
+        self._send_again(queue, batch)
+
+    def give_back(self, batch: Batch) -> None:
+        """Send *batch*, which was drained and is not written after all, as soon as may be, under the sequence it has."""
+        queue = self.queue(batch)
+        queue.remove(batch)
+        batch.give_back()
+        self._send_again(queue, batch)
 
     def renumber(self, batch: Batch, at: float) -> None:
         """The broker refused *batch* for its sequence: send it again under a new identity, not before *at*.
@@ -264,6 +268,12 @@ class BatchCompletion:
 
     def _failing(self, failure: Failure) -> Failure:
         return failure if self._on_failure is None else self._on_failure(failure)
+
+    def _send_again(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.retry(batch)
+        if queue.sequences.needs_epoch_bump:
+            queue.renumber_retrying()
+        self._offer_again(queue)
 
     def _offer_again(self, queue: PartitionQueue) -> None:
         self._schedule.offer(queue, self._loop.time())

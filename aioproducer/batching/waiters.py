@@ -94,7 +94,8 @@ class Acknowledgement:
             return False
         self.wakeup = None
         self.outcome = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
-        asyncio.get_running_loop().call_soon(wakeup, self, context=self.context)
+        # Its own, since `asyncio.run` cancels what is left while no loop runs.
+        self._loop.call_soon(wakeup, self, context=self.context)
         return True
 
 

@@ -33,7 +33,7 @@ from aioproducer.protocol.schema import decode_response, response_body
 from aioproducer.wire.primitives import read_int32
 
 if TYPE_CHECKING:
-    from anyio import CapacityLimiter
+    from concurrent.futures import ThreadPoolExecutor
 
 
 log: Final = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class MetadataSource:
         self._news = asyncio.Event()
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
-        self._decoding: CapacityLimiter | None = None
+        self._thread: ThreadPoolExecutor | None = None
         self._outage = Outage()  # never over: how often it happens is news only once in a while
 
     async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
@@ -192,6 +192,8 @@ class MetadataSource:
 
     async def close(self) -> None:
         """Close what was opened here."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
         spare, self._spare = self._spare, None
         if spare is not None:
             await close_all(spare)
@@ -243,12 +245,12 @@ class MetadataSource:
         """Return what *connection* was *told*, decoded."""
         if isinstance(told, MetadataResponse):
             return told
-        import anyio.to_thread  # noqa: PLC0415 - few need it
+        if self._thread is None:  # our own: nobody else's work is to hold us up
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few need it
 
-        if self._decoding is None:  # our own: nobody else's threads are to hold us up
-            self._decoding = anyio.CapacityLimiter(1)
+            self._thread = ThreadPoolExecutor(1, "aioproducer decodes")
         try:
-            return await anyio.to_thread.run_sync(told.decode, limiter=self._decoding)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, told.decode)
         except ProtocolError as error:
             connection.close(error)
             raise

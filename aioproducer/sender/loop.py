@@ -45,6 +45,10 @@ UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
 class OpenTransaction(Protocol):
     """What all that is sent is part of."""
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is not written yet may be."""
+
     def look(self) -> None:
         """Fail what is not to be sent any more: something has changed."""
 
@@ -136,6 +140,7 @@ class Sender:
             for task in preparing:
                 task.cancel()
             await asyncio.gather(*preparing, return_exceptions=True)
+            self._encoder.close()
 
     def _run_once(self) -> float | None:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
@@ -259,10 +264,23 @@ class Sender:
             # A login may have begun: what would wait for that in vain is not written.
             with suppress(ProducerError):
                 await connection.drain()
+        self._give_back(connection, batches)
         self._write(connection, batches)
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
                 await connection.drain()
+
+    def _give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        """Give back those of *batches* that would not be drained for *connection* now, as they were when it was drained for."""
+        may_write = (
+            not connection.closed
+            and connection.throttled_until <= self._loop.time()
+            and (self._transaction is None or self._transaction.goes_on)
+        )
+        for batch in batches:
+            stays = may_write and self._accumulator.leader(batch) == connection.node_id
+            if not stays and batch.state is BatchState.IN_FLIGHT:
+                self._completion.give_back(batch)
 
     def _fail_unencodable(self, failed: Unencodable) -> None:
         for batch, error in failed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +14,7 @@ from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.record_batch import encode_batch, set_sequence
 
 if TYPE_CHECKING:
-    from anyio import CapacityLimiter
+    from concurrent.futures import ThreadPoolExecutor
 
 
 COMPRESS_OFF_LOOP_BYTES = 64 * 1024
@@ -21,7 +22,7 @@ COMPRESS_OFF_LOOP_BYTES = 64 * 1024
 takes about 3 ms for 1 MiB, and a trip there and back about 0.1 ms."""
 
 COMPRESSION_THREADS = min(4, os.cpu_count() or 1)
-"""How many requests are compressed at once; a limiter of our own, so that nobody else's threads hold us up."""
+"""How many requests are compressed at once; in threads of our own, so that nobody else's work holds us up."""
 
 COMPRESSED_REQUEST_BYTES = 256 * 1024
 """How large a request is at most, as it is sent, that is compressed for a broker which has one to answer; with two it is
@@ -60,7 +61,7 @@ class Encoder:
     def __init__(self, settings: SenderSettings) -> None:
         self._codec = settings.codec
         self._transactional = settings.transactional_id is not None
-        self._limiter: CapacityLimiter | None = None
+        self._threads: ThreadPoolExecutor | None = None
         self._compress = (
             None if settings.codec is Codec.NONE else compressor(settings.codec, settings.compression_level)
         )
@@ -76,14 +77,18 @@ class Encoder:
 
         Cancelled, it does not wait for the thread, which ends what it has begun.
         """
-        if self.leaves_loop(batches):
-            # Imported when it is needed: that takes longer than all else between the start and the first record.
-            import anyio.to_thread  # noqa: PLC0415
+        if not self.leaves_loop(batches):
+            return self.encode_all(batches)
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - when it is needed
 
-            if self._limiter is None:
-                self._limiter = anyio.CapacityLimiter(COMPRESSION_THREADS)
-            return await anyio.to_thread.run_sync(self.encode_all, batches, limiter=self._limiter)
-        return self.encode_all(batches)
+            self._threads = ThreadPoolExecutor(COMPRESSION_THREADS, "aioproducer compresses")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.encode_all, batches)
+
+    def close(self) -> None:
+        """Let the threads end, as soon as they are done with what they have begun."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     def encode_all(self, batches: Sequence[Batch]) -> Unencodable:
         """Encode each of *batches*; return those that could not be, and why: one must not stop the others."""

@@ -60,6 +60,11 @@ class TransactionRecords:
 
     # --- what the sender and the batches tell --------------------------------------------------------------------
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is not written yet may be."""
+        return self._manager.state not in {State.ABORTING, State.FATAL}
+
     def look(self) -> None:
         """Fail what is not to be sent any more; the sender looks whenever something has changed."""
         state = self._manager.state

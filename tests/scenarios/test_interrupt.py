@@ -33,7 +33,7 @@ PROGRAM = """
         async with Cluster(brokers=2, topics={{"orders": 2}}) as cluster:
             {story}
 
-    asyncio.run(main())
+    {run}(main())
 """
 
 STORIES = {
@@ -68,7 +68,23 @@ STORIES = {
                     asyncio.get_running_loop().call_later(delay_s, os.kill, os.getpid(), signal.SIGINT)
                 await asyncio.gather(*(producer.send("orders", b"v" * 1_000) for _ in range(50)))
     """,
+    "twice, while tasks send that nobody awaits": """
+            async with Producer(cluster.bootstrap_servers) as producer:
+                await producer.send("orders", b"v")
+                for node_id in (1, 2):
+                    cluster.freeze_broker(node_id)
+                tasks = [asyncio.create_task(producer.send("orders", b"v")) for _ in range(3)]
+                for delay_s in (0.1, 0.4):
+                    asyncio.get_running_loop().call_later(delay_s, os.kill, os.getpid(), signal.SIGINT)
+                await asyncio.sleep(10)
+    """,
 }
+COMPRESSES = """
+            async with Producer(cluster.bootstrap_servers, compression_type="zstd") as producer:
+                await producer.send_many("orders", [os.urandom(1_000) for _ in range(1_000)])
+                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
+                await asyncio.sleep(10)
+    """
 NOBODY_CLOSES = """
             producer = Producer(cluster.bootstrap_servers)
             await producer.start()
@@ -79,9 +95,9 @@ NOBODY_CLOSES = """
 COMPLAINTS = ("never awaited", "never retrieved", "was destroyed", "Exception ignored")
 
 
-def interrupted(story: str) -> subprocess.CompletedProcess[str]:
+def interrupted(story: str, run: str = "asyncio.run") -> subprocess.CompletedProcess[str]:
     program = textwrap.dedent(PROGRAM).format(
-        story=textwrap.indent(textwrap.dedent(story).strip(), " " * 8).strip()
+        story=textwrap.indent(textwrap.dedent(story).strip(), " " * 8).strip(), run=run
     )
     return subprocess.run(
         [sys.executable, "-X", "dev", "-W", "always", "-c", program],
@@ -112,3 +128,10 @@ def test_that_nobody_has_closed_the_producer_is_the_one_complaint() -> None:
     assert ended.returncode == -signal.SIGINT
     for complaint in COMPLAINTS:
         assert complaint not in ended.stderr, ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+def test_threads_that_compress_keep_no_program_that_leaves_its_loop() -> None:
+    ended = interrupted(COMPRESSES, run="asyncio.new_event_loop().run_until_complete")
+    assert ended.returncode == -signal.SIGINT

@@ -163,6 +163,38 @@ async def test_a_retried_batch_goes_again_at_its_time_under_its_stamp() -> None:
 
 
 @in_virtual_time
+async def test_what_is_given_back_goes_at_once_under_its_stamp_and_that_is_no_retry() -> None:
+    rig = FloorRig()
+    rig.recognise(1)
+    first, [future] = rig.sent(b"first")
+    second, _ = rig.sent(b"second")
+    for each in (second, first):
+        rig.completion.give_back(each)
+    assert rig.witness.retried_batches == []
+    assert (first.state, first.retries) == (BatchState.BACKOFF, 0)
+    assert rig.drain() == [first]
+    assert first.sequence == BatchSequence(FIRST, 0)
+    assert rig.drain() == []  # until everything is in order again
+    rig.completion.complete(first, 0)
+    assert future.result().offset == 0
+    assert rig.drain() == [second]
+    assert second.sequence == BatchSequence(FIRST, 1)
+
+
+@in_virtual_time
+async def test_what_is_given_back_gets_another_stamp_where_its_own_leads_nowhere() -> None:
+    rig = FloorRig()
+    rig.recognise(1)
+    lost_for_good, _ = rig.sent(b"first")
+    behind, _ = rig.sent(b"second")
+    rig.completion.fail(lost_for_good, SPOILT)
+    rig.completion.give_back(behind)
+    assert (behind.state, behind.sequence) == (BatchState.SEALED, None)
+    assert rig.drain() == [behind]
+    assert behind.sequence == BUMPED
+
+
+@in_virtual_time
 async def test_a_restamped_batch_goes_again_under_a_new_identity_before_what_is_behind_it() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()

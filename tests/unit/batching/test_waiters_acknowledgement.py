@@ -81,6 +81,15 @@ async def test_a_cancelled_task_goes_on_at_once_and_what_comes_later_is_not_for_
     assert [type(each) for each in office.heard] == [asyncio.CancelledError, RecordMetadata]
 
 
+def test_a_task_is_cancelled_while_its_loop_stands_still() -> None:
+    """As `asyncio.run` does with those that are left when the program has ended."""
+    office = Office()
+    with asyncio.Runner() as runner:
+        [task] = runner.run(office.calls(1))
+    assert task.cancelled()
+    assert isinstance(office.heard[0], asyncio.CancelledError)
+
+
 @in_virtual_time
 async def test_a_cancelled_task_does_not_hear_of_a_failure_either() -> None:
     office = Office()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any, Self
 
 import pytest
@@ -101,6 +102,27 @@ class Rig(FloorRig):
                 ]
             )
         )
+
+
+class Told:
+    """A transaction that remembers what it is told."""
+
+    def __init__(self, at_most: int | None = None) -> None:
+        self.at_most = at_most
+        self.goes_on = True
+        self.looks = 0
+        self.written: list[Sequence[Batch]] = []
+        self.took: list[float] = []
+
+    def look(self) -> None:
+        self.looks += 1
+
+    def write(self, batches: Sequence[Batch]) -> int | None:
+        self.written.append(batches)
+        return self.at_most
+
+    def answered(self, took_s: float) -> None:
+        self.took.append(took_s)
 
 
 async def pass_time(seconds: float) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -15,8 +15,33 @@ from aioproducer.records.compression import Codec
 from aioproducer.sender import requests
 from aioproducer.sender.requests import Encoder, Unencodable
 from aioproducer.testing import in_virtual_time
+from tests.fakes import FakeConnection
 from tests.unit.floor_rig import NODE, TOPIC, settle
-from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, pass_time, preparing_of
+from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, Told, pass_time, preparing_of
+
+SILENT_S = 3.0
+Change = Callable[[Rig, Told], None]
+
+
+def closed(rig: Rig, _: Told) -> None:
+    rig.connection.close()
+
+
+def silent(rig: Rig, _: Told) -> None:
+    rig.connection.throttled_until = rig.loop.time() + SILENT_S
+
+
+def moved(rig: Rig, _: Told) -> None:
+    rig.accumulator.update_topic(TOPIC, [NODE + 1])
+
+
+def aborted(rig: Rig, transaction: Told) -> None:
+    transaction.goes_on = False
+    rig.pool.connections[NODE] = FakeConnection()  # busy, so that what is given back stays where it is
+    rig.connection.throttled_until = rig.loop.time() + SILENT_S
+
+
+CHANGES = (closed, silent, moved, aborted)
 
 
 def spoil(batch: Batch) -> None:
@@ -182,6 +207,58 @@ class TestCompression:
             await thread.ends(rig)
             assert rig.connection.calls == []
             assert rig.sender._preparing == {}
+
+    @pytest.mark.parametrize("what", CHANGES, ids=lambda what: what.__name__)
+    @in_virtual_time
+    async def test_what_would_not_be_drained_any_more_is_given_back(
+        self, monkeypatch: pytest.MonkeyPatch, what: Change
+    ) -> None:
+        thread, transaction = Thread(monkeypatch), Told()
+        async with Rig(codec=Codec.GZIP, transaction=transaction, transactional_id="tx", retries=0) as rig:
+            rig.accumulator.flushing = 1
+            first = rig.fill(LARGE)
+            await settle()
+            second = rig.fill(b"behind it")
+            await settle()
+            assert len(preparing_of(rig)) == 2
+            connection = rig.connection
+            what(rig, transaction)
+            await thread.ends(rig)
+            assert connection.calls == []
+            assert transaction.written == []
+            assert [first.state, second.state] == [BatchState.BACKOFF] * 2
+            assert (first.retries, first.possibly_persisted) == (0, False)
+
+    @in_virtual_time
+    async def test_what_was_given_back_goes_in_order_once_it_may(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP) as rig:
+            rig.accumulator.flushing = 1
+            rig.fill(LARGE)
+            await settle()
+            rig.fill(b"behind it")
+            await settle()
+            silent(rig, Told())
+            await thread.ends(rig)
+            await pass_time(SILENT_S)
+            assert rig.sent_values() == [[LARGE]]
+            rig.accept()
+            await settle()
+            assert rig.sent_values() == [[b"behind it"]]
+
+    @in_virtual_time
+    async def test_only_what_has_another_leader_is_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP, partitions=2) as rig:
+            rig.accumulator.flushing = 1
+            stays, goes = rig.fill(LARGE), rig.fill(b"of another partition", partition=1)
+            await settle()
+            rig.accumulator.update_topic(TOPIC, [NODE, NODE + 1])
+            await thread.ends(rig)
+            assert rig.sent_values() == [[LARGE]]
+            assert (stays.state, goes.state) == (BatchState.IN_FLIGHT, BatchState.BACKOFF)
 
     @in_virtual_time
     async def test_what_cannot_be_compressed_fails_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from aioproducer.batching.batch import Batch
 from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import lost
-from tests.unit.sender.loop_rig import LINGER_S, Rig, pass_time
-
-
-class Told:
-    """A transaction that remembers what it is told."""
-
-    def __init__(self, at_most: int | None = None) -> None:
-        self.at_most = at_most
-        self.looks = 0
-        self.written: list[Sequence[Batch]] = []
-        self.took: list[float] = []
-
-    def look(self) -> None:
-        self.looks += 1
-
-    def write(self, batches: Sequence[Batch]) -> int | None:
-        self.written.append(batches)
-        return self.at_most
-
-    def answered(self, took_s: float) -> None:
-        self.took.append(took_s)
+from tests.unit.sender.loop_rig import LINGER_S, Rig, Told, pass_time
 
 
 @in_virtual_time

@@ -4,9 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any
 
-import anyio.to_thread
 import pytest
 
 from aioproducer.batching.batch import Batch
@@ -119,21 +117,35 @@ class TestOffTheLoop:
         assert threads[0] != threading.get_ident()
         assert decoded(batches[0]).codec is Codec.GZIP
 
-    async def test_no_more_threads_compress_at_once_than_there_are_cores(
+    async def test_no_more_threads_compress_at_once_than_there_may_be(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        limiters = []
+        monkeypatch.setattr(requests, "COMPRESSION_THREADS", 2)
+        pair, threads = threading.Barrier(2), set()
+        encode = Encoder.encode
 
-        async def run_sync(encode: Any, batches: Any, *, limiter: Any) -> Any:
-            limiters.append(limiter)
-            return encode(batches)
+        def in_pairs(self: Encoder, batch: Batch) -> None:
+            threads.add(threading.get_ident())
+            pair.wait(10)
+            encode(self, batch)
 
-        monkeypatch.setattr(anyio.to_thread, "run_sync", run_sync)
+        monkeypatch.setattr(Encoder, "encode", in_pairs)
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
-        for _ in range(2):
-            assert await encoder.encode_off_loop(self.large(FloorRig())) == []
-        assert limiters[0].total_tokens == min(4, os.cpu_count() or 1)
-        assert limiters[1] is limiters[0]
+        batches = [self.large(FloorRig()) for _ in range(6)]
+        assert await asyncio.gather(*map(encoder.encode_off_loop, batches)) == [[]] * 6
+        assert len(threads) == 2
+
+    async def test_the_threads_end_when_it_is_closed(self) -> None:
+        before = set(threading.enumerate())
+        encoder = Encoder(sender_settings(codec=Codec.GZIP))
+        assert await encoder.encode_off_loop(self.large(FloorRig())) == []
+        [thread] = set(threading.enumerate()) - before
+        encoder.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+    def test_there_are_as_many_as_cores_and_no_more_than_four(self) -> None:
+        assert min(4, os.cpu_count() or 1) == requests.COMPRESSION_THREADS
 
     async def test_from_64_kib_on_it_is_worth_it(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))

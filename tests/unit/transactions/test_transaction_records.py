@@ -51,6 +51,14 @@ class TestLook:
             assert (batch.state, out.state) == (BatchState.BACKOFF, BatchState.IN_FLIGHT)
             assert not in_flight.done()
 
+    @pytest.mark.parametrize("state", State, ids=lambda state: state.name)
+    @in_virtual_time
+    async def test_what_is_not_written_may_be_unless_it_is_aborted_or_the_end(self, state: State) -> None:
+        async with rig() as made:
+            before, made.manager.state = made.manager.state, state
+            assert made.records.goes_on == (state not in {State.ABORTING, State.FATAL})
+            made.manager.state = before
+
     @in_virtual_time
     async def test_once_it_is_aborted_all_but_what_is_in_flight_fails(self) -> None:
         async with rig() as made:
