@@ -229,15 +229,18 @@ class Sender:
         A broker that has nothing to do gets a batch's worth first, and the rest in a request behind it: it answers
         the one while it is at the other, so its clients never all wait at the same time. Else tasks that await
         their records would go on together for ever once two of their batches were in one request. What is compressed
-        goes in several, for the same reason; the last place in flight takes as much as any, since nothing goes behind it.
+        goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
         """
         batching, in_flight = self._accumulator.settings, self._in_flight[connection]
         most = batching.max_request_bytes
-        if in_flight + 1 == self._most_in_flight:
+        if self._most_in_flight == 1:
             return most
         if not in_flight:
             return min(batching.batch_bytes, most)
-        return min(in_flight * COMPRESSED_REQUEST_BYTES, most) if self._compresses else most
+        if not self._compresses:
+            return most
+        written = in_flight - len(self._preparing.get(connection.node_id, ()))
+        return min(max(written, 1) * COMPRESSED_REQUEST_BYTES, most)
 
     def _may_send(self, connection: Connection) -> bool:
         # the write before may have shown that it is closed

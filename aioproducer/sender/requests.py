@@ -25,9 +25,9 @@ COMPRESSION_THREADS = min(4, os.cpu_count() or 1)
 """How many requests are compressed at once; in threads of our own, so that nobody else's work holds us up."""
 
 COMPRESSED_REQUEST_BYTES = 256 * 1024
-"""How large a request is at most, as it is sent, that is compressed for a broker which has one to answer; with two it is
-twice as much, and so on. It gets the first of them while we are at those behind it, and where the way is long, all
-places in flight are worth having. It may hold one batch that is larger."""
+"""How large a request is at most, as it is sent, that is compressed for a broker which has one to answer: it gets the
+first of them while we are at those behind it. With two to answer it is twice as much, and so on: where the way is long,
+each place in flight should hold much. It may hold one batch that is larger."""
 
 Unencodable = list[tuple[Batch, Exception]]
 

@@ -20,6 +20,7 @@ from tests.unit.floor_rig import NODE, TOPIC, settle
 from tests.unit.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, Told, pass_time, preparing_of
 
 SILENT_S = 3.0
+ROOMY = {"batch_bytes": 70_000, "max_request_bytes": 700_000, "buffer_bytes": 10_000_000}
 Change = Callable[[Rig, Told], None]
 
 
@@ -135,24 +136,44 @@ class TestCompression:
             assert not rig.accumulator.schedule.is_busy(NODE)
             assert follower.due
 
+    @pytest.mark.parametrize(("max_in_flight", "requests"), [(3, [1, 3, 3]), (2, [1, 3]), (1, [10])])
     @in_virtual_time
-    @pytest.mark.parametrize(
-        ("max_in_flight", "requests"), [(5, [1, 3, 7, 10, 10]), (3, [1, 3, 10]), (2, [1, 10]), (1, [10])]
-    )
-    async def test_a_request_is_larger_the_more_are_before_it(
+    async def test_a_broker_that_has_work_gets_small_requests(
         self, monkeypatch: pytest.MonkeyPatch, max_in_flight: int, requests: list[int]
     ) -> None:
         thread = Thread(monkeypatch)
-        batching = {"batch_bytes": 70_000, "max_request_bytes": 700_000, "buffer_bytes": 10_000_000}
-        async with Rig(
-            codec=Codec.GZIP, partitions=40, max_in_flight=max_in_flight, batching=batching
-        ) as rig:
+        async with Rig(codec=Codec.GZIP, partitions=20, max_in_flight=max_in_flight, batching=ROOMY) as rig:
             rig.accumulator.flushing = 1
-            for partition in range(40):
+            for partition in range(20):
                 rig.fill(LARGE, partition=partition)
             await settle()
             await thread.ends(rig)
             assert [len(values) for values in rig.sent_values()] == requests
+
+    @in_virtual_time
+    async def test_the_more_are_on_their_way_the_larger_they_are(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP, partitions=40, batching=ROOMY) as rig:
+            rig.accumulator.flushing = 1
+            for partition in range(4):
+                rig.fill(LARGE, partition=partition)
+                await settle()
+            await thread.ends(rig)
+            thread.release.clear()
+            for answered in range(3):
+                rig.accept(answered)
+            for partition in range(4, 40):
+                rig.fill(LARGE, partition=partition)
+            await settle()
+            assert len(preparing_of(rig)) == 4
+            await thread.ends(rig)
+            assert [len(values) for values in rig.sent_values()] == [1, 3, 3, 3, 3]
+            rig.accept(3)
+            await settle()
+            await thread.ends(rig)
+            assert len(rig.sent_values()[-1]) == 10
 
     @in_virtual_time
     async def test_what_is_behind_one_that_cannot_be_encoded_goes_all_the_same(
