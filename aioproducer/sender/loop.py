@@ -139,8 +139,8 @@ class Sender:
             preparing = [task for tasks in self._preparing.values() for task in tasks]
             for task in preparing:
                 task.cancel()
-            await asyncio.gather(*preparing, return_exceptions=True)
             self._encoder.close()
+            await asyncio.gather(*preparing, return_exceptions=True)
 
     def _run_once(self) -> float | None:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
@@ -274,7 +274,7 @@ class Sender:
                 await connection.drain()
 
     def _give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
-        """Give back those of *batches* that would not be drained for *connection* now, as they were when it was drained for."""
+        """Give back those of *batches* that would not be drained for *connection* any more."""
         may_write = (
             not connection.closed
             and connection.throttled_until <= self._loop.time()
