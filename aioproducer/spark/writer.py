@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from aioproducer.spark.committing import abort, commit, planned
+from aioproducer.spark.heap import settle_heap
 from aioproducer.spark.messages import log_aborted, log_committed
 from aioproducer.spark.task import Task, no_micro_batch
 
@@ -20,11 +21,17 @@ class Planned:
 
     def __init__(self, task: Task) -> None:
         self._task = task
+        settle_heap()
 
     def __getstate__(self) -> dict[str, object]:
         """Return what travels. Spark pickles twice; where it commits a micro-batch it makes a writer, and pickles none."""
         self._task = planned(self._task)
         return {"_task": self._task}
+
+    def _run(self, rows: Iterator[pa.RecordBatch], *, replays: bool) -> WriterCommitMessage:
+        report = self._task.run(rows, replays=replays)
+        settle_heap()
+        return report
 
 
 class BatchWriter(Planned, DataSourceArrowWriter):
@@ -32,7 +39,7 @@ class BatchWriter(Planned, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition (in a task)."""
-        return self._task.run(iterator, replays=False)
+        return self._run(iterator, replays=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take notice that all is written, or decide that it is to be seen (on the driver)."""
@@ -50,7 +57,7 @@ class StreamWriter(Planned, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition of a micro-batch (in a task)."""
-        return self._task.run(iterator)
+        return self._run(iterator, replays=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Take notice that a micro-batch is written, or decide that it is to be seen (on the driver).

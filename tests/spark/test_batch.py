@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import re
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as fn
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from aioproducer.spark import AioProducerSource
+from aioproducer.spark.writer import BatchWriter
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.readback import Record, read_with_librdkafka
 from tests.spark.conftest import NewTopic, Save
@@ -223,3 +231,31 @@ def read_with_spark(spark: SparkSession, kafka: ApacheKafka, topic: str) -> Data
         .load()
         .drop("topic")
     )
+
+
+def test_what_sparks_processes_have_imported_is_looked_through_for_garbage_once(
+    spark: SparkSession, topic: str, kafka: ApacheKafka, tmp_path: Path
+) -> None:
+    """They look after every request, and have a lot."""
+
+    class Writer(BatchWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            report = super().write(iterator)
+            (tmp_path / str(os.getpid())).write_text(str(gc.get_freeze_count()))
+            return report
+
+    class Source(AioProducerSource):
+        @classmethod
+        def name(cls) -> str:
+            return "counting"
+
+        def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+            return Writer(self._task(schema))
+
+    spark.dataSource.register(Source)
+    rows = spark.range(4).selectExpr("cast(id as string) as value").repartition(2)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    rows.write.format("counting").mode("append").options(**options).save()
+    left_alone = [int(each.read_text()) for each in tmp_path.iterdir()]
+    assert left_alone
+    assert min(left_alone) > 10_000
