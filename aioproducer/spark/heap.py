@@ -1,4 +1,4 @@
-"""What Spark's Python processes have in memory, and their garbage collector."""
+"""The heap of Spark's Python processes, and the garbage collector that looks through it."""
 
 from __future__ import annotations
 
