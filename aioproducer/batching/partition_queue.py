@@ -259,6 +259,7 @@ class PartitionQueue:
     def request_epoch_bump(self, batch: Batch) -> None:
         """Go on under a new identity: *batch*, which held a sequence, is gone or was refused for it."""
         self.sequences.request_epoch_bump(batch.order, absent=not batch.persistence.possible)
+        self._identities.request_epoch_bump()
         self.renumber_retrying()
 
     def renumber_retrying(self) -> None:

@@ -48,6 +48,9 @@ class IdentityKeeper:
     def want(self, where: TopicPartition) -> None:
         """Note that a batch waits to be admitted to *where*."""
 
+    def request_epoch_bump(self) -> None:
+        """Note that a partition has given out a sequence that will never be in its log, or may not be."""
+
     def keeps(self, identity: ProducerIdentity | None) -> bool:
         """Whether the sequences under *identity* must not be forgotten, as no later epoch can take their place."""
         return False

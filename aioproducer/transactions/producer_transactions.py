@@ -330,8 +330,6 @@ class Transactions:
         """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
         manager, new = self.manager, None
         if manager.attempted:
-            if self._records.need_bump():
-                manager.uncertain()
             began = self._loop.time()
             try:
                 new = await self._requests.end(

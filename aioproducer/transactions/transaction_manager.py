@@ -35,7 +35,6 @@ class TransactionManager(IdentityKeeper):
         "groups",
         "held",
         "needs_bump",
-        "partitions",
         "state",
         "transactional_id",
         "version",
@@ -52,8 +51,6 @@ class TransactionManager(IdentityKeeper):
         self.state: State = State.UNINITIALIZED
         self.version: int = 0
         """The transaction.version of the open transaction, or of the next."""
-        self.partitions: set[TopicPartition] = set()
-        """What was written to, in this transaction."""
         self.groups: set[str] = set()
         """The consumer groups whose offsets are in it (version 1)."""
         self.attempted: bool = False
@@ -61,7 +58,8 @@ class TransactionManager(IdentityKeeper):
         self.cause: ProducerError | None = None
         """Why it cannot be committed, or why nothing can be done any more."""
         self.needs_bump: bool = False
-        """Whether a request may still be on its way that must not find the next transaction under this epoch."""
+        """Whether the next transaction must not go on under this epoch: a request may still be on its way that must not
+        find it, or a partition has left a sequence behind."""
         self.held: bool = False
         """Whether nothing is to be written yet, since the markers of the last one may still be."""
         self._wanted: dict[TopicPartition, None] = {}
@@ -88,19 +86,18 @@ class TransactionManager(IdentityKeeper):
             self._wanted[where] = None
             self._on_wanted()
 
+    def request_epoch_bump(self) -> None:
+        """Note that a partition takes no more under this epoch, which is that of all; the next transaction has another."""
+        self.needs_bump = True
+
     def keeps(self, identity: ProducerIdentity | None) -> bool:
         """Whether *identity* is still written under: then the sequences of a partition must not be forgotten."""
         return identity is not None and identity == self.current
 
     # --- what is sent --------------------------------------------------------------------------------------------
 
-    def written(self, where: TopicPartition) -> None:
-        """A batch goes out to *where*. Even if it is refused, the partition may be in the transaction by that."""
-        self.attempted = True
-        self.partitions.add(where)
-
     def asked(self) -> None:
-        """A request goes out that makes the transaction known to the coordinator."""
+        """A request goes out that makes the transaction known to the coordinator, even if it is refused."""
         self.attempted = True
 
     def uncertain(self) -> None:
@@ -185,7 +182,6 @@ class TransactionManager(IdentityKeeper):
         bump = identity is None and (self.needs_bump or version > self.version)
         self.version = version
         self.attempted, self.cause = False, None
-        self.partitions.clear()
         self.groups.clear()
         self._wanted.clear()
         self._added.clear()

@@ -84,8 +84,7 @@ class TransactionRecords:
         manager = self._manager
         if not (manager.is_open or manager.state is State.FATAL):  # then it is refused
             raise AssertionError(f"{batches} would be written outside a transaction")
-        for batch in batches:
-            manager.written(batch.topic_partition)
+        manager.asked()
         self._markers.wrote(asyncio.get_running_loop().time())
         return None if manager.version >= ADDED_BY_PRODUCE else PRODUCE_ADDS_NOTHING
 
@@ -206,15 +205,6 @@ class TransactionRecords:
         """Whether the producer takes no record any more, and not its transaction alone."""
         closed_for = self._accumulator.closed_for
         return closed_for is not None and closed_for.kind is not TransactionAborted
-
-    def need_bump(self) -> bool:
-        """Whether a partition of the transaction has given out a sequence that is not in its log, or may not be."""
-        topics = self._accumulator.topics
-        return any(
-            topics[topic][partition].sequences.needs_epoch_bump
-            for topic, partition in self._manager.partitions
-            if topic in topics
-        )
 
     def _fail(self, states: Sequence[BatchState], failure: Failure) -> None:
         if self._completion is None:

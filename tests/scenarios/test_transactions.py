@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
-from aioproducer import Producer, ProducerError, TransactionStateError
+from aioproducer import Producer, ProducerError, TransactionAborted, TransactionStateError
+from aioproducer.batching.batch import Batch
+from aioproducer.sender.requests import Encoder, Unencodable
 from aioproducer.testing import Cluster
 from tests.scenarios.story import cluster, now, story
 
@@ -157,3 +161,52 @@ async def test_what_fails_before_it_is_appended_says_that_the_transaction_is_to_
                 _ = producer.send_nowait("elsewhere", b"v")
             assert not raised.value.abortable  # the caller may try again
             _ = await producer.send("orders", b"v")
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["the-first", "the-second"])
+@in_each_version
+@story
+async def test_what_is_aborted_while_it_is_compressed_leaves_the_next_nothing_to_wait_for(
+    version: int, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has sequences, and was never written: the next transaction needs another epoch, though nobody knows of this one."""
+
+    async def compress_for_a_second(encoder: Encoder, batches: Sequence[Batch]) -> Unencodable:
+        await asyncio.sleep(encoder.leaves_loop(batches))
+        return encoder.encode_all(batches)
+
+    monkeypatch.setattr(Encoder, "encode_off_loop", compress_for_a_second)
+    async with (
+        cluster(partitions=3, transaction_version=version) as opened,
+        Producer(
+            opened.bootstrap_servers,
+            transactional_id=ID,
+            linger_ms=0,
+            batch_size=70_000,
+            compression_type="gzip",
+        ) as producer,
+    ):
+        for _ in range(before):
+            async with producer.transaction():
+                await producer.send_many("orders", [b"before"] * 3, partitions=range(3))
+        for each in range(3):
+            await producer.begin_transaction()
+            large = [
+                await producer.enqueue("orders", bytes(69_000), partition=index % 3) for index in range(6)
+            ]
+            await asyncio.sleep(0.1)
+            began_at, requests_before = now(), requests(opened)
+            await producer.abort_transaction()
+            for future in large:
+                with pytest.raises(TransactionAborted):
+                    await future
+            assert "produce" not in added(requests_before, requests(opened))
+            async with producer.transaction():
+                await producer.send_many("orders", [b"after %d" % each] * 3, partitions=range(3))
+            assert now() - began_at < 1
+        seen = [
+            record.value
+            for partition in range(3)
+            for record in opened.records("orders", partition, isolation_level="read_committed")
+        ]
+        assert Counter(seen) == Counter({b"before": 3 * before, b"after 0": 3, b"after 1": 3, b"after 2": 3})

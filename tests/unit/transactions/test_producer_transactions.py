@@ -176,6 +176,16 @@ class TestBump:
             assert made.coordinators.seen[-2:] == [Api.ABORT, Api.INIT_PRODUCER_ID]
             assert made.manager.current == ProducerIdentity(7, 1)
 
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    @in_virtual_time
+    async def test_a_sequence_of_a_batch_that_was_never_written(self, version: int) -> None:
+        """Nobody knows of the transaction, so there is nothing to end; but the partition takes nothing more."""
+        async with rig(version=version) as made:
+            made.manager.request_epoch_bump()
+            await made.answered(made.transactions.abort(None))
+            assert made.coordinators.seen[-2:] == [Api.INIT_PRODUCER_ID, Api.INIT_PRODUCER_ID]
+            assert made.manager.current == ProducerIdentity(7, 1)
+
     @in_virtual_time
     async def test_the_cluster_has_another_version_now(self) -> None:
         async with rig(version=1) as made:

@@ -183,40 +183,34 @@ class TestWhatTheCoordinatorMayKnow:
     def test_nothing_at_first(self) -> None:
         it = TransactionManager("tx", on_wanted=lambda: None, on_moved=lambda _: None)
         assert (it.attempted, it.needs_bump, it.version, it.cause) == (False, False, 0, None)
-        assert (it.partitions, it.groups, it.current) == (set(), set(), None)
+        assert (it.groups, it.current) == (set(), None)
         assert it.transactional_id == "tx"
-
-    def test_a_batch_that_goes_out(self) -> None:
-        it = manager(State.IN_TRANSACTION)
-        it.written(HERE)
-        assert (it.attempted, it.partitions, it.needs_bump) == (True, {HERE}, False)
 
     def test_a_request_that_goes_out(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.asked()
-        assert (it.attempted, it.partitions, it.needs_bump) == (True, set(), False)
+        assert (it.attempted, it.needs_bump) == (True, False)
 
     def test_a_request_whose_fate_is_unknown(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.uncertain()
-        assert it.needs_bump
+        assert (it.attempted, it.needs_bump) == (False, True)
+
+    def test_a_sequence_that_is_left_behind(self) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.request_epoch_bump()
+        assert (it.attempted, it.needs_bump) == (False, True)
 
     def test_an_end_forgets_all_of_it(self) -> None:
         it = manager(State.IN_TRANSACTION)
-        it.written(HERE)
+        it.asked()
         it.groups.add("g")
         it.added([HERE])
         it.failed(FAILED)
         it.abort()
         it._wanted[THERE] = None
         it.ended(None, 1)
-        assert (it.attempted, it.partitions, it.groups, it.cause, it.wanted()) == (
-            False,
-            set(),
-            set(),
-            None,
-            [],
-        )
+        assert (it.attempted, it.groups, it.cause, it.wanted()) == (False, set(), None, [])
         it.begin()
         assert not it.admits(HERE)
 

@@ -111,7 +111,6 @@ class TestWrite:
             batch = made.written()
             assert made.records.write([batch]) == at_most
             assert made.manager.attempted
-            assert made.manager.partitions == {batch.topic_partition}
             made.completion.complete(batch, 0)
 
     @pytest.mark.parametrize(
@@ -251,30 +250,31 @@ class TestDropped:
             assert made.accumulator.closed_for is closed
 
 
-class TestNeedBump:
+class TestEpochBump:
     @in_virtual_time
     async def test_a_sequence_that_is_not_in_the_log_needs_one(self) -> None:
         async with rig(version=1) as made:
             batch = made.written()
-            assert not made.records.need_bump()
+            assert not made.manager.needs_bump
             made.fail(batch, TopicAuthorizationFailed)
-            assert made.records.need_bump()
+            assert made.manager.needs_bump
 
     @in_virtual_time
-    async def test_that_of_another_transaction_does_not(self) -> None:
+    async def test_so_does_one_that_was_never_written(self) -> None:
         async with rig(version=1) as made:
-            batch = made.written()
+            made.manager.added([made.queue(0).topic_partition])
+            _ = made.append(b"value")
+            [batch] = made.drain()
+            made.completion.give_back(batch)
             made.fail(batch, TopicAuthorizationFailed)
-            made.manager.partitions.clear()
-            assert not made.records.need_bump()
+            assert made.manager.needs_bump
 
     @in_virtual_time
-    async def test_nor_does_a_topic_that_is_forgotten(self) -> None:
+    async def test_what_has_no_sequence_yet_needs_none(self) -> None:
         async with rig(version=1) as made:
-            batch = made.written()
-            made.completion.complete(batch, 0)
-            del made.accumulator.topics[TOPIC]
-            assert not made.records.need_bump()
+            _ = made.append(b"value")
+            made.fail(made.queue(0).batches[0], TopicAuthorizationFailed)
+            assert not made.manager.needs_bump
 
 
 class TestMarkers:
