@@ -170,6 +170,7 @@ class TestCompression:
             assert len(preparing_of(rig)) == 4
             await thread.ends(rig)
             assert [len(values) for values in rig.sent_values()] == [1, 3, 3, 3, 3]
+            thread.release.clear()
             rig.accept(3)
             await settle()
             await thread.ends(rig)
