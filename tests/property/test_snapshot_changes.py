@@ -50,6 +50,6 @@ def test_what_changed_and_who_has_no_leader_is_known_without_a_look_at_all_topic
                 name for name in names if before.topics.get(name) is not known.topics.get(name)
             }
         else:  # the same but for what is doubted
-            assert [(info.name, info.leaders) for info in known.topics.values()] == [
-                (info.name, info.leaders) for info in before.topics.values()
-            ]
+            assert {name: info.leaders for name, info in known.topics.items()} == {
+                name: info.leaders for name, info in before.topics.items()
+            }
