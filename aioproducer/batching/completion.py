@@ -67,7 +67,8 @@ class BatchCompletion:
         queue.remove(batch)
         batch.acknowledge()
         if batch.sequence is not None:
-            queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset)
+            alone = not (queue.in_flight or queue.retrying)
+            queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset, alone=alone)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
         self._end(batch)

@@ -35,6 +35,7 @@ class Acknowledged(NamedTuple):
     base_offset: int
     """-1 if the leader only recognised it."""
     end_offset: int
+    """Where the log went on behind it, or behind one before it that is forgotten; -1 if neither is known."""
 
 
 class PartitionSequences:
@@ -80,12 +81,18 @@ class PartitionSequences:
         return self.gap_at is not None and self.gap_at < order
 
     def acknowledge(
-        self, sequence: BatchSequence, order: tuple[int, ...], count: int, base_offset: int
+        self, sequence: BatchSequence, order: tuple[int, ...], count: int, base_offset: int, *, alone: bool
     ) -> None:
-        """The leader has the batch in place *order*, which carries *sequence*, with its *count* records."""
+        """The leader has the batch in place *order*, which carries *sequence*, with its *count* records.
+
+        *alone* is whether nothing else has a sequence and no final answer: nobody will ask what those before it prove.
+        """
         if sequence.identity == self._identity:
             self.acknowledged_here = True
             end_offset = -1 if base_offset < 0 else base_offset + count
+            if alone:
+                end_offset = max([end_offset, *(each.end_offset for each in self._acknowledged)])
+                self._acknowledged.clear()
             self._acknowledged.append(Acknowledged(order, base_offset, end_offset))
 
     def proves(self, order: tuple[int, ...], count: int) -> bool:

@@ -60,4 +60,4 @@ def settle(floor: Floor, batch: Batch) -> None:
     floor.queue(batch).remove(batch)
     batch.acknowledge()
     assert batch.sequence is not None
-    floor.queue(batch).sequences.acknowledge(batch.sequence, batch.order, len(batch), 0)
+    floor.queue(batch).sequences.acknowledge(batch.sequence, batch.order, len(batch), 0, alone=False)

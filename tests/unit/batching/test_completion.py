@@ -56,6 +56,33 @@ async def test_without_idempotence_there_is_no_sequence_to_acknowledge() -> None
 
 
 @in_virtual_time
+async def test_of_what_is_behind_it_nothing_is_remembered_once_a_batch_is_alone() -> None:
+    rig = FloorRig()
+    for base_offset in range(5):
+        batch, _ = rig.sent()
+        rig.completion.complete(batch, base_offset)
+    assert len(rig.queue().sequences._acknowledged) == 1
+
+
+@pytest.mark.parametrize("backs_off", [False, True], ids=["in-flight", "backing-off"])
+@pytest.mark.parametrize(("base_offset", "proved"), [(11, False), (12, True)])
+@in_virtual_time
+async def test_what_may_be_in_the_log_is_proved_by_one_behind_it_that_leaves_it_room(
+    base_offset: int, proved: bool, backs_off: bool
+) -> None:
+    rig = FloorRig()
+    first, _ = rig.sent()
+    rig.completion.complete(first, 10)
+    second, _ = rig.sent()
+    third, _ = rig.sent()
+    lose(second)
+    if backs_off:
+        rig.completion.reenqueue(second, 1.0)
+    rig.completion.complete(third, base_offset)
+    assert rig.queue().is_proved(second) is proved
+
+
+@in_virtual_time
 async def test_an_outcome_offers_the_partition_again() -> None:
     rig = FloorRig()
     first, _ = rig.sent(b"first")

@@ -134,7 +134,7 @@ def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> 
     assert rig.take() is first
     assert rig.queue.next_batch(0.0) is None
     assert first.sequence is not None
-    rig.queue.sequences.acknowledge(first.sequence, first.order, 1, 0)
+    rig.queue.sequences.acknowledge(first.sequence, first.order, 1, 0, alone=False)
     assert rig.take() is second
 
 

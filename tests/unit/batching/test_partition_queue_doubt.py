@@ -50,7 +50,7 @@ def deny(batch: Batch, times: int = DENIALS_BELIEVED) -> None:
 def acknowledge(queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
     queue.remove(batch)
     assert batch.sequence is not None
-    queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset)
+    queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset, alone=False)
 
 
 def test_each_batch_knows_how_many_got_a_sequence_before_it() -> None:

@@ -144,7 +144,7 @@ def test_the_leader_recognises_an_identity_once_it_has_acknowledged_something_of
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     assert not sequences.acknowledged_here
-    sequences.acknowledge(sequences.assign(1), (1,), 1, 0)
+    sequences.acknowledge(sequences.assign(1), (1,), 1, 0, alone=False)
     assert sequences.acknowledged_here
 
 
@@ -152,11 +152,11 @@ def test_an_old_stamp_acknowledged_says_nothing_of_the_new_identity(keeper: Iden
     sequences = PartitionSequences()
     assert settled(sequences, keeper)
     old = sequences.assign(1)
-    sequences.acknowledge(old, (1,), 1, 0)
+    sequences.acknowledge(old, (1,), 1, 0, alone=False)
     sequences.request_epoch_bump((1,), absent=True)
     assert settled(sequences, keeper)
     assert sequences.acknowledged_here is False
-    sequences.acknowledge(old, (1,), 1, 0)
+    sequences.acknowledge(old, (1,), 1, 0, alone=False)
     assert sequences.acknowledged_here is False
 
 
@@ -169,7 +169,7 @@ class TestProof:
         sequences = PartitionSequences()
         assert settled(sequences, keeper)
         for place, count, base_offset in batches:
-            sequences.acknowledge(sequences.assign(count), (place,), count, base_offset)
+            sequences.acknowledge(sequences.assign(count), (place,), count, base_offset, alone=False)
         return sequences
 
     def test_one_behind_it_proves_it(self, keeper: IdentityKeeper) -> None:
@@ -210,8 +210,16 @@ class TestProof:
     def test_only_the_last_16_are_remembered(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, -1), *[(1, 1, -1)] * 15)
         assert sequences.proves((2,), 3)
-        sequences.acknowledge(sequences.assign(1), (1,), 1, -1)
+        sequences.acknowledge(sequences.assign(1), (1,), 1, -1, alone=False)
         assert not sequences.proves((2,), 3)
+
+    def test_of_those_before_one_that_is_alone_the_end_is_remembered(self, keeper: IdentityKeeper) -> None:
+        for base_offset, proved in ((112, False), (113, True)):
+            sequences = self.acknowledged(keeper, (1, 10, 100))
+            sequences.acknowledge(sequences.assign(5), (2,), 5, -1, alone=True)
+            assert len(sequences._acknowledged) == 1
+            sequences.acknowledge(sequences.assign(1), (4,), 1, base_offset, alone=False)
+            assert sequences.proves((3,), 3) is proved
 
     def test_so_there_has_to_be_behind_one_whose_place_is_not_known(self, keeper: IdentityKeeper) -> None:
         assert not self.acknowledged(keeper, (1, 1, -1), (3, 1, 0)).proves((2,), 1)
