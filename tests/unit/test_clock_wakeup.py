@@ -37,6 +37,17 @@ async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
 
 
 @in_virtual_time
+async def test_so_does_one_between_two_waits() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(None)
+    wakeup.ring()
+    await wakeup.wait(5)
+    assert now() == 1
+
+
+@in_virtual_time
 async def test_ringing_twice_is_ringing_once() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout
 
@@ -20,3 +22,9 @@ def test_a_failure_is_not_persisted_and_has_no_cause_unless_somebody_says_so() -
     error = Failure(DeliveryTimeout, "too late").error()
     assert not error.possibly_persisted
     assert error.__cause__ is None
+
+
+@pytest.mark.parametrize(("abortable", "fatal"), [(True, False), (False, True), (False, False)])
+def test_what_it_does_to_a_transaction_is_told(abortable: bool, fatal: bool) -> None:
+    error = Failure(DeliveryTimeout, "too late", abortable=abortable, fatal=fatal).error()
+    assert (error.abortable, error.fatal) == (abortable, fatal)

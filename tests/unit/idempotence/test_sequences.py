@@ -277,6 +277,12 @@ class OneForAll(IdentityKeeper):
         return identity == self.current
 
 
+class FromZero(OneForAll):
+    """Leaders take sequence 0 first, and nothing else (KIP-890)."""
+
+    leaders_begin_at_zero = True
+
+
 class TestOneEpochForAll:
     @pytest.fixture
     def one(self) -> OneForAll:
@@ -290,6 +296,13 @@ class TestOneEpochForAll:
         assert sequences.assign(3) == BatchSequence(IDENTITY, 0)
         assert unsettled(sequences, one)
         assert sequences.assign(1) == BatchSequence(IDENTITY, 3)
+
+    @pytest.mark.parametrize("keeper_of", [OneForAll, FromZero])
+    def test_several_go_at_once_where_the_leader_takes_0_first(self, keeper_of: type[OneForAll]) -> None:
+        keeper, sequences = keeper_of(), PartitionSequences()
+        keeper.assign(*IDENTITY)
+        assert settled(sequences, keeper)
+        assert sequences.acknowledged_here is keeper.leaders_begin_at_zero
 
     def test_without_one_nothing_may_be_stamped(self, one: OneForAll) -> None:
         one.current = None

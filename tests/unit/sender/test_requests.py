@@ -140,9 +140,36 @@ class TestOffTheLoop:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
         assert await encoder.encode_off_loop(self.large(FloorRig())) == []
         [thread] = set(threading.enumerate()) - before
+        assert thread.name == "aioproducer compresses_0"
         encoder.close()
         thread.join(10)
         assert not thread.is_alive()
+
+    async def test_closed_it_waits_for_nothing_and_begins_nothing_more(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        release, begun = threading.Event(), threading.Semaphore(0)
+        encode = Encoder.encode
+
+        def waiting(self: Encoder, batch: Batch) -> None:
+            begun.release()
+            assert release.wait(10)
+            encode(self, batch)
+
+        monkeypatch.setattr(requests, "COMPRESSION_THREADS", 1)
+        monkeypatch.setattr(Encoder, "encode", waiting)
+        encoder = Encoder(sender_settings(codec=Codec.GZIP))
+        first, second = (
+            asyncio.create_task(encoder.encode_off_loop(self.large(FloorRig()))) for _ in range(2)
+        )
+        await asyncio.sleep(0)
+        assert begun.acquire(timeout=10)
+        encoder.close()
+        release.set()
+        assert await first == []
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert not begun.acquire(blocking=False)
 
     def test_there_are_as_many_as_cores_and_no_more_than_four(self) -> None:
         assert min(4, os.cpu_count() or 1) == requests.COMPRESSION_THREADS
