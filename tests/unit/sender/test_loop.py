@@ -269,3 +269,21 @@ class TestBugs:
             rig.fill(LARGE)
             await pass_time(LINGER_S)
             assert isinstance(rig.running.exception(), LookupError)
+
+    @in_virtual_time
+    async def test_one_is_what_it_ends_with_though_a_request_was_prepared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object) -> None:
+            raise LookupError("a bug")
+
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP, partitions=2) as rig:
+            rig.accumulator.flushing = 1
+            rig.fill(LARGE)
+            await settle()
+            assert rig.sender._preparing
+            monkeypatch.setattr(rig.sender, "_run_once", fail)
+            rig.wakeup.ring()
+            await settle()
+            thread.release.set()
+            await asyncio.wait([rig.running])
+            assert isinstance(rig.running.exception(), LookupError)

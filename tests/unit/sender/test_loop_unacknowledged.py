@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import lost, settle
 from tests.unit.sender.loop_rig import LINGER_S, Rig, pass_time
@@ -26,6 +27,7 @@ class TestUnacknowledged:
             rig.fill(b"b")
             await pass_time(LINGER_S)
             assert len(rig.connection.unanswered) == 1
+            assert [batch.state for batch in rig.queue().batches] == [BatchState.OPEN]
             rig.connection.drains[0].set_result(None)
             await settle()
             assert len(rig.connection.unanswered) == 2
