@@ -57,7 +57,7 @@ async def test_a_turn_is_due_when_one_iteration_lasts_for_a_while() -> None:
         turns.look(7.0 + passed)
         assert turns.due is due
     await asyncio.sleep(0)
-    assert not turns.due, "the loop has had it"
+    assert turns.due is False, "the loop has had it"
 
 
 @in_virtual_time
@@ -93,7 +93,7 @@ async def test_a_turn_lasts_until_answers_are_read_and_the_sender_has_seen_them(
     loop.call_soon(sender, ITERATIONS - 1)
     taking = asyncio.create_task(turns.take())
     await asyncio.sleep(0)
-    assert not turns.due, "others append meanwhile"
+    assert turns.due is False, "others append meanwhile"
     await taking
     assert order == ["sender"] * ITERATIONS
     assert loop.time() == began_at, "it takes no time where nobody else has something to do"

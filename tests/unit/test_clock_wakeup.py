@@ -75,6 +75,19 @@ async def test_the_timer_of_a_wait_that_rang_ends_the_next_if_that_has_a_later_o
 
 
 @in_virtual_time
+async def test_the_timer_is_not_set_again_for_the_time_that_it_is_set_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    loop.call_later(1, wakeup.ring)
+    await wakeup.wait(5)
+    monkeypatch.setattr(loop, "call_at", None)
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
 async def test_a_wait_with_an_earlier_time_ends_then() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)

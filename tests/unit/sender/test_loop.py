@@ -271,7 +271,9 @@ class TestBugs:
             assert isinstance(rig.running.exception(), LookupError)
 
     @in_virtual_time
-    async def test_one_is_what_it_ends_with_though_a_request_was_prepared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_one_is_what_it_ends_with_though_a_request_was_prepared(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def fail(*_: object) -> None:
             raise LookupError("a bug")
 
