@@ -1,8 +1,6 @@
 """Every option: how it may be given, how it is kept, its default, and what it means."""
 
-# ruff: noqa: RUF009 - option() is dataclasses.field(), and the defaults are immutable
-from __future__ import annotations
-
+# ruff: noqa: I002, RUF009 - as in security_options.py
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, TypeAlias
@@ -89,7 +87,7 @@ def level(codec: Codec, besides: int | None = None) -> Integer:
     return Integer(levels[0], levels[-1], besides=besides)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, eq=False, repr=False)
 class Options(SecurityOptions):
     """Kafka's names with `_` for `.`, and the defaults of Kafka 4, in the one form that each value is kept in."""
 

@@ -7,6 +7,7 @@ import math
 import os
 import ssl
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, Unpack
 
 from aioproducer.backoff import Backoff
@@ -37,6 +38,8 @@ USUAL_REQUEST_TIMEOUT_MS: Final = 100
 """Who gives less may have meant seconds."""
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of each producer and partition, no more (KIP-98, KAFKA-5494)."""
+
+_values: Final = attrgetter(*KINDS)
 
 
 class ProducerConfig(Options):
@@ -111,6 +114,16 @@ class ProducerConfig(Options):
         from aioproducer.config.properties import read_properties  # noqa: PLC0415 - few have such files
 
         return cls.from_mapping(read_properties(source))
+
+    def __eq__(self, other: object) -> bool:
+        return _values(self) == _values(other) if isinstance(other, ProducerConfig) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_values(self))
+
+    def __repr__(self) -> str:
+        values = zip(KINDS, _values(self), strict=True)
+        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in values)})"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         held = [name for name in KINDS if isinstance(getattr(self, name), Secret | ssl.SSLContext)]

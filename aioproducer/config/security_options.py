@@ -1,8 +1,9 @@
 """The options about security: how each may be given, how it is kept, its default, and what it means."""
 
-# ruff: noqa: RUF009 - option() is dataclasses.field(), and the defaults are immutable
-from __future__ import annotations
-
+# Every process that imports a producer waits for this and for options.py. So there is no `from __future__ import
+# annotations`, of which typing compiles those of a TypedDict, one by one; and ProducerConfig shows and compares itself,
+# instead of with methods that are generated and compiled for two classes and a hundred names each time.
+# ruff: noqa: I002, RUF009 - option() is dataclasses.field(), and the defaults are immutable
 import logging
 import os
 from collections.abc import Sequence
@@ -40,14 +41,14 @@ SecurityProtocolName: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", 
 MechanismName: TypeAlias = Literal[
     "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"
 ]
-Path: TypeAlias = "str | os.PathLike[str]"
+Path: TypeAlias = str | os.PathLike[str]
 
 
 class SecurityOptionsGiven(TypedDict, total=False):
     """What can be given about security; `SecurityOptions` says what each means."""
 
     security_protocol: SecurityProtocolName
-    ssl_context: SslContextSource | None
+    ssl_context: "SslContextSource | None"
     ssl_truststore_location: Path | None
     ssl_truststore_certificates: str | None
     ssl_truststore_type: str | None
@@ -61,13 +62,13 @@ class SecurityOptionsGiven(TypedDict, total=False):
     ssl_endpoint_identification_algorithm: Literal["https", ""]
     ssl_enabled_protocols: str | Sequence[str]
     ssl_cipher_suites: str | Sequence[str] | None
-    sasl_mechanism: MechanismName | MechanismFactory | None
+    sasl_mechanism: "MechanismName | MechanismFactory | None"
     sasl_username: str | None
     sasl_password: str | Secret | None
-    sasl_credentials: CredentialsCallable | None
+    sasl_credentials: "CredentialsCallable | None"
     sasl_jaas_config: str | Secret | None
     sasl_kerberos_service_name: str | None
-    sasl_oauth_token_provider: TokenProvider | None
+    sasl_oauth_token_provider: "TokenProvider | None"
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | Secret | None
@@ -91,7 +92,7 @@ class SecurityOptionsGiven(TypedDict, total=False):
     sasl_login_retry_backoff_max_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, eq=False, repr=False)
 class SecurityOptions:
     """Kafka's names with `_` for `.`, and a few of our own where Kafka has Java classes."""
 
@@ -100,7 +101,7 @@ class SecurityOptions:
         Word(PROTOCOLS, optional=False),
         "How to talk to brokers: with TLS, with a login, both, neither.",
     )
-    ssl_context: SslContextSource | None = option(
+    ssl_context: "SslContextSource | None" = option(
         None,
         SslContext(),
         "A context of your own instead of the options below; a callable is asked for each connection.",
@@ -142,14 +143,14 @@ class SecurityOptions:
         Words(),
         "Which cipher suites may be used, in Kafka's or OpenSSL's names. None given: OpenSSL's choice.",
     )
-    sasl_mechanism: MechanismName | MechanismFactory | None = option(
+    sasl_mechanism: "MechanismName | MechanismFactory | None" = option(
         None,
         MechanismKind(),
         "How to log in. Needed, and without a default, where `security_protocol` has SASL.",
     )
     sasl_username: str | None = option(None, Text(), "Who logs in, by PLAIN or SCRAM.")
     sasl_password: Secret | None = option(None, SecretKind(), "The password that goes with it.")
-    sasl_credentials: CredentialsCallable | None = option(
+    sasl_credentials: "CredentialsCallable | None" = option(
         None,
         CallableKind("a user name and a password"),
         "Instead of the two: asked for the pair at each authentication.",
@@ -160,7 +161,7 @@ class SecurityOptions:
     sasl_kerberos_service_name: str | None = option(
         None, Text(), "The brokers' service name, for GSSAPI: usually kafka."
     )
-    sasl_oauth_token_provider: TokenProvider | None = option(
+    sasl_oauth_token_provider: "TokenProvider | None" = option(
         None,
         CallableKind("a token as str, or an object with value, expires_at and extensions"),
         "Asked for tokens, for OAUTHBEARER; they are shared by all connections.",

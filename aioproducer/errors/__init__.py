@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from aioproducer.errors import broker_errors, coordinator_errors
 from aioproducer.errors.base import (
     AuthenticationFailed,
@@ -24,7 +26,6 @@ from aioproducer.errors.base import (
 from aioproducer.errors.broker_errors import *  # noqa: F403 - one class per error code, listed in its __all__
 from aioproducer.errors.coordinator_errors import *  # noqa: F403 - likewise
 from aioproducer.errors.error_codes import BrokerError, broker_error
-from aioproducer.errors.send_many import SendManyError
 from aioproducer.errors.transaction_errors import (
     CommitFailed,
     TransactionAborted,
@@ -33,6 +34,9 @@ from aioproducer.errors.transaction_errors import (
     TransactionStateError,
     TransactionTimeout,
 )
+
+if TYPE_CHECKING:
+    from aioproducer.errors.send_many import SendManyError as SendManyError
 
 __all__ = [
     "AuthenticationFailed",
@@ -62,3 +66,13 @@ __all__ = [
     "broker_error",
 ]
 __all__ += broker_errors.__all__ + coordinator_errors.__all__
+
+
+def __getattr__(name: str) -> Any:
+    """Import the error of `send_many`, with the result that it carries, when somebody asks for it."""
+    if name != "SendManyError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from aioproducer.errors.send_many import SendManyError  # noqa: PLC0415 - most have no use for it
+
+    globals()[name] = SendManyError  # asked once
+    return SendManyError

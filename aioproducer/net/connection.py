@@ -24,11 +24,10 @@ from aioproducer.net.connection_protocol import (
 )
 from aioproducer.net.dial import Dial, configure_socket
 from aioproducer.net.in_flight import Call, Decode
-from aioproducer.net.login import Session
 from aioproducer.net.waiting import let_go, resolve
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response
 
-if TYPE_CHECKING:  # it brings TLS with it, which not everybody needs
+if TYPE_CHECKING:  # it brings TLS and logins with it, which not everybody needs
     from aioproducer.net.connection_security import ConnectionSecurity
 
 log: Final = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         now = loop.time()
         self._security = security
-        self._session = Session(self, security) if security is not None and security.logs_in else None
+        self._session = security.session(self) if security is not None else None
         logs_in = self._session is not None
         self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in)
         self._settings = settings

@@ -10,6 +10,7 @@ from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.net.address import Address
 from aioproducer.net.dial import Dial, MakeProtocol, routes
+from aioproducer.net.login import LoginConnection, Session
 from aioproducer.security.exchange import Exchange
 from aioproducer.security.logins import Logins
 from aioproducer.security.mechanism import Broker
@@ -31,6 +32,10 @@ class ConnectionSecurity:
     def logs_in(self) -> bool:
         """Whether there is SASL."""
         return self._logins is not None
+
+    def session(self, connection: LoginConnection) -> Session | None:
+        """Return who logs in on *connection*; None if nobody does."""
+        return Session(connection, self) if self.logs_in else None
 
     def exchange(self, address: Address) -> Exchange:
         """Return what logs in at *address*, once. Raises: AuthenticationFailed if the user's factory does."""

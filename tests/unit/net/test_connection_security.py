@@ -17,6 +17,7 @@ from aioproducer.net.dial import AnyProtocol, MakeProtocol, dial
 from aioproducer.security.logins import Logins
 from aioproducer.testing import Cluster, in_virtual_time
 from tests.unit.floor_rig import settle
+from tests.unit.net.login_rig import FakeConnection
 
 BACKOFF = Backoff(0.1, 1.0)
 LOGIN: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "hunter2"}
@@ -66,6 +67,7 @@ class TestDial:
     async def test_without_tls_there_is_nothing_in_between(self) -> None:
         secured = security(security_protocol="SASL_PLAINTEXT", **LOGIN)
         assert secured.logs_in
+        assert secured.session(FakeConnection()) is not None
         async with Cluster(transport="memory") as cluster:
             protocol = Noting()
             await secured.dial(dial, cluster._brokers[1].listener.address, lambda: protocol)
@@ -223,6 +225,7 @@ class TestLogins:
     def test_closing_is_for_everybody(self) -> None:
         secured = security(security_protocol="SSL")
         assert not secured.logs_in
+        assert secured.session(FakeConnection()) is None
         secured.close()
 
     def test_closed_it_renews_no_token(self, monkeypatch: pytest.MonkeyPatch) -> None:
