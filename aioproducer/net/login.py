@@ -14,7 +14,7 @@ from aioproducer.net.address import Address
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest
 
 if TYPE_CHECKING:  # mechanisms bring much with them, which not everybody needs
-    from aioproducer.net.connection_security import ConnectionSecurity
+    from aioproducer.backoff import Backoff
     from aioproducer.security.exchange import Exchange
 
 log: Final = logging.getLogger(__name__)
@@ -68,6 +68,17 @@ class LoginConnection(Protocol):
         """Close, and tell everybody *cause*."""
 
 
+class LoginSecurity(Protocol):
+    """What is needed of `ConnectionSecurity`."""
+
+    @property
+    def backoff(self) -> Backoff:
+        """Paces how often whoever has nothing to log in with is asked again."""
+
+    def exchange(self, address: Address) -> Exchange:
+        """Return what logs in at *address*, once. Raises: AuthenticationFailed."""
+
+
 class Term(NamedTuple):
     """From when to when a session lives, in loop time."""
 
@@ -78,7 +89,7 @@ class Term(NamedTuple):
 class Session:
     """The login of one connection, and the next ones for as long as it lives (KIP-368)."""
 
-    def __init__(self, connection: LoginConnection, security: ConnectionSecurity) -> None:
+    def __init__(self, connection: LoginConnection, security: LoginSecurity) -> None:
         self._connection = connection
         self._security = security
         self._timer: asyncio.TimerHandle | None = None
