@@ -6,13 +6,13 @@ All that was begun is acknowledged, and its time counted, before the watch is st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.child.watch import Watch
-from benchmarks.clients.base import Client, sends
+from benchmarks.clients.base import Client, Send, sends
 from benchmarks.figures import Run
 from benchmarks.payload import Window
 from benchmarks.percentiles import latency_figures
@@ -23,8 +23,6 @@ TIMED_TASKS: Final = 16
 LONE_WARM_UPS: Final = 5
 LONE_WARM_UP_S: Final = 1.0
 """No call more after this, for clients that let a lone one wait for seconds."""
-
-Send = Callable[[], Awaitable[Any]]
 
 
 class Turns:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ssl
 from asyncio import Future
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, ClassVar
 
-from benchmarks.clients.base import Client, rows
+from benchmarks.clients.base import Client, Send, rows
 from benchmarks.clients.options import options
 from benchmarks.payload import Header, Window
 from benchmarks.settings import Work
@@ -33,15 +34,13 @@ class Aiokafka(Client):
         """End it."""
         await self._producer.stop()
 
-    def send(self, value: bytes) -> Awaitable[Any]:
-        """Send one record."""
-        sent: Awaitable[Any] = self._producer.send_and_wait(self.topic, value)
-        return sent
+    def call(self, value: bytes) -> Send:
+        """Return the call that sends one record."""
+        return partial(self._producer.send_and_wait, self.topic, value)
 
-    def send_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Awaitable[Any]:
-        """Send one record with a key and headers."""
-        sent: Awaitable[Any] = self._producer.send_and_wait(self.topic, value, key, headers=headers)
-        return sent
+    def call_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Send:
+        """Return the call that sends one record with a key and headers."""
+        return partial(self._producer.send_and_wait, self.topic, value, key, headers=headers)
 
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
         """Hand one record over."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, ClassVar, Final
 
-from benchmarks.clients.base import Client
+from benchmarks.clients.base import Client, Send
 from benchmarks.clients.confluent import configuration
 from benchmarks.payload import Window
 from benchmarks.settings import Tuning, Work
@@ -41,8 +42,11 @@ class ConfluentAio(Client):
         """End it."""
         await self._producer.close()
 
-    async def send(self, value: bytes) -> Any:
-        """Send one record."""
+    def call(self, value: bytes) -> Send:
+        """Return the call that sends one record, in two steps."""
+        return partial(self._send, value)
+
+    async def _send(self, value: bytes) -> Any:
         return await (await self._producer.produce(self.topic, value))
 
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Final
 
-from benchmarks.clients.base import Client, rows
+from benchmarks.clients.base import Client, Send, rows
 from benchmarks.clients.options import options
 from benchmarks.payload import Window
 from benchmarks.settings import Work
@@ -28,8 +29,11 @@ class KafkaPython(Client):
         """End it."""
         self._producer.close()
 
-    async def send(self, value: bytes) -> Any:
-        """Send one record."""
+    def call(self, value: bytes) -> Send:
+        """Return the call that sends one record, in two steps."""
+        return partial(self._send, value)
+
+    async def _send(self, value: bytes) -> Any:
         return self._producer.send(self.topic, value).get(timeout=PATIENCE_S)
 
     async def fire(self, window: Window) -> None:

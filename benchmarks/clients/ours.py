@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, ClassVar
 
-from benchmarks.clients.base import Client, rows
+from benchmarks.clients.base import Client, Send, rows
 from benchmarks.clients.options import options
 from benchmarks.payload import Header, Window
 from benchmarks.settings import Work
@@ -34,13 +35,13 @@ class Aioproducer(Client):
         """End it."""
         await self._producer.close()
 
-    def send(self, value: bytes) -> Awaitable[Any]:
-        """Send one record."""
-        return self._producer.send(self.topic, value)
+    def call(self, value: bytes) -> Send:
+        """Return the call that sends one record."""
+        return partial(self._producer.send, self.topic, value)
 
-    def send_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Awaitable[Any]:
-        """Send one record with a key and headers."""
-        return self._producer.send(self.topic, value, key, headers=headers or ())
+    def call_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Send:
+        """Return the call that sends one record with a key and headers."""
+        return partial(self._producer.send, self.topic, value, key, headers=headers or ())
 
     def enqueue(self, value: bytes) -> Awaitable[Future[Any]]:
         """Hand one record over."""

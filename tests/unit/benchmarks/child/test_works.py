@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
-
 import pytest
 
 from benchmarks.child import works
-from benchmarks.clients.base import Client
+from benchmarks.clients.base import Client, Send
 from benchmarks.payload import Header, Window, window_of
 from benchmarks.settings import RATE, TASKS, TRANSACTION, Settings, Work
 
@@ -70,8 +67,8 @@ class Sends(FakeClient):
     async def acknowledge(self) -> None:
         self.came_at.append(self.clock.now)
 
-    def send_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Awaitable[Any]:
-        return self.acknowledge()
+    def call_whole(self, value: bytes, key: bytes | None, headers: list[Header] | None) -> Send:
+        return self.acknowledge
 
 
 async def test_a_steady_rate_is_kept_and_what_warms_up_is_not_timed(
