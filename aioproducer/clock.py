@@ -52,25 +52,24 @@ class LoopClock:
 
 
 class LoopTurns:
-    """Whether an iteration of the event loop lasts long: `await enqueue(…)` in a loop awaits nothing by itself.
+    """Whether the sender has had no turn for long: `await enqueue(…)` in a loop awaits nothing by itself.
 
-    Looked at once per batch that is opened or full.
+    Looked at once per batch that is opened or full. To ask the event loop instead when its iteration is over would cost
+    a lone record one more of those. What lingers for longer than that lets a call take a turn in vain now and then.
     """
 
-    __slots__ = ("_began_at", "_loop", "due")
+    __slots__ = ("_began_at", "due")
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self.due: bool = False
         """Whether the next call that may wait is to `take` one."""
         self._began_at: float | None = None
-        """Since when somebody has been appending in this iteration."""
+        """When the first of these batches was opened since the sender's last turn."""
 
     def look(self, now: float) -> None:
         """See whether one is due."""
         if self._began_at is None:
             self._began_at = now
-            self._loop.call_soon(self._over)
         elif now - self._began_at >= TURN_AFTER_S:
             self.due = True
 
@@ -80,7 +79,8 @@ class LoopTurns:
         for _ in range(ITERATIONS):
             await sleep(0)
 
-    def _over(self) -> None:
+    def over(self) -> None:
+        """Note that the sender has its turn, as whenever there is something to do for it, and at the end of a linger."""
         self._began_at, self.due = None, False
 
 

@@ -49,7 +49,7 @@ class Accumulator:
         self.schedule: Final = Schedule(identities)
         self.deadlines: Deadlines[Batch] = Deadlines()
         self.clock: Final = LoopClock(loop)
-        self.turns: Final = LoopTurns(loop)
+        self.turns: Final = LoopTurns()
         self.unresolved: dict[Batch, None] = {}
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
         self.unfinished: int = 0

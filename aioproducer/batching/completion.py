@@ -74,7 +74,8 @@ class BatchCompletion:
         self._end(batch)
         if not abandoned:
             batch.resolve(base_offset, log_append_time_ms)
-        self._schedule.offer(queue, self._loop.time())
+        if queue.has_unsent:
+            self._schedule.offer(queue, self._loop.time())
 
     def fail(self, batch: Batch, failure: Failure) -> None:
         """*batch* has failed for good: tell its waiters, and let its sequence, if any, be left behind."""

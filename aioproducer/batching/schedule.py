@@ -258,7 +258,8 @@ class Schedule:
                 queue.take(batch)
                 batches.append(batch)
             queue.offered_to = None
-            self.offer(queue, now)
+            if queue.has_unsent:
+                self.offer(queue, now)
         if batches and self._lingering_for[node_id]:
             self._take_along(node_id, now, batches, max_bytes - total)
         if not ready:
@@ -284,4 +285,5 @@ class Schedule:
             if queue.next_batch(now) is batch:
                 queue.take(batch)
                 batches.append(batch)
-            self.offer(queue, now)
+            if queue.has_unsent:
+                self.offer(queue, now)

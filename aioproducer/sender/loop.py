@@ -146,6 +146,7 @@ class Sender:
         """Do everything that can be done now; return when there will be more to do, unless something happens."""
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
+        accumulator.turns.over()
         self._completion.expire(now, self.expired)
         if self._transaction is not None:
             self._transaction.look()
