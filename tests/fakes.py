@@ -164,7 +164,7 @@ class FakeUpdater:
     def doubt_leader(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
         self.doubted.append((node_id, {topic: list(each) for topic, each in refused.items()}))
 
-    def touch(self, topic: str) -> None:
+    def touch(self, topic: str, now: float) -> None:
         self.touched.append(topic)
 
     def take_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> None:
@@ -177,7 +177,7 @@ class FakeUpdater:
 
     async def topic(self, name: str, deadline: float, *, anew: bool = False) -> TopicInfo:
         if self.snapshot.knows(name) and not anew:
-            self.touch(name)
+            self.touch(name, asyncio.get_running_loop().time())
             return self.snapshot.topics[name]
         answered: asyncio.Future[TopicInfo] = asyncio.get_running_loop().create_future()
         self.asked.append((name, anew, answered))

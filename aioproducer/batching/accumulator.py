@@ -43,7 +43,7 @@ class Accumulator:
         *,
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
-        touch: Callable[[str], None],
+        touch: Callable[[str, float], None],
     ) -> None:
         self.memory: Final = MemoryBudget(settings.buffer_bytes)
         self.schedule: Final = Schedule(identities)
@@ -299,7 +299,7 @@ class Accumulator:
         queue.open = batch
         queue.batches.append(batch)
         self.hold(batch)
-        self._touch(topic.name)
+        self._touch(topic.name, now)
         self.clock.forget()
         if is_adaptive and not is_busy:
             self._ready(batch, queue, now)

@@ -67,8 +67,10 @@ class Acknowledgement:
     wakeup: Callable[[Herald], object] | None
     """Lets the task go on, in its `context`; None before it waits, and once it is cancelled."""
     context: Context
-    _loop: ClassVar[asyncio.AbstractEventLoop]
+    loop: ClassVar[asyncio.AbstractEventLoop]
     """Of the task; a class for each event loop (`acknowledgement_on`) saves every record an attribute."""
+    herald: ClassVar[asyncio.Future[None]]
+    """Is done: wakes whoever is to go on without an error."""
 
     def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]:
         self.wakeup = None
@@ -95,13 +97,16 @@ class Acknowledgement:
         self.wakeup = None
         self.outcome = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
         # Its own, since `asyncio.run` cancels what is left while no loop runs.
-        self._loop.call_soon(wakeup, self, context=self.context)
+        self.loop.call_soon(wakeup, self, context=self.context)
         return True
 
 
 def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]:
     """Return the kind for tasks of *loop*."""
-    return type("Acknowledgement", (Acknowledgement,), {"__slots__": (), "_loop": loop})
+    herald = loop.create_future()
+    herald.set_result(None)
+    names = {"__slots__": (), "_loop": loop, "loop": loop, "herald": herald}  # tasks ask for `_loop`
+    return type("Acknowledgement", (Acknowledgement,), names)
 
 
 def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
@@ -111,15 +116,14 @@ def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[Recor
     asks in C.
     """
     _set_outcomes(waiters, metadata)
-    herald = asyncio.get_running_loop().create_future()
-    herald.set_result(None)
-    _wake_soon(zip(waiters, repeat(herald), strict=False))
+    kind = waiters[0]  # not `get_running_loop`, which is a system call before Python 3.12
+    _wake_soon(kind.loop, zip(waiters, repeat(kind.herald), strict=False))
 
 
 def fail_awaited(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
     """Fail each of *waiters* with its error; their tasks go on in the next iteration of the event loop."""
     _set_outcomes(waiters, errors)
-    _wake_soon(zip(waiters, waiters, strict=True))
+    _wake_soon(waiters[0].loop, zip(waiters, waiters, strict=True))
 
 
 def _set_outcomes(
@@ -133,17 +137,17 @@ def _set_outcomes(
             waiter.wakeup = None
 
 
-def _wake_soon(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
-    asyncio.get_running_loop().call_soon(_wake, resolved)
+def _wake_soon(loop: asyncio.AbstractEventLoop, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+    loop.call_soon(_wake, loop, resolved)
 
 
-def _wake(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+def _wake(loop: asyncio.AbstractEventLoop, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
     try:
         for waiter, herald in resolved:
             if waiter.wakeup is not None:
                 waiter.context.run(waiter.wakeup, herald)
     except BaseException:  # a task was interrupted: the others still go on, if the loop does
-        _wake_soon(resolved)
+        _wake_soon(loop, resolved)
         raise
 
 

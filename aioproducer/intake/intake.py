@@ -245,7 +245,7 @@ class Intake:
 
     def _not_now(self, topic: str, queues: TopicQueues | None) -> BufferFull | MetadataUnavailable:
         if queues is None or not queues.leaders:
-            self._updater.touch(topic)
+            self._updater.touch(topic, self.loop.time())
             return MetadataUnavailable(
                 f"the partitions of {topic!r} are not known yet; they have been asked for"
             )

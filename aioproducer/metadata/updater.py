@@ -122,10 +122,10 @@ class MetadataUpdater:
         if any(news):
             self._wakeup.set()
 
-    def touch(self, topic: str) -> None:
+    def touch(self, topic: str, now: float) -> None:
         """Note that *topic* is in use, and have it asked for if it is not known."""
         if self.snapshot.knows(topic):
-            self._schedule.touch(topic, _now())
+            self._schedule.touch(topic, now)
         else:
             self.request_refresh([topic])
 
@@ -142,7 +142,7 @@ class MetadataUpdater:
         if self._closed:
             raise ProducerClosed("the producer is closed")
         if self.snapshot.knows(name) and not anew:
-            self.touch(name)
+            self.touch(name, _now())
             return self.snapshot.topics[name]
         self.request_refresh([name])
         if self._refused is not None and not self._is_patient():

@@ -130,8 +130,8 @@ _PARTITION: Final = Struct(">ihqqqBBB")
 """A partition's answer up to its end, where there is nothing to tell: no record errors, no message, no tags."""
 _THROTTLE_AND_TAGS: Final = Struct(">iB")
 _NO_RECORD_ERRORS: Final = 1
-_ONE_BYTE: Final = 0x80
-"""Below this a varint is one byte."""
+_LENGTHS: Final = {length + 1: length for length in range(0x7F)}
+"""Compact lengths by their one byte: null is not among them, nor what takes more bytes."""
 _NO_LEADER: Final = LeaderIdAndEpoch()
 """What answers have that name no leader: one for all."""
 _response: Callable[..., ProduceResponse] = ProduceResponse
@@ -186,7 +186,7 @@ def _response_reader(compiled: Reader) -> Reader:
     def read(data: bytes, pos: int) -> tuple[Any, int]:
         try:
             return _read_acknowledgements(data, pos)
-        except (_MoreToTell, StructError, IndexError, UnicodeDecodeError):
+        except (_MoreToTell, StructError, LookupError, UnicodeDecodeError):
             return compiled(data, pos)
 
     return read
@@ -194,12 +194,12 @@ def _response_reader(compiled: Reader) -> Reader:
 
 def _read_acknowledgements(data: bytes, pos: int) -> tuple[ProduceResponse, int]:
     responses = []
-    topic_count, pos = _small(data[pos]), pos + 1
+    topic_count, pos = _LENGTHS[data[pos]], pos + 1
     for _ in range(topic_count):
-        name_end = pos + 1 + _small(data[pos])
+        name_end = pos + 1 + _LENGTHS[data[pos]]
         name = data[pos + 1 : name_end].decode()
         partitions = []
-        partition_count, pos = _small(data[name_end]), name_end + 1
+        partition_count, pos = _LENGTHS[data[name_end]], name_end + 1
         for _ in range(partition_count):
             *told, record_errors, message_bytes, tags = _PARTITION.unpack_from(data, pos)
             if record_errors != _NO_RECORD_ERRORS or message_bytes or tags:
@@ -214,10 +214,3 @@ def _read_acknowledgements(data: bytes, pos: int) -> tuple[ProduceResponse, int]
     if tags:
         raise _MoreToTell
     return _response(responses, throttle_time_ms, []), pos + _THROTTLE_AND_TAGS.size
-
-
-def _small(length_plus_one: int) -> int:
-    """Return a compact length, if it is one and takes one byte."""
-    if not 0 < length_plus_one < _ONE_BYTE:
-        raise _MoreToTell
-    return length_plus_one - 1

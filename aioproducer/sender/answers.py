@@ -53,10 +53,12 @@ class AnswerHandler:
             self.lost(connection, batches, answer)
             return
         answers: dict[tuple[str, int], PartitionProduceResponse] = {}
+        refused = False
         for topic in answer.responses:
             for partition in topic.partition_responses:
                 answers[topic.name, partition.index] = partition
-        if any(partition.error_code for partition in answers.values()):
+                refused = refused or partition.error_code != 0
+        if refused:
             self._follow_leaders(answer)
             self._doubt_leader(connection, answer)
         missing = []

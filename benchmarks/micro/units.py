@@ -90,7 +90,7 @@ class Bench:
         settings = ProducerConfig(bootstrap_servers="localhost:9092").batching_settings()
         self.loop = loop
         self.accumulator = Accumulator(
-            settings, IdentityKeeper(), loop=loop, wake=lambda: None, touch=lambda _: None
+            settings, IdentityKeeper(), loop=loop, wake=lambda: None, touch=lambda _topic, _now: None
         )
         self.topic = self.accumulator.topic(TOPIC)
         self.accumulator.update_topic(TOPIC, [1] * PARTITIONS)

@@ -114,7 +114,7 @@ class World:
             self.identities,
             loop=self.loop,
             wake=self.ring,
-            touch=lambda _: None,
+            touch=lambda _topic, _now: None,
         )
         self.schedule = self.accumulator.schedule
         self.topic = self.accumulator.topic(TOPIC)
