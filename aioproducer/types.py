@@ -1,6 +1,6 @@
 """The values that users hand in and get back."""
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

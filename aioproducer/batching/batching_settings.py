@@ -1,6 +1,6 @@
 """Settings of the batching floor, in seconds and bytes."""
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 from typing import NamedTuple
 

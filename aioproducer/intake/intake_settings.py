@@ -1,6 +1,6 @@
 """Settings of the intake floor, in seconds, and the user's code."""
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -5,7 +5,7 @@ topic has pauses of its own: one that nobody leads must not slow down the others
 are wanted are asked for with it.
 """
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 import random
 from collections.abc import Callable, Collection

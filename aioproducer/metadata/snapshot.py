@@ -13,14 +13,14 @@ know no ids (before Kafka 2.8) are believed, too: to follow an old leader once t
 to follow the right one again would be for ever.
 """
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from aioproducer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition, broker_error
 from aioproducer.net.address import Address
@@ -126,7 +126,7 @@ class MetadataSnapshot(NamedTuple):
 
     def with_answer(
         self, answer: MetadataResponse, *, asked: Collection[str], complete: bool, now: float
-    ) -> MetadataSnapshot:
+    ) -> Self:
         """Return what is known after *answer* to a request for the topics *asked*.
 
         If it was *complete*, topics not asked for are not in use any more and are left out; else they stay.
@@ -159,7 +159,7 @@ class MetadataSnapshot(NamedTuple):
             fetched_at=now if complete else self.fetched_at,
         )
 
-    def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> MetadataSnapshot:
+    def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> Self:
         """Return what is known after the answer to a produce request; *self* if that is nothing new."""
         brokers = {**self.brokers, **{each.node_id: each for each in endpoints}}
         topics = dict(self.topics)
@@ -171,7 +171,7 @@ class MetadataSnapshot(NamedTuple):
         after = self._with_topics(topics, hinted)
         return after._replace(version=self.version + 1, brokers=brokers) if after.changed else self
 
-    def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> MetadataSnapshot:
+    def with_doubts(self, topic: str, doubted: Collection[int], node_id: int) -> Self:
         """Return what is known after *node_id* has said that it does not lead the partitions *doubted*.
 
         The version stays: who leads what is the same, but for what will be believed.
@@ -188,7 +188,7 @@ class MetadataSnapshot(NamedTuple):
         topics = {**self.topics, topic: info._replace(partitions=tuple(partitions))}
         return self._replace(topics=topics)
 
-    def _with_topics(self, topics: Mapping[str, TopicInfo], looked_at: Iterable[str]) -> MetadataSnapshot:
+    def _with_topics(self, topics: Mapping[str, TopicInfo], looked_at: Iterable[str]) -> Self:
         """Return a snapshot with *topics*, all of which are those of this one but for some of those *looked_at*."""
         changed = frozenset(name for name in looked_at if self.topics.get(name) is not topics.get(name))
         leaderless = (name for name in changed if name in topics and topics[name].leaderless)

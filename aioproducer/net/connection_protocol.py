@@ -9,7 +9,7 @@ Who is told what:
   that point can be trusted.
 """
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum, auto

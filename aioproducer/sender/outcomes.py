@@ -1,6 +1,6 @@
 """Verdicts on batches that a broker refused: pure, so that every row of the table can be tested alone."""
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -1,6 +1,6 @@
 """Produce requests: the settings that they follow, batches into bytes, and bytes into one ProduceRequest."""
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
 import asyncio
 import os
