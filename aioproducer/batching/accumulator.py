@@ -124,7 +124,7 @@ class Accumulator:
         if (
             batch is None
             or batch.new_waiter is not new_waiter
-            or batch.size + size > batch.limit
+            or (grown := batch.size + size) > batch.limit
             or size > memory.free
             or memory.waiters
             or (columns := batch.columns).keys is not None
@@ -132,7 +132,7 @@ class Accumulator:
         ):
             return self.append(topic, None, value, None, (), None, size, new_waiter)
         memory.free -= size
-        batch.size += size
+        batch.size = grown
         columns.values.append(value)
         clock = self.clock
         columns.timestamps.append(clock.known_ms or clock.now_ms())
