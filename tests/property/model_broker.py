@@ -103,6 +103,12 @@ class ModelPartition:
         state.recent.append(Remembered(sequence.base_sequence, count, offset))
         return offset, False
 
+    def lacks_what_is_before(self, sequence: BatchSequence) -> bool:
+        """Whether *sequence*, which it has not, is not the next that it takes of that identity."""
+        producer_id, epoch = sequence.identity
+        state = self._producers.get(producer_id)
+        return state is not None and sequence.base_sequence != state.expected(epoch)
+
     def has_seen_later(self, sequence: BatchSequence) -> bool:
         """Whether somebody has written with a later producer id than that of *sequence*."""
         return any(producer_id > sequence.identity.producer_id for producer_id in self._producers)

@@ -278,10 +278,22 @@ class BatchingMachine(RuleBasedStateMachine):
         ]
 
     def cannot_be_recognised(self, batch: Batch) -> bool:
-        """Whether *batch* is in the log, and will be sent in parts, or is one: they fail."""
-        limit = self.world.cluster.partitions[batch.topic_partition.partition].max_records
+        """Whether *batch* may be in the log, will be sent in parts or is one, and the leader will refuse these: they fail."""
+        partition = self.world.cluster.partitions[batch.topic_partition.partition]
         half = batch.persistence.half_of_possibly_persisted
-        return (half or len(batch) > limit) and self.world.has(batch)
+        if not half and len(batch) <= partition.max_records:
+            return False
+        return self.world.has(batch) or (batch.persistence.possible and self.follows_a_gap(batch))
+
+    def follows_a_gap(self, batch: Batch) -> bool:
+        """Whether one before *batch* has failed, and is not in the log."""
+        partition = batch.topic_partition.partition
+        everywhere = checks.everywhere(self.world.queues[partition])
+        held = [each.sequence for each in everywhere if each.sequence is not None]
+        if not held or any(map(self.world.has, everywhere)):
+            return False
+        oldest = min(held, key=lambda sequence: sequence.base_sequence)
+        return self.world.cluster.partitions[partition].lacks_what_is_before(oldest)
 
     def take_a_step(self) -> None:
         world = self.world
