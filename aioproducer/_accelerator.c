@@ -1,27 +1,31 @@
-/* The accelerator: loops over records, in C. Each function does what the Python function of its name does.
+/* The accelerator: loops over records, and what their tasks await, in C. Each function does what the Python function of its
+   name does.
 
    aioproducer/acceleration.py imports it, if it was built and is wanted. The Python functions say what is meant, and
-   tests/property/test_acceleration.py and test_acceleration_rows.py compare the two. Most are called with what was checked
-   before; anything else raises an exception all the same: no type and no size is taken for granted here.
+   tests/property/test_acceleration*.py compare the two. Most are called with what was checked before; anything else raises an
+   exception all the same: no type and no size is taken for granted here.
 
    - Only the limited API of Python 3.11, so one build serves all later ones.
-   - No state besides the module. Columns are copied to tuples first: what is in a tuple stays there, so references
-     borrowed from it are good, whoever changes the lists meanwhile (bytes, str and tuples do not change). Only
-     `uniform_headers` reads the headers of a record where they are, while it holds the GIL and allocates nothing; without a GIL
-     it leaves lists and dicts to Python.
+   - No state besides the module, but in what a task awaits (_awaiting.c). Columns are copied to tuples first: what is in a
+     tuple stays there, so references borrowed from it are good, whoever changes the lists meanwhile (bytes, str and tuples do
+     not change). Only `uniform_headers` reads the headers of a record where they are, while it holds the GIL and allocates
+     nothing; without a GIL it leaves lists and dicts to Python.
    - Sizes are Py_ssize_t, and added by `sum`, which does not overflow.
 */
 #include "_accelerator.h"
 
 static PyMethodDef functions[] = {
+    {"acknowledgements", acknowledgements, METH_O, NULL},
     {"key_partitions", key_partitions, METH_VARARGS, NULL},
     {"measured_headers", measured_headers, METH_O, NULL},
     {"murmur2", murmur2, METH_O, NULL},
     {"new_metadata", new_metadata, METH_VARARGS, NULL},
     {"records_section", records_section, METH_VARARGS, NULL},
+    {"set_outcomes", set_outcomes, METH_VARARGS, NULL},
     {"sizes", sizes, METH_VARARGS, NULL},
     {"split_columns", split_columns, METH_VARARGS, NULL},
     {"uniform_headers", uniform_headers, METH_O, NULL},
+    {"wake_each", wake_each, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

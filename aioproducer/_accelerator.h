@@ -17,6 +17,11 @@
 #define LARGE_RECORD_OVERHEAD 36
 #define LARGE_HEADER_OVERHEAD 5
 
+/* _awaiting.c */
+PyObject *acknowledgements(PyObject *module, PyObject *base);
+PyObject *set_outcomes(PyObject *module, PyObject *args);
+PyObject *wake_each(PyObject *module, PyObject *resolved);
+
 /* _encoding.c */
 PyObject *records_section(PyObject *module, PyObject *args);
 PyObject *sizes(PyObject *module, PyObject *args);

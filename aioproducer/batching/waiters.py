@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
 from functools import partial
 from itertools import count, repeat
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias
 
 from aioproducer.acceleration import fastest
 from aioproducer.errors import ProducerError
@@ -55,32 +55,32 @@ class Acknowledgement:
     hundreds of tasks that each await one record, that is a quarter of all they cost. These are resolved by the
     batch, and one handle wakes all their tasks (`resolve_awaited`), in the order of the records, as theirs would.
 
-    It has what a task asks of anything that it waits for (`asyncio.isfuture` knows it by the first slot),
-    and no more: no callbacks for others, no exception that nobody retrieved. There is no `__init__`, since
-    that would cost as much as all the rest.
+    It has what a task asks of anything that it waits for, and no more: no callbacks for others, no exception that
+    nobody retrieved. What every record needs of that is in `python_acknowledgements`, and has a twin in C. There is
+    no `__init__`, since that would cost as much as all the rest.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "context", "outcome", "wakeup")
+    if TYPE_CHECKING:  # what the class below adds
+
+        def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]: ...
+
+        def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
+            """Note how to wake the task that awaits it."""
+
+    else:
+        __slots__ = ()
 
     outcome: RecordMetadata | BaseException
     """The record's metadata, or the exception to raise; unset until there is one."""
     wakeup: Callable[[Herald], object] | None
-    """Lets the task go on, in its `context`; None before it waits, and once it is cancelled."""
+    """Lets the task go on, in its `context`; None before it waits, and once it goes on or is cancelled."""
     context: Context
     loop: ClassVar[asyncio.AbstractEventLoop]
     """Of the task; a class for each event loop (`acknowledgement_on`) saves every record an attribute."""
+    _loop: ClassVar[asyncio.AbstractEventLoop]
+    """The same: tasks ask for that."""
     herald: ClassVar[asyncio.Future[None]]
     """Is done: wakes whoever is to go on without an error."""
-
-    def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]:
-        self.wakeup = None
-        self._asyncio_future_blocking = True
-        yield self
-        return self.outcome  # type: ignore[return-value] # the task has asked for `result`: it is no exception
-
-    def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
-        """Note how to wake the task that awaits it."""
-        self.wakeup, self.context = wakeup, context
 
     def result(self) -> RecordMetadata:
         """Return where the record is, or raise its error."""
@@ -101,12 +101,72 @@ class Acknowledgement:
         return True
 
 
+class _Awaited:
+    """What `python_acknowledgements` adds. A task knows by the first slot (`asyncio.isfuture`) that it may wait."""
+
+    __slots__ = ("_asyncio_future_blocking", "context", "outcome", "wakeup")
+
+    outcome: RecordMetadata
+    wakeup: Callable[[Herald], object] | None
+    context: Context
+
+    def __await__(self) -> Generator[Self, None, RecordMetadata]:
+        self.wakeup = None
+        self._asyncio_future_blocking = True
+        yield self
+        return self.outcome  # the task has asked for `result`: it is no exception
+
+    def add_done_callback(self, wakeup: Callable[[Herald], object], *, context: Context) -> None:
+        """Note how to wake the task that awaits it."""
+        self.wakeup, self.context = wakeup, context
+
+
+def python_acknowledgements(base: type[Acknowledgement]) -> type[Acknowledgement]:
+    """Return a new class below *base*, `Acknowledgement`: one that can be made, and awaited."""
+    return type("Acknowledgement", (_Awaited, base), {"__slots__": (), "__module__": base.__module__})
+
+
+_acknowledgements: Final = fastest("acknowledgements", python_acknowledgements)
+
+
 def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]:
     """Return the kind for tasks of *loop*."""
-    herald = loop.create_future()
-    herald.set_result(None)
-    names = {"__slots__": (), "_loop": loop, "loop": loop, "herald": herald}  # tasks ask for `_loop`
-    return type("Acknowledgement", (Acknowledgement,), names)
+    kind = _acknowledgements(Acknowledgement)
+    kind.loop = kind._loop = loop  # noqa: SLF001 - of this module
+    kind.herald = loop.create_future()
+    kind.herald.set_result(None)
+    return kind
+
+
+def python_set_outcomes(
+    waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]
+) -> None:
+    """Give each of *waiters* that a task awaits its outcome."""
+    for waiter, outcome in zip(waiters, outcomes, strict=False):
+        try:
+            if waiter.wakeup is not None:  # else it was cancelled, and has its outcome
+                waiter.outcome = outcome
+        except AttributeError:  # Ctrl-C came between its append and its await: nobody waits
+            waiter.wakeup = None
+
+
+_set_outcomes: Final = fastest("set_outcomes", python_set_outcomes)
+
+
+def python_wake_each(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+    """Let the task of each go on, with its herald. Whatever a task raises is raised; the rest is still in *resolved*.
+
+    What has woken a task is let go at once, not when the last waiter of the batch is: objects that go as fast as others
+    come do not call for the garbage collector, which took a quarter of the CPU of hundreds of tasks.
+    """
+    for waiter, herald in resolved:
+        wakeup = waiter.wakeup
+        if wakeup is not None:
+            waiter.wakeup = None
+            waiter.context.run(wakeup, herald)
+
+
+_wake_each: Final = fastest("wake_each", python_wake_each)
 
 
 def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
@@ -126,26 +186,13 @@ def fail_awaited(waiters: Sequence[Acknowledgement], errors: Iterable[BaseExcept
     _wake_soon(waiters[0].loop, zip(waiters, waiters, strict=True))
 
 
-def _set_outcomes(
-    waiters: Sequence[Acknowledgement], outcomes: Iterable[RecordMetadata | BaseException]
-) -> None:
-    for waiter, outcome in zip(waiters, outcomes, strict=False):
-        try:
-            if waiter.wakeup is not None:  # else it was cancelled, and has its outcome
-                waiter.outcome = outcome
-        except AttributeError:  # Ctrl-C came between its append and its await: nobody waits
-            waiter.wakeup = None
-
-
 def _wake_soon(loop: asyncio.AbstractEventLoop, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
     loop.call_soon(_wake, loop, resolved)
 
 
 def _wake(loop: asyncio.AbstractEventLoop, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
     try:
-        for waiter, herald in resolved:
-            if waiter.wakeup is not None:
-                waiter.context.run(waiter.wakeup, herald)
+        _wake_each(resolved)
     except BaseException:  # a task was interrupted: the others still go on, if the loop does
         _wake_soon(loop, resolved)
         raise

@@ -79,10 +79,8 @@ class Intake:
         self._running_loop = running_loop_of(self.loop)
         self.new_future: Callable[[], RecordFuture] = partial(Future, loop=self.loop)
         """What a call should offer that returns a Future: one that need not look for its loop."""
-        self.awaits: Callable[[], RecordFuture | Acknowledgement] = self.new_future
+        self.awaits: type[Acknowledgement] = acknowledgement_on(self.loop)
         """What a call should offer that only awaits its record."""
-        if isinstance(self.loop, BaseEventLoop):  # others, in C, wake the task of a Future for less
-            self.awaits = acknowledgement_on(self.loop)
         self._accumulator = accumulator
         self._topics = accumulator.topics
         self._completion = completion

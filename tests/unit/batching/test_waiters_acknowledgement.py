@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import weakref
 
 import pytest
 
@@ -145,6 +146,23 @@ async def test_a_task_goes_on_in_its_own_context() -> None:
     resolve_awaited(office.waiters, [FIRST, SECOND])
     await asyncio.gather(*tasks)
     assert heard == ["a", "b"]
+
+
+@in_virtual_time
+async def test_a_task_that_has_ended_is_let_go_while_others_of_its_batch_are_still_to_wake() -> None:
+    office = Office()
+    tasks = await office.calls(2)
+    ended = weakref.ref(tasks[0])
+
+    async def look() -> bool:
+        await office.call()
+        return ended() is None
+
+    looking = asyncio.create_task(look())
+    await asyncio.sleep(0)
+    tasks.clear()
+    resolve_awaited(office.waiters, [FIRST, SECOND, THIRD])
+    assert await looking
 
 
 def test_if_a_task_ends_the_loop_the_others_go_on_as_soon_as_it_runs_again() -> None:

@@ -1,0 +1,238 @@
+/* What a task awaits: the twins of `python_acknowledgements`, `python_set_outcomes` and `python_wake_each` in
+   aioproducer/batching/waiters.py.
+
+   For a generator, and two frames of Python, a task takes a sixth of all that its record costs. An acknowledgement belongs to
+   one event loop, and so to one thread. What it lets go of is let go last, since that may run anything.
+*/
+#include "_accelerator.h"
+#include <stddef.h>
+#include <structmember.h>
+
+enum stage { CALLED, AWAITED, OVER };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *wakeup;  /* NULL until it is awaited; None until a task waits, and once it goes on */
+    PyObject *context; /* of the task */
+    PyObject *outcome; /* NULL until there is one */
+    char is_blocking;  /* the task's note that it is the one to be told */
+    char stage;        /* of its `await` */
+} Acknowledgement;
+
+static void set(PyObject **attribute, PyObject *value)
+{
+    PyObject *before = *attribute;
+    *attribute = Py_NewRef(value);
+    Py_XDECREF(before);
+}
+
+/* Return a new reference to *attribute*, or NULL with the error that asking for its *name* raises. */
+static PyObject *get(PyObject *self, PyObject *attribute, const char *name)
+{
+    return attribute != NULL ? Py_NewRef(attribute) : PyObject_GetAttrString(self, name);
+}
+
+/* ---- The type ---- */
+
+static int acknowledgement_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Acknowledgement *own = (Acknowledgement *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(own->wakeup);
+    Py_VISIT(own->context);
+    Py_VISIT(own->outcome);
+    return 0;
+}
+
+static int acknowledgement_clear(PyObject *self)
+{
+    Acknowledgement *own = (Acknowledgement *)self;
+    Py_CLEAR(own->wakeup);
+    Py_CLEAR(own->context);
+    Py_CLEAR(own->outcome);
+    return 0;
+}
+
+static void acknowledgement_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)acknowledgement_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+/* It is its own iterator, since one task awaits it, once. */
+static PyObject *acknowledgement_await(PyObject *self)
+{
+    ((Acknowledgement *)self)->stage = CALLED;
+    return Py_NewRef(self);
+}
+
+/* Yield it to the task, which waits then; and return the outcome, which is no exception: the task has asked for `result`. */
+static PySendResult acknowledgement_send(PyObject *self, PyObject *value, PyObject **result)
+{
+    Acknowledgement *own = (Acknowledgement *)self;
+    (void)value;
+    if (own->stage == CALLED) {
+        own->stage = AWAITED;
+        own->is_blocking = 1;
+        set(&own->wakeup, Py_None);
+        *result = Py_NewRef(self);
+        return PYGEN_NEXT;
+    }
+    *result = own->stage == OVER ? Py_NewRef(Py_None) : get(self, own->outcome, "outcome");
+    own->stage = OVER;
+    return *result == NULL ? PYGEN_ERROR : PYGEN_RETURN;
+}
+
+static PyObject *acknowledgement_next(PyObject *self)
+{
+    PyObject *result;
+    if (acknowledgement_send(self, Py_None, &result) != PYGEN_RETURN)
+        return result;
+    /* Made here: PyErr_SetObject would take the fields of a tuple for arguments. */
+    PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
+    if (stop != NULL)
+        PyErr_SetObject(PyExc_StopIteration, stop);
+    Py_XDECREF(stop);
+    Py_DECREF(result);
+    return NULL;
+}
+
+static PyObject *add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Acknowledgement *own = (Acknowledgement *)self;
+    if (count != 1 || names == NULL || PyTuple_Size(names) != 1 ||
+        PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "context") != 0) {
+        PyErr_SetString(PyExc_TypeError, "add_done_callback() takes what wakes the task, and its context=");
+        return NULL;
+    }
+    set(&own->context, args[1]);
+    set(&own->wakeup, args[0]);
+    Py_RETURN_NONE;
+}
+
+static PyMemberDef members[] = {
+    {"_asyncio_future_blocking", T_BOOL, offsetof(Acknowledgement, is_blocking), 0, NULL},
+    {"context", T_OBJECT_EX, offsetof(Acknowledgement, context), 0, NULL},
+    {"outcome", T_OBJECT_EX, offsetof(Acknowledgement, outcome), 0, NULL},
+    {"wakeup", T_OBJECT_EX, offsetof(Acknowledgement, wakeup), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef methods[] = {
+    {"add_done_callback", (PyCFunction)(void (*)(void))add_done_callback, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, acknowledgement_traverse},
+    {Py_tp_clear, acknowledgement_clear},
+    {Py_tp_dealloc, acknowledgement_dealloc},
+    {Py_am_await, acknowledgement_await},
+    {Py_am_send, acknowledgement_send},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, acknowledgement_next},
+    {Py_tp_members, members},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+
+static PyType_Spec specification = {
+    .name = "aioproducer.batching.waiters.Acknowledgement",
+    .basicsize = sizeof(Acknowledgement),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = slots,
+};
+
+/* ---- acknowledgements(base) ---- */
+
+/* A type each time, for each event loop: its attributes are the loop's. A class in Python below one of C's would do, too,
+   and cost each record a little. */
+PyObject *acknowledgements(PyObject *module, PyObject *base)
+{
+    PyObject *bases = PyTuple_Pack(1, base);
+    PyObject *type = bases == NULL ? NULL : PyType_FromSpecWithBases(&specification, bases);
+    Py_XDECREF(bases);
+    return type;
+}
+
+/* Return *waiter* as what it is, or NULL. */
+static Acknowledgement *acknowledgement_of(PyObject *waiter)
+{
+    if (PyType_GetSlot(Py_TYPE(waiter), Py_tp_dealloc) == (void *)acknowledgement_dealloc)
+        return (Acknowledgement *)waiter;
+    PyErr_SetString(PyExc_TypeError, "an acknowledgement must be of a type that acknowledgements() has made");
+    return NULL;
+}
+
+/* ---- set_outcomes(waiters, outcomes) ---- */
+
+static int set_outcome(PyObject *waiter, PyObject *outcome)
+{
+    Acknowledgement *own = acknowledgement_of(waiter);
+    if (own == NULL)
+        return -1;
+    if (own->wakeup == NULL)
+        set(&own->wakeup, Py_None); /* nobody waits, and nobody will */
+    else if (own->wakeup != Py_None)
+        set(&own->outcome, outcome);
+    return 0;
+}
+
+PyObject *set_outcomes(PyObject *module, PyObject *args)
+{
+    PyObject *waiters, *outcomes, *outcome;
+    if (!PyArg_ParseTuple(args, "OO:set_outcomes", &waiters, &outcomes) || (waiters = tuple_of(waiters, -1)) == NULL)
+        return NULL;
+    outcomes = PyObject_GetIter(outcomes);
+    for (Py_ssize_t at = 0; outcomes != NULL && at < PyTuple_Size(waiters); at++) {
+        if ((outcome = PyIter_Next(outcomes)) == NULL)
+            break;
+        int failed = set_outcome(PyTuple_GetItem(waiters, at), outcome) < 0;
+        Py_DECREF(outcome);
+        if (failed)
+            break;
+    }
+    Py_XDECREF(outcomes);
+    Py_DECREF(waiters);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---- wake_each(resolved) ---- */
+
+static int wake(PyObject *waiter, PyObject *herald, PyObject *run)
+{
+    Acknowledgement *own = acknowledgement_of(waiter);
+    if (own == NULL)
+        return -1;
+    if (own->wakeup == Py_None)
+        return 0;
+    PyObject *context = NULL, *done = NULL, *wakeup = get(waiter, own->wakeup, "wakeup");
+    if (wakeup != NULL && (context = get(waiter, own->context, "context")) != NULL) {
+        set(&own->wakeup, Py_None);
+        done = PyObject_CallMethodObjArgs(context, run, wakeup, herald, NULL);
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(context);
+    Py_XDECREF(wakeup);
+    return done == NULL ? -1 : 0;
+}
+
+PyObject *wake_each(PyObject *module, PyObject *resolved)
+{
+    PyObject *pair, *run = PyUnicode_InternFromString("run");
+    resolved = run == NULL ? NULL : PyObject_GetIter(resolved);
+    while (resolved != NULL && (pair = PyIter_Next(resolved)) != NULL) {
+        PyObject *waiter = PyTuple_GetItem(pair, 0), *herald = waiter == NULL ? NULL : PyTuple_GetItem(pair, 1);
+        int failed = herald == NULL || wake(waiter, herald, run) < 0;
+        Py_DECREF(pair);
+        if (failed)
+            break;
+    }
+    Py_XDECREF(resolved);
+    Py_XDECREF(run);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}

@@ -1,0 +1,231 @@
+"""What a task awaits is the same in C as in Python, whatever happens to it, and in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from contextvars import Context, ContextVar
+from typing import Any
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from aioproducer.batching.waiters import (
+    Acknowledgement,
+    python_acknowledgements,
+    python_set_outcomes,
+    python_wake_each,
+)
+from aioproducer.errors import DeliveryTimeout
+from aioproducer.types import RecordMetadata
+
+accelerator: Any = pytest.importorskip(
+    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+)
+
+WHERE = RecordMetadata("orders", 0, 7, 1_000, log_append_time=False)
+LATE = DeliveryTimeout("too late")
+WHO: ContextVar[str] = ContextVar("who")
+
+
+class Loop:
+    """An event loop that notes what it is asked to call."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[Any, ...]] = []
+
+    def call_soon(self, *arguments: Any, context: Context) -> None:
+        self.called.append((*arguments[:1], context[WHO]))
+
+
+class Twin:
+    """One kind of acknowledgement, a few of them, and what each step said."""
+
+    def __init__(self, functions: Any, names: tuple[str, str, str]) -> None:
+        acknowledgements, self.set_outcomes, self.wake_each = (getattr(functions, name) for name in names)
+        kind = acknowledgements(Acknowledgement)
+        self.loop = kind.loop = Loop()
+        self.waiters = [kind() for _ in range(3)]
+        self.iterators: dict[int, Any] = {}
+        self.woken: list[tuple[str, Any]] = []
+
+    def wakeup(self, herald: object) -> None:
+        """Stand in for a task."""
+        self.woken.append((WHO.get(), self.waiters.index(herald) if herald in self.waiters else herald))
+        if herald == "interrupt":
+            raise KeyboardInterrupt
+
+    def step(self, what: str, which: int) -> Any:
+        waiter = self.waiters[which]
+        match what:
+            case "await":
+                self.iterators[which] = waiter.__await__()
+            case "next":
+                return next(self.iterators[which]) is waiter
+            case "send":  # one task awaits it: what was begun before ends
+                self.iterators.pop(which, None)
+                return self.drive(waiter)
+            case "wait":
+                context = Context()
+                context.run(WHO.set, f"task {which}")
+                return waiter.add_done_callback(self.wakeup, context=context)
+            case "cancel":
+                return waiter.cancel("enough")
+            case "result":
+                return waiter.result()
+            case "not blocking":
+                waiter._asyncio_future_blocking = False
+            case "set":
+                return self.set_outcomes(self.waiters, [WHERE, LATE][: which + 1])
+            case "wake" | "interrupt":
+                resolved = iter(
+                    [(each, what if index == which else each) for index, each in enumerate(self.waiters)]
+                )
+                return self.rest_after(lambda: self.wake_each(resolved), resolved)
+        return None
+
+    def drive(self, waiter: Acknowledgement) -> Any:
+        """Await it in a coroutine, as long as it has no outcome."""
+
+        async def call() -> RecordMetadata:
+            return await waiter
+
+        coroutine = call()
+        try:
+            assert coroutine.send(None) is waiter
+            return coroutine.send(None)
+        finally:
+            coroutine.close()
+
+    @staticmethod
+    def rest_after(call: Callable[[], None], resolved: Iterator[Any]) -> Any:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - an interrupt is one of those
+            return type(error), len(list(resolved))
+        return len(list(resolved))
+
+    def outcome(self, what: str, which: int) -> Any:
+        try:
+            return self.step(what, which)
+        except StopIteration as error:
+            return "returned", repr(error.value)
+        except KeyError:
+            return "not begun"
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the kinds are compared
+            return type(error), error.args if isinstance(error, asyncio.CancelledError) else ()
+
+    def state(self) -> list[Any]:
+        """Return all that can be seen of them."""
+        return [
+            [
+                getattr(each, "_asyncio_future_blocking", False),
+                repr(getattr(each, "outcome", "none")),
+                getattr(each, "wakeup", "unset") in {None, "unset"} and getattr(each, "wakeup", "unset"),
+                getattr(each, "context", {WHO: "nobody"})[WHO],
+            ]
+            for each in self.waiters
+        ]
+
+
+class InPython:
+    """The definitions."""
+
+    acknowledgements = staticmethod(python_acknowledgements)
+    set_outcomes = staticmethod(python_set_outcomes)
+    wake_each = staticmethod(python_wake_each)
+
+
+NAMES = ("acknowledgements", "set_outcomes", "wake_each")
+STEPS = st.tuples(
+    st.sampled_from(
+        ["await", "next", "send", "wait", "cancel", "result", "not blocking", "set", "wake", "interrupt"]
+    ),
+    st.integers(0, 2),
+)
+
+
+@given(st.lists(STEPS, max_size=25))
+@example([("await", 0), ("next", 0), ("wait", 0), ("set", 2), ("wake", 0), ("next", 0), ("result", 0)])
+@example([("await", 1), ("wait", 1), ("set", 2), ("result", 1), ("next", 1), ("next", 1), ("next", 1)])
+@example([("await", 0), ("wait", 0), ("cancel", 0), ("set", 2), ("wake", 0), ("result", 0)])
+@example([("await", 0), ("wait", 0), ("await", 2), ("wait", 2), ("set", 0), ("interrupt", 0), ("wake", 1)])
+@example([("wake", 0), ("set", 2), ("wake", 0)])
+def test_whatever_happens_happens_to_both(steps: list[tuple[str, int]]) -> None:
+    python, c = Twin(InPython, NAMES), Twin(accelerator, NAMES)
+    for what, which in steps:
+        assert c.outcome(what, which) == python.outcome(what, which)
+        assert c.state() == python.state()
+    assert c.woken == python.woken
+    assert len(c.loop.called) == len(python.loop.called)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ((), {}),
+        ((print,), {}),
+        ((print, print), {}),
+        ((), {"context": Context()}),
+        ((print, Context()), {}),
+        ((print,), {"contexts": Context()}),
+        ((print,), {"context": Context(), "more": 1}),
+    ],
+)
+def test_a_callback_without_its_context_is_refused(arguments: tuple[Any, Any]) -> None:
+    made: tuple[Callable[..., Any], ...] = (python_acknowledgements, accelerator.acknowledgements)
+    for make in made:
+        with pytest.raises(TypeError, match="add_done_callback"):
+            make(Acknowledgement)().add_done_callback(*arguments[0], **arguments[1])
+
+
+@pytest.mark.parametrize("wrong", [None, 5, [5], [(5,)], [(5, 5)], [((), ())], "ab"])
+def test_what_is_no_acknowledgement_is_refused(wrong: Any) -> None:
+    """A bug of ours would raise, and read no memory."""
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: accelerator.set_outcomes(wrong, [WHERE]),
+        lambda: accelerator.set_outcomes([wrong], [WHERE]),
+        lambda: accelerator.set_outcomes([wrong], wrong),
+        lambda: accelerator.wake_each(wrong),
+        lambda: accelerator.wake_each([(wrong, wrong)]),
+    )
+    for call in calls:
+        with pytest.raises((TypeError, SystemError, IndexError)):
+            call()
+    with pytest.raises(TypeError):
+        accelerator.acknowledgements(wrong)
+
+
+def test_what_outcomes_raise_is_raised() -> None:
+    waiter = accelerator.acknowledgements(Acknowledgement)()
+    with pytest.raises(ZeroDivisionError):
+        accelerator.set_outcomes([waiter], (1 // 0 for _ in range(1)))
+    with pytest.raises(ZeroDivisionError):
+        accelerator.wake_each((1 // 0, 0) for _ in range(1))
+
+
+def test_a_task_that_nobody_else_knows_is_not_kept() -> None:
+    """A task holds what it awaits, which holds how to wake the task: the collector knows of that."""
+
+    async def leave_one_waiting() -> weakref.ref[Any]:
+        kind = accelerator.acknowledgements(Acknowledgement)
+        kind._loop = asyncio.get_running_loop()
+
+        async def call() -> None:
+            await kind()
+
+        asyncio.get_running_loop().set_exception_handler(
+            lambda *_: None
+        )  # "Task was destroyed but it is pending!"
+        task = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        return weakref.ref(task)
+
+    async def main() -> None:
+        reference = await leave_one_waiting()
+        gc.collect()
+        assert reference() is None
+
+    asyncio.run(main())
