@@ -83,10 +83,15 @@ class Acknowledgement:
     """Is done: wakes whoever is to go on without an error."""
 
     def result(self) -> RecordMetadata:
-        """Return where the record is, or raise its error."""
+        """Return where the record is, or raise its error, once."""
         outcome = self.outcome
         if isinstance(outcome, BaseException):
-            raise outcome
+            # Its traceback leads to frames that know us: were we to keep it, only the garbage collector could free both.
+            del self.outcome
+            try:
+                raise outcome
+            finally:
+                del outcome
         return outcome
 
     def cancel(self, msg: Any = None) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import weakref
 
 import pytest
@@ -146,6 +147,31 @@ async def test_a_task_goes_on_in_its_own_context() -> None:
     resolve_awaited(office.waiters, [FIRST, SECOND])
     await asyncio.gather(*tasks)
     assert heard == ["a", "b"]
+
+
+@in_virtual_time
+async def test_an_error_that_was_handled_needs_no_garbage_collector() -> None:
+    office = Office()
+    errors: list[weakref.ref[DeliveryTimeout]] = []
+
+    async def call() -> None:
+        waiter = acknowledgement_on(asyncio.get_running_loop())()
+        office.waiters.append(waiter)
+        try:
+            await waiter
+        except DeliveryTimeout as error:
+            errors.append(weakref.ref(error))
+
+    gc.collect()
+    gc.disable()
+    try:
+        task = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        fail_awaited(office.waiters, [DeliveryTimeout("too late")])
+        await task
+        assert [error() for error in errors] == [None]
+    finally:
+        gc.enable()
 
 
 @in_virtual_time
