@@ -22,7 +22,7 @@ WORKS: Final = {
     "closed-headers": "the same with key and two headers",
     "closed-uvloop": "256 tasks, each awaiting `send`, on uvloop",
     "closed-headers-uvloop": "the same with key and two headers, on uvloop",
-    "lone": "one task, one `send` after the other: time (p50)",
+    "lone": "one task, one `send` after the other: time (p50), less is better",
     "fire": "`enqueue` in windows of 10,000",
     "fire-headers": "the same with key and two headers",
     "value-1k": "`enqueue`, values of 1 KiB",
@@ -64,11 +64,13 @@ def headlines(results: Results) -> Iterator[Headline]:
 def reached(results: Results) -> str:
     """Return in a sentence how much of what there was to reach was reached."""
     counts = Counter(judged.verdict for _, judged in judged_rows(results))
-    return (
-        f"Of {counts.total() - counts[Verdict.UNKNOWN]} targets: goal reached {counts[Verdict.GOAL]}, only what must be"
-        f" {counts[Verdict.MUST]}, short of a goal where nothing must be {counts[Verdict.SHORT]}, short of what must be"
-        f" {counts[Verdict.MISSED]}."
+    told = (
+        f"Of {counts.total() - counts[Verdict.UNKNOWN]} targets: {counts[Verdict.GOAL]} reached the goal,"
+        f" {counts[Verdict.MUST]} only what must be, {counts[Verdict.MISSED]} not even that"
     )
+    if counts[Verdict.SHORT]:
+        told += f"; {counts[Verdict.SHORT]} have nothing but a goal, and missed it"
+    return f"{told}."
 
 
 def behind(results: Results) -> list[str]:
