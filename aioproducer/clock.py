@@ -92,26 +92,47 @@ class Wakeup:
     often later than the one it is set for: it rings too early once in a while, instead of being set each time.
     """
 
-    __slots__ = ("_loop", "_rung", "_timer", "_waiter")
+    __slots__ = ("_held", "_loop", "_rung", "_timer", "_waiter")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._rung = False
+        self._rung = self._held = False
         self._timer: TimerHandle | None = None
         self._waiter: Future[None] | None = None
 
     def ring(self) -> None:
         """End the present wait, or the next one before it begins."""
         self._rung = True
-        if self._waiter is not None and not self._waiter.done():
+        if not self._held and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def hold(self) -> None:
+        """Let nobody hear it before `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """Let it be heard that it has rung, if it has."""
+        self._held = False
+        if self._rung:
+            self.ring()
+
+    def take(self) -> bool:
+        """Hear it in the place of the task that waits, which goes on waiting; return False if none does."""
+        if self._waiter is None or self._waiter.done():
+            return False
+        self._rung = False
+        return True
+
+    def ring_at(self, until: float | None) -> None:
+        """Ring when the loop's clock reads *until*, if that is not None: then or, once in a while, earlier."""
+        if until is not None and (self._timer is None or until < self._timer.when()):
+            self.forget()
+            self._timer = self._loop.call_at(until, self._time_is_up)
 
     async def wait(self, until: float | None) -> None:
         """Wait until it rings, or until the loop's clock reads *until* at the latest; None waits for the ring alone."""
         if not self._rung:
-            if until is not None and (self._timer is None or until < self._timer.when()):
-                self.forget()
-                self._timer = self._loop.call_at(until, self._time_is_up)
+            self.ring_at(until)
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.waiters import Failure, acknowledgement_on
 from aioproducer.clock import Wakeup
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConnectionFailed, ProducerClosed, ProducerError
@@ -93,7 +93,7 @@ class Engine:
         self._sending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self.metrics: Final = Metrics(self._loop.time)
-        wakeup = Wakeup(self._loop)
+        wakeup, awaits = Wakeup(self._loop), acknowledgement_on(self._loop)
         self.pool: Final = Pool(
             self._connections,
             on_connected=self._connected,
@@ -143,6 +143,7 @@ class Engine:
             pool=self.pool,
             updater=self.updater,
             wakeup=wakeup,
+            waker=awaits.waker,
             metrics=self.metrics,
             transaction=records,
         )
@@ -165,6 +166,7 @@ class Engine:
             completion=completion,
             updater=self.updater,
             expired=self._sender.expired,
+            awaits=awaits,
         )
 
     @cached_property

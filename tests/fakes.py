@@ -13,9 +13,10 @@ from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
+from aioproducer.net.in_flight import Decode
 from aioproducer.net.pool import Pool, RefusedLogins
 from aioproducer.protocol.produce import ProduceRequest
-from aioproducer.protocol.schema import ApiVersionTable
+from aioproducer.protocol.schema import ApiVersionTable, decode_response
 
 
 @dataclass
@@ -43,6 +44,8 @@ class FakeConnection:
         self.closed = False
         self.closed_for: ProducerError | None = None
         self.throttled_until = 0.0
+        self.is_reading = False
+        self.after_read: Callable[[], None] | None = None
         self.versions = ApiVersionTable({ProduceRequest.API_KEY: (3, 13)})
         self.drains: list[asyncio.Future[None]] = []
         self.full = False
@@ -59,11 +62,18 @@ class FakeConnection:
     def real(self) -> Connection:
         return cast("Connection", self)
 
-    def call(self, request: Any, on_answer: Callable[[Any], None], *, version: int | None = None) -> None:
+    def call(
+        self,
+        request: Any,
+        on_answer: Callable[[Any], None],
+        *,
+        version: int | None = None,
+        decode: Decode = decode_response,
+    ) -> None:
         self._check()
         self.calls.append(Call(request, on_answer, version))
 
-    def write_only(self, request: Any) -> None:
+    def write_only(self, request: Any, *, version: int | None = None) -> None:
         self._check()
         self.unanswered.append(request)
         self.full = True
@@ -94,8 +104,14 @@ class FakeConnection:
             raise self.error
 
     def answer(self, answer: Any) -> None:
-        """Answer the oldest call."""
-        self.calls.pop(0).answer(answer)
+        """Answer the oldest call, as when it is read."""
+        self.is_reading = True
+        try:
+            self.calls.pop(0).answer(answer)
+        finally:
+            self.is_reading, callback, self.after_read = False, self.after_read, None
+            if callback is not None:
+                callback()
 
 
 class FakePool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
 from functools import partial
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Protocol, Self, TypeAlias
 
 from aioproducer.acceleration import fastest
 from aioproducer.errors import ProducerError
@@ -75,10 +75,10 @@ class Acknowledgement:
     wakeup: Callable[[Herald], object] | None
     """Lets the task go on, in its `context`; None before it waits, and once it goes on or is cancelled."""
     context: Context
-    loop: ClassVar[asyncio.AbstractEventLoop]
-    """Of the task; a class for each event loop (`acknowledgement_on`) saves every record an attribute."""
     _loop: ClassVar[asyncio.AbstractEventLoop]
-    """The same: tasks ask for that."""
+    """Of the task, which asks for it; a class for each event loop (`acknowledgement_on`) saves every record an attribute."""
+    waker: ClassVar[TaskWaker]
+    """Lets the tasks go on, of this loop."""
     herald: ClassVar[asyncio.Future[None]]
     """Is done: wakes whoever is to go on without an error."""
 
@@ -102,7 +102,7 @@ class Acknowledgement:
         self.wakeup = None
         self.outcome = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
         # Its own, since `asyncio.run` cancels what is left while no loop runs.
-        self.loop.call_soon(wakeup, self, context=self.context)
+        self._loop.call_soon(wakeup, self, context=self.context)
         return True
 
 
@@ -137,7 +137,8 @@ _acknowledgements: Final = fastest("acknowledgements", python_acknowledgements)
 def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]:
     """Return the kind for tasks of *loop*."""
     kind = _acknowledgements(Acknowledgement)
-    kind.loop = kind._loop = loop  # noqa: SLF001 - of this module
+    kind._loop = loop  # noqa: SLF001 - of this module
+    kind.waker = TaskWaker(loop)
     kind.herald = loop.create_future()
     kind.herald.set_result(None)
     return kind
@@ -174,33 +175,79 @@ def python_wake_each(resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None
 _wake_each: Final = fastest("wake_each", python_wake_each)
 
 
+class TaskWaker:
+    """Wakes the tasks of an event loop that await their records: in its next iteration, or at the end of a read.
+
+    What a connection reads may answer for several batches, and all of these are settled before a task goes on. From
+    `hold` to `release` it gathers whom to wake, and wakes them there: that is an iteration less for each answer.
+    """
+
+    __slots__ = ("_held", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._held: list[Iterator[tuple[Acknowledgement, Herald]]] | None = None
+
+    def wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+        """Let the task of each go on with its herald, in this order."""
+        if self._held is None:
+            self._loop.call_soon(self._wake, resolved)
+        else:
+            self._held.append(resolved)
+
+    def hold(self) -> None:
+        """Wake nobody before `release`."""
+        if self._held is None:
+            self._held = []
+
+    def release(self) -> bool:
+        """Let those go on that were held back, before this returns; return whether it was so.
+
+        Not where a task runs, whose transport reads by itself: no other can go on inside it. What a task is interrupted with
+        is for the event loop to raise, and not for whoever reads.
+        """
+        held, self._held = self._held, None
+        if not held:
+            return False
+        if asyncio.current_task(self._loop) is not None:
+            for resolved in held:
+                self.wake(resolved)
+            return False
+        for resolved in held:
+            try:
+                _wake_each(resolved)
+            except BaseException as interrupt:  # noqa: BLE001 - raised in a moment
+                self._loop.call_soon(_raise, interrupt)
+                self.wake(resolved)
+        return True
+
+    def _wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
+        try:
+            _wake_each(resolved)
+        except BaseException:  # a task was interrupted: the others still go on, if the loop does
+            self.wake(resolved)
+            raise
+
+
+def _raise(interrupt: BaseException) -> NoReturn:
+    raise interrupt
+
+
 def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
-    """Tell each of *waiters* where its record is; their tasks go on in the next iteration of the event loop.
+    """Tell each of *waiters* where its record is; their tasks go on (`TaskWaker`).
 
     A task only asks what wakes it whether to raise. So one Future that is done wakes all of them, which a task
     asks in C.
     """
     _set_outcomes(waiters, metadata)
-    kind = waiters[0]  # not `get_running_loop`, which is a system call before Python 3.12
-    _wake_soon(kind.loop, zip(waiters, repeat(kind.herald), strict=False))
+    kind = waiters[0]
+    kind.waker.wake(zip(waiters, repeat(kind.herald), strict=False))
 
 
 def fail_awaited(waiters: Sequence[Acknowledgement], errors: Iterable[BaseException]) -> None:
-    """Fail each of *waiters* with its error; their tasks go on in the next iteration of the event loop."""
+    """Fail each of *waiters* with its error; their tasks go on (`TaskWaker`)."""
     _set_outcomes(waiters, errors)
-    _wake_soon(waiters[0].loop, zip(waiters, waiters, strict=True))
-
-
-def _wake_soon(loop: asyncio.AbstractEventLoop, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
-    loop.call_soon(_wake, loop, resolved)
-
-
-def _wake(loop: asyncio.AbstractEventLoop, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
-    try:
-        _wake_each(resolved)
-    except BaseException:  # a task was interrupted: the others still go on, if the loop does
-        _wake_soon(loop, resolved)
-        raise
+    waiters[0].waker.wake(zip(waiters, waiters, strict=True))
 
 
 def python_new_metadata(

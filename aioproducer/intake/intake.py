@@ -17,7 +17,7 @@ from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.batching.waiters import Acknowledgement, Failure, acknowledgement_on
+from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.errors import (
     BufferFull,
     MetadataUnavailable,
@@ -71,6 +71,7 @@ class Intake:
         completion: BatchCompletion,
         updater: MetadataUpdater,
         expired: Callable[[Batch, float], Failure],
+        awaits: type[Acknowledgement],
     ) -> None:
         self.settings = settings
         self.expired = expired
@@ -79,7 +80,7 @@ class Intake:
         self._running_loop = running_loop_of(self.loop)
         self.new_future: Callable[[], RecordFuture] = partial(Future, loop=self.loop)
         """What a call should offer that returns a Future: one that need not look for its loop."""
-        self.awaits: type[Acknowledgement] = acknowledgement_on(self.loop)
+        self.awaits: type[Acknowledgement] = awaits
         """What a call should offer that only awaits its record."""
         self._accumulator = accumulator
         self._topics = accumulator.topics

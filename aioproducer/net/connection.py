@@ -48,6 +48,10 @@ class Connection(asyncio.BufferedProtocol):
 
     on_closed: Callable[[Connection, ProducerError | None], None] | None = None
     """Called once, after every call was settled; None if the connection was closed on purpose."""
+    is_reading: bool = False
+    """Whether answers that have come are being handed out …"""
+    after_read: Callable[[], None] | None = None
+    """… and what to call, once, behind the last of them."""
 
     def __init__(
         self,
@@ -291,6 +295,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand out the answers that are complete with the *nbytes* that have come."""
+        self.is_reading = True
+        try:
+            self._hand_out(nbytes)
+        finally:
+            self.is_reading, callback, self.after_read = False, self.after_read, None
+            if callback is not None:
+                callback()
+
+    def _hand_out(self, nbytes: int) -> None:
         core, tally, is_exchanging = self._core, self.tally, self._core.is_exchanging
         now = self._loop.time()
         if now >= tally.window_ends_at:

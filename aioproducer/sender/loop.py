@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.waiters import Failure, TaskWaker
 from aioproducer.clock import Wakeup
 from aioproducer.errors import ProducerError, UnsupportedVersion
 from aioproducer.metadata.updater import MetadataUpdater
@@ -34,29 +33,13 @@ from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import (
     COMPRESSED_REQUEST_BYTES,
     Encoder,
+    OpenTransaction,
     SenderSettings,
     Unencodable,
     produce_request,
 )
 
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
-
-
-class OpenTransaction(Protocol):
-    """What all that is sent is part of."""
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether what is not written yet may be."""
-
-    def look(self) -> None:
-        """Fail what is not to be sent any more: something has changed."""
-
-    def write(self, batches: Sequence[Batch]) -> int | None:
-        """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
-
-    def answered(self, took_s: float) -> None:
-        """Take note that a Produce was answered within *took_s*."""
 
 
 class Sender:
@@ -75,6 +58,7 @@ class Sender:
         pool: Pool,
         updater: MetadataUpdater,
         wakeup: Wakeup,
+        waker: TaskWaker,
         metrics: Metrics,
         transaction: OpenTransaction | None = None,
     ) -> None:
@@ -86,6 +70,7 @@ class Sender:
         self._pool = pool
         self._updater = updater
         self._wakeup = wakeup
+        self._waker = waker
         self._metrics = metrics
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
@@ -94,7 +79,7 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
         """What went wrong beside `run`: in a task or a callback of ours."""
-        self._in_flight: Counter[Connection] = Counter()
+        self._in_flight: dict[Connection, int] = {}
         """Our requests without an answer, those included that are prepared. Others use the connections, too: theirs hold up
         nothing, since the end of those would ring nobody."""
         self._preparing: dict[int, list[asyncio.Task[None]]] = {}
@@ -159,7 +144,7 @@ class Sender:
         if self._transaction is None and self._settings.idempotent and accumulator.identities.current is None:
             checks.append(self._ask_for_identity(now))
         checks += [schedule.next_due(), accumulator.deadlines.next_due()]
-        return min((check for check in checks if check is not None), default=None)
+        return min([check for check in checks if check is not None], default=None)
 
     def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:
         """Return the failure of *batch* at its deadline, or at the one of a call that has given a *timeout_s*."""
@@ -232,7 +217,7 @@ class Sender:
         their records would go on together for ever once two of their batches were in one request. What is compressed
         goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
         """
-        batching, in_flight = self._accumulator.settings, self._in_flight[connection]
+        batching, in_flight = self._accumulator.settings, self._in_flight.get(connection, 0)
         most = batching.max_request_bytes
         if self._most_in_flight == 1:
             return most
@@ -245,7 +230,7 @@ class Sender:
 
     def _may_send(self, connection: Connection) -> bool:
         # the write before may have shown that it is closed
-        return self._in_flight[connection] < self._most_in_flight and not connection.closed
+        return self._in_flight.get(connection, 0) < self._most_in_flight and not connection.closed
 
     def _prepare(
         self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
@@ -339,14 +324,14 @@ class Sender:
 
     def _sent(self, connection: Connection) -> None:
         """Note that there is one more request in flight."""
-        self._in_flight[connection] += 1
+        self._in_flight[connection] = self._in_flight.get(connection, 0) + 1
         if self._accumulator.settings.linger_is_adaptive:
             self._schedule.mark_busy(connection.node_id)
 
     def _received(self, connection: Connection) -> None:
         """Note that there is one fewer."""
-        self._in_flight[connection] -= 1
-        if not self._in_flight[connection]:
+        left = self._in_flight[connection] = self._in_flight[connection] - 1
+        if not left:
             del self._in_flight[connection]
             if self._accumulator.settings.linger_is_adaptive:
                 self._schedule.mark_idle(connection.node_id, self._loop.time())
@@ -371,6 +356,10 @@ class Sender:
         answer: ProduceResponse | ProducerError,
     ) -> None:
         """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
+        if connection.is_reading:  # else it is told that there will be no answer
+            connection.after_read = self._go_on
+            self._waker.hold()
+            self._wakeup.hold()
         self._received(connection)
         if not isinstance(answer, ProducerError):
             now = connection.last_used  # just now: the answer has come
@@ -385,9 +374,22 @@ class Sender:
             self._bug = self._bug or bug
             raise
         finally:
-            # Behind the tasks that go on with this answer: what they send now is in the sender's next `_run_once`, which
-            # is in the same iteration of the event loop.
             self._wakeup.ring()
+
+    def _go_on(self) -> None:
+        """Let tasks go on with what was read, and send what they send now, all in this iteration of the event loop.
+
+        Where nobody does, `run` is woken as always: whoever awaits a Future goes on before it does.
+        """
+        try:
+            woken = self._waker.release()
+            if woken and not self._accumulator.finishing and self._bug is None and self._wakeup.take():
+                self._wakeup.ring_at(self._run_once())
+        except Exception as bug:  # noqa: BLE001 - `run` raises it
+            self._bug = bug
+            self._wakeup.ring()
+        finally:
+            self._wakeup.release()
 
     def identity_changed(self) -> None:
         """Offer what waits to be admitted: there is an identity now, or a transaction takes it."""

@@ -5,7 +5,7 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
@@ -53,6 +53,23 @@ class SenderSettings(NamedTuple):
     """The codec's own level; None is the codec's default."""
     transactional_id: str | None = None
     """Whose transactions the records are part of."""
+
+
+class OpenTransaction(Protocol):
+    """What all that is sent is part of."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is not written yet may be."""
+
+    def look(self) -> None:
+        """Fail what is not to be sent any more: something has changed."""
+
+    def write(self, batches: Sequence[Batch]) -> int | None:
+        """Take note that *batches* go out; return the highest version of Produce that may be used, if there is one."""
+
+    def answered(self, took_s: float) -> None:
+        """Take note that a Produce was answered within *took_s*."""
 
 
 class Encoder:

@@ -126,3 +126,82 @@ def test_without_ring_or_time_it_never_ends() -> None:
 
     with pytest.raises(Deadlock):
         wait()
+
+
+@in_virtual_time
+async def test_what_is_rung_while_it_is_held_is_heard_at_the_release() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    waiting = loop.create_task(wakeup.wait(None))
+    await asyncio.sleep(0)
+    wakeup.hold()
+    wakeup.ring()
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    wakeup.release()
+    await waiting
+    assert now() == 1
+
+
+@in_virtual_time
+async def test_a_release_rings_nobody() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    wakeup.hold()
+    wakeup.release()
+    await wakeup.wait(5)
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_a_ring_may_be_taken_in_the_place_of_who_waits() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    waiting = loop.create_task(wakeup.wait(5))
+    await asyncio.sleep(1)
+    wakeup.hold()
+    wakeup.ring()
+    assert wakeup.take()
+    wakeup.release()
+    await waiting
+    assert now() == 5
+
+
+@in_virtual_time
+async def test_what_is_rung_after_that_is_heard() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    waiting = loop.create_task(wakeup.wait(None))
+    await asyncio.sleep(1)
+    wakeup.hold()
+    assert wakeup.take()
+    wakeup.ring()
+    wakeup.release()
+    await waiting
+    assert now() == 1
+
+
+@in_virtual_time
+async def test_nobody_takes_it_where_nobody_waits() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    wakeup.ring()
+    assert not wakeup.take()
+    await wakeup.wait(5)
+    assert now() == 0
+    waiting = loop.create_task(wakeup.wait(None))
+    await asyncio.sleep(0)
+    wakeup.ring()
+    assert not wakeup.take()  # who waits is on its way
+    await waiting
+
+
+@pytest.mark.parametrize(("until", "rings_at"), [(2, 2), (7, 5), (None, 5)])
+@in_virtual_time
+async def test_whoever_takes_it_says_when_to_look_again(until: float | None, rings_at: float) -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    waiting = loop.create_task(wakeup.wait(5))
+    await asyncio.sleep(0)
+    wakeup.ring_at(until)
+    await waiting
+    assert now() == rings_at

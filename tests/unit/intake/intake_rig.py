@@ -9,6 +9,7 @@ from typing import Any
 
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.bulk import Rows
+from aioproducer.batching.waiters import acknowledgement_on
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import Pending
 from aioproducer.intake.intake import Intake
@@ -87,6 +88,7 @@ class Rig(FloorRig):
             accumulator=self.accumulator,
             completion=self.completion,
             updater=self.updater.real,
+            awaits=acknowledgement_on(self.loop),
             expired=lambda batch, timeout_s: failure_at_deadline(
                 batch, self.accumulator.leader(batch), self.unreachable, timeout_s
             ),

@@ -10,6 +10,7 @@ from typing import Any, Self
 import pytest
 
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.waiters import TaskWaker
 from aioproducer.clock import Wakeup
 from aioproducer.metrics.counters import Metrics
 from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -52,6 +53,7 @@ class Rig(FloorRig):
             pool=self.pool.real,
             updater=self.updater.real,
             wakeup=self.wakeup,
+            waker=TaskWaker(self.loop),
             metrics=self.metrics,
             transaction=transaction,
         )

@@ -8,12 +8,13 @@ from typing import Any, cast
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError
+from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.find_coordinator import (
     Coordinator as Found,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from aioproducer.protocol.schema import ApiVersionTable
+from aioproducer.protocol.schema import ApiVersionTable, decode_response
 from aioproducer.protocol.transactions import EndTxnRequest, EndTxnResponse
 from aioproducer.transactions.coordinator import Coordinators, Key, KeyType
 from aioproducer.transactions.reactions import Api
@@ -36,8 +37,15 @@ class AskedConnection(FakeConnection):
         self.versions = ApiVersionTable(OFFERED | (offered or {}), **features)
         self.asked_in: list[int | None] = []
 
-    def call(self, request: Any, on_answer: Callable[[Any], None], *, version: int | None = None) -> None:
-        super().call(request, on_answer, version=version)
+    def call(
+        self,
+        request: Any,
+        on_answer: Callable[[Any], None],
+        *,
+        version: int | None = None,
+        decode: Decode = decode_response,
+    ) -> None:
+        super().call(request, on_answer, version=version, decode=decode)
         self.asked_in.append(version)
 
     async def request(self, request: Any, *, version: int | None = None) -> Any:

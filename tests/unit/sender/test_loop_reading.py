@@ -1,0 +1,147 @@
+"""At the end of a read the tasks go on whose records are answered, and what they send then goes out with them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioproducer.batching.waiters import Acknowledgement, acknowledgement_on
+from aioproducer.sender.loop import Sender
+from aioproducer.testing import in_virtual_time
+from aioproducer.types import RecordMetadata
+from tests.unit.floor_rig import TOPIC, settle
+from tests.unit.sender.loop_rig import Rig, pass_time
+
+
+class Office:
+    """Tasks that send records and await them, at the sender of a rig."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.kind = acknowledgement_on(rig.loop)
+        rig.sender._waker = self.kind.waker
+        self.sent: list[RecordMetadata] = []
+
+    def append(self, value: bytes) -> Acknowledgement:
+        waiter = self.rig.accumulator.append_to_open(self.rig.accumulator.topics[TOPIC], value, self.kind)
+        assert isinstance(waiter, Acknowledgement)
+        return waiter
+
+    async def send(self, *values: bytes) -> None:
+        for value in values:
+            self.sent.append(await self.append(value))
+
+    def from_the_transport(self) -> None:
+        """Let the oldest request be answered as it is by a transport: no task runs meanwhile."""
+        self.rig.loop.call_soon(self.rig.accept)
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Which task ran in each turn of the sender; None: it was at the end of a read."""
+    turns: list[str | None] = []
+    run_once = Sender._run_once
+
+    def noted(sender: Sender) -> float | None:
+        task = asyncio.current_task()
+        turns.append(None if task is None else task.get_name())
+        return run_once(sender)
+
+    monkeypatch.setattr(Sender, "_run_once", noted)
+    return turns
+
+
+ADAPTIVE = {"linger_s": 0.005, "linger_is_adaptive": True}
+
+
+@in_virtual_time
+async def test_what_a_task_sends_next_is_written_before_the_read_is_over(turns: list[str | None]) -> None:
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a", b"b"))
+        await settle()
+        assert rig.sent_values() == [[b"a"]]
+        turns.clear()
+        seen: list[list[list[bytes | None]]] = []
+        office.from_the_transport()
+        rig.loop.call_soon(lambda: seen.append(rig.sent_values()))
+        await settle()
+        assert (seen, turns) == ([[[b"b"]]], [None])
+        office.from_the_transport()
+        await sending
+        assert [each.offset for each in office.sent] == [0, 0]
+
+
+@in_virtual_time
+async def test_where_futures_are_awaited_the_sender_has_its_turn_behind_their_tasks(
+    turns: list[str | None],
+) -> None:
+    """Else it would send what lingers without what those send now."""
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        rig.fill()
+        await settle()
+        turns.clear()
+        office.from_the_transport()
+        await settle()
+        assert len(turns) == 1
+        assert turns != [None]
+
+
+@in_virtual_time
+async def test_a_sender_that_is_to_finish_ends(turns: list[str | None]) -> None:
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a"))
+        await settle()
+        rig.sender.finish()
+        office.from_the_transport()
+        await asyncio.wait([rig.running])
+        await sending
+        assert None not in turns
+
+
+@in_virtual_time
+async def test_it_looks_again_when_the_next_linger_is_over() -> None:
+    async with Rig(batching={"linger_s": 0.5}) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a", b"b"))
+        await pass_time(0.5)
+        office.from_the_transport()
+        await pass_time(0.4)
+        assert rig.sent_values() == []
+        await pass_time(0.2)
+        assert rig.sent_values() == [[b"b"]]
+        office.from_the_transport()
+        await sending
+
+
+@in_virtual_time
+async def test_a_bug_there_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Sender) -> None:
+        raise LookupError("a bug")
+
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a"))
+        await settle()
+        monkeypatch.setattr(Sender, "_run_once", fail)
+        office.from_the_transport()
+        await asyncio.wait([rig.running])
+        assert isinstance(rig.running.exception(), LookupError)
+        await sending
+
+
+@in_virtual_time
+async def test_one_that_was_cancelled_sends_nothing_there(turns: list[str | None]) -> None:
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a", b"b"))
+        await settle()
+        turns.clear()
+        rig.loop.call_soon(rig.accept)
+        rig.running.cancel()
+        await settle()
+        assert (turns, rig.sent_values()) == ([], [])
+        sending.cancel()
