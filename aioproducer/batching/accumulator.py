@@ -22,7 +22,7 @@ from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.clock import LoopClock, LoopTurns
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
-from aioproducer.protocol.metadata import NO_TOPIC_ID
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
 

@@ -15,7 +15,7 @@ from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
-from aioproducer.protocol.metadata import NO_TOPIC_ID
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.sizes import BATCH_OVERHEAD
 
 T = TypeVar("T")
@@ -293,16 +293,17 @@ class TopicQueues:
         )
 
     def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
-        """Take over what the cluster says now; return the queues whose leader changed.
+        """Take over what the cluster says now; return the queues whose leader changed, all if the topic is another one.
 
         Who waited for a partition that is there now is back in line, or served, before anybody else can ask for it.
         """
-        if topic_id != NO_TOPIC_ID:
-            if topic_id != self.topic_id:
-                for queue in self._queues.values():
-                    queue.sequences.forget_log()
-                    queue.forget_denials()
+        is_news = topic_id not in {NO_TOPIC_ID, self.topic_id}
+        is_another = is_news and self.topic_id != NO_TOPIC_ID
+        if is_news:
             self.topic_id = topic_id
+            for queue in self._queues.values():
+                queue.sequences.forget_log()
+                queue.forget_denials()
         self.leaders = leaders
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
         changed = []
@@ -312,7 +313,9 @@ class TopicQueues:
                 queue.leader = leader
                 queue.sequences.acknowledged_here = False
                 queue.forget_denials()
-                changed.append(queue)
+            elif not is_another:
+                continue
+            changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()
         there = [ticket for ticket, partition in self.awaiting_partition.items() if partition < len(leaders)]

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple, Self
 
 from aioproducer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition, broker_error
 from aioproducer.net.address import Address
-from aioproducer.protocol.metadata import NO_TOPIC_ID, MetadataResponse, MetadataResponseTopic
+from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseTopic
+from aioproducer.protocol.types import NO_TOPIC_ID
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1

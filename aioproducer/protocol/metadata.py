@@ -14,6 +14,7 @@ from aioproducer.protocol.types import (
     BOOL,
     INT16,
     INT32,
+    NO_TOPIC_ID,
     NULLABLE_STRING,
     STRING,
     UUID,
@@ -21,7 +22,6 @@ from aioproducer.protocol.types import (
     nullable_array_of,
 )
 
-NO_TOPIC_ID = bytes(16)
 OPERATIONS_NOT_ASKED_FOR = -(2**31)
 
 

@@ -1,7 +1,8 @@
 """Produce: record batches for the partitions that one broker leads.
 
 KIP-98 (v3: transactional ids), KIP-110 (v7: zstd), KIP-467 (v8: which records were refused), KIP-482 (v9:
-flexible), KIP-951 (v10: who leads now), KIP-890 (v11 and v12: new error codes and rules, same bytes).
+flexible), KIP-951 (v10: who leads now), KIP-890 (v11 and v12: new error codes and rules, same bytes), KIP-516 (v13:
+topics by id, not by name).
 
 Every batch takes one of these requests and one of these answers, so at the end of this file the flexible versions
 are written and read by hand, in a quarter of the instructions that the declarations compile to.
@@ -19,9 +20,11 @@ from aioproducer.protocol.types import (
     INT16,
     INT32,
     INT64,
+    NO_TOPIC_ID,
     NULLABLE_STRING,
     RECORDS,
     STRING,
+    UUID,
     array_of,
     struct_of,
 )
@@ -72,7 +75,8 @@ class PartitionProduceResponse:
 class TopicProduceResponse:
     """The partitions of one topic."""
 
-    name: str = field(STRING, ignorable=True)
+    name: str = field(STRING, until=12, ignorable=True, default="")
+    topic_id: bytes = field(UUID, since=13, ignorable=True, default=NO_TOPIC_ID)
     partition_responses: list[PartitionProduceResponse] = field(array_of(PartitionProduceResponse))
 
 
@@ -86,7 +90,11 @@ class NodeEndpoint:
     rack: str | None = field(NULLABLE_STRING, default=None)
 
 
-@message(api_key=0, versions=(3, 12), flexible_from=9, client_pauses_from=6)
+BY_NAME: Final = 12
+"""The last version in which topics are named; the next ones want their ids (KIP-516)."""
+
+
+@message(api_key=0, versions=(3, 13), flexible_from=9, client_pauses_from=6)
 class ProduceResponse(Message):
     """The outcome per partition; not sent at all if the request's acks were 0."""
 
@@ -107,11 +115,12 @@ class PartitionProduceData:
 class TopicProduceData:
     """The partitions of one topic."""
 
-    name: str = field(STRING, ignorable=True)
+    name: str = field(STRING, until=12, ignorable=True, default="")
+    topic_id: bytes = field(UUID, since=13, ignorable=True, default=NO_TOPIC_ID)
     partition_data: list[PartitionProduceData] = field(array_of(PartitionProduceData))
 
 
-@message(api_key=0, versions=(3, 12), flexible_from=9)
+@message(api_key=0, versions=(3, 13), flexible_from=9)
 class ProduceRequest(Request[ProduceResponse]):
     """Append these batches. *acks*: -1 all in-sync replicas, 1 the leader, 0 nobody."""
 
@@ -141,11 +150,13 @@ _partition: Callable[..., PartitionProduceResponse] = PartitionProduceResponse
 
 
 @written_by_hand(ProduceRequest, since=9)
-def _request_writer(compiled: Writer) -> Writer:
+def _request_writer(compiled: Writer, version: int) -> Writer:
+    append_topic = _append_name if version <= BY_NAME else _append_id
+
     def write(buf: bytearray, request: ProduceRequest) -> None:
         start = len(buf)
         try:
-            _write_request(buf, request)
+            _write_request(buf, request, append_topic)
         except (StructError, TypeError):  # something does not fit: the compiled one says what
             del buf[start:]
             compiled(buf, request)
@@ -153,7 +164,17 @@ def _request_writer(compiled: Writer) -> Writer:
     return write
 
 
-def _write_request(buf: bytearray, request: ProduceRequest) -> None:
+def _append_name(buf: bytearray, topic: TopicProduceData) -> None:
+    append_compact_string(buf, topic.name)
+
+
+def _append_id(buf: bytearray, topic: TopicProduceData) -> None:
+    buf += topic.topic_id
+
+
+def _write_request(
+    buf: bytearray, request: ProduceRequest, append_topic: Callable[[bytearray, TopicProduceData], None]
+) -> None:
     transactional_id = request.transactional_id
     if transactional_id is None:
         buf += _NO_TRANSACTION_ACKS_TIMEOUT.pack(0, request.acks, request.timeout_ms)
@@ -162,7 +183,7 @@ def _write_request(buf: bytearray, request: ProduceRequest) -> None:
         buf += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
     append_unsigned_varint(buf, len(request.topic_data) + 1)
     for topic in request.topic_data:
-        append_compact_string(buf, topic.name)
+        append_topic(buf, topic)
         append_unsigned_varint(buf, len(topic.partition_data) + 1)
         for partition in topic.partition_data:
             buf += _INDEX.pack(partition.index)
@@ -182,24 +203,31 @@ class _MoreToTell(Exception):
 
 
 @read_by_hand(ProduceResponse, since=9)
-def _response_reader(compiled: Reader) -> Reader:
+def _response_reader(compiled: Reader, version: int) -> Reader:
+    by_name = version <= BY_NAME
+
     def read(data: bytes, pos: int) -> tuple[Any, int]:
         try:
-            return _read_acknowledgements(data, pos)
+            return _read_acknowledgements(data, pos, by_name=by_name)
         except (_MoreToTell, StructError, LookupError, UnicodeDecodeError):
             return compiled(data, pos)
 
     return read
 
 
-def _read_acknowledgements(data: bytes, pos: int) -> tuple[ProduceResponse, int]:
+def _read_acknowledgements(data: bytes, pos: int, *, by_name: bool) -> tuple[ProduceResponse, int]:
     responses = []
+    name, topic_id = "", NO_TOPIC_ID
     topic_count, pos = _LENGTHS[data[pos]], pos + 1
     for _ in range(topic_count):
-        name_end = pos + 1 + _LENGTHS[data[pos]]
-        name = data[pos + 1 : name_end].decode()
+        if by_name:
+            topic_end = pos + 1 + _LENGTHS[data[pos]]
+            name = data[pos + 1 : topic_end].decode()
+        else:
+            topic_end = pos + len(NO_TOPIC_ID)
+            topic_id = data[pos:topic_end]
         partitions = []
-        partition_count, pos = _LENGTHS[data[name_end]], name_end + 1
+        partition_count, pos = _LENGTHS[data[topic_end]], topic_end + 1
         for _ in range(partition_count):
             *told, record_errors, message_bytes, tags = _PARTITION.unpack_from(data, pos)
             if record_errors != _NO_RECORD_ERRORS or message_bytes or tags:
@@ -209,7 +237,7 @@ def _read_acknowledgements(data: bytes, pos: int) -> tuple[ProduceResponse, int]
         if data[pos]:
             raise _MoreToTell
         pos += 1
-        responses.append(_topic(name, partitions))
+        responses.append(_topic(name, topic_id, partitions))
     throttle_time_ms, tags = _THROTTLE_AND_TAGS.unpack_from(data, pos)
     if tags:
         raise _MoreToTell

@@ -15,9 +15,20 @@ Sources: RequestHeader.json, ResponseHeader.json, KIP-482, KIP-511.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from struct import Struct
+from functools import lru_cache
+from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, cast, dataclass_transform, get_args
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
 
 from aioproducer.errors import ProtocolError, UnsupportedVersion
 from aioproducer.protocol.codec import struct_reader, struct_writer
@@ -27,6 +38,7 @@ from aioproducer.wire.primitives import (
     Reader,
     Writer,
     append_nullable_string,
+    past_the_end,
     read_int16,
     read_int32,
     read_nullable_string,
@@ -110,39 +122,37 @@ def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> M:
 def decode_start(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> tuple[M, int]:
     """Read a *cls* of *version* from *offset* on; return it, and how many bytes are left over behind it."""
     data = bytes(data)
-    read = _reader(cls, version)
+    read = _readers.get((cls, version)) or _reader(cls, version)
     try:
         value, end = read(data, offset)
     except ProtocolError as error:
         raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
-    return cast("M", value), len(data) - end
+    return value, len(data) - end
 
 
-_hand_written: dict[type[Message], tuple[int, Callable[[Writer], Writer]]] = {}
-_hand_read: dict[type[Message], tuple[int, Callable[[Reader], Reader]]] = {}
+MakeWriter: TypeAlias = Callable[[Writer, int], Writer]
+MakeReader: TypeAlias = Callable[[Reader, int], Reader]
+_hand_written: dict[type[Message], tuple[int, MakeWriter | None]] = {}
+_hand_read: dict[type[Message], tuple[int, MakeReader | None]] = {}
 
 
-def written_by_hand(
-    cls: type[Message], *, since: int
-) -> Callable[[Callable[[Writer], Writer]], Callable[[Writer], Writer]]:
-    """Let *cls* be written, from version *since* on, by what the function below makes of the compiled writer.
+def written_by_hand(cls: type[Message], *, since: int) -> Callable[[MakeWriter], MakeWriter]:
+    """Let *cls* be written, from version *since* on, by what the function below makes of a version's compiled writer.
 
     It is for the few messages that every batch takes. What it does not want to write, it leaves to the compiled one.
     """
 
-    def register(make: Callable[[Writer], Writer]) -> Callable[[Writer], Writer]:
+    def register(make: MakeWriter) -> MakeWriter:
         _hand_written[cls] = since, make
         return make
 
     return register
 
 
-def read_by_hand(
-    cls: type[Message], *, since: int
-) -> Callable[[Callable[[Reader], Reader]], Callable[[Reader], Reader]]:
-    """Let *cls* be read, from version *since* on, by what the function below makes of the compiled reader."""
+def read_by_hand(cls: type[Message], *, since: int) -> Callable[[MakeReader], MakeReader]:
+    """Let *cls* be read, from version *since* on, by what the function below makes of a version's compiled reader."""
 
-    def register(make: Callable[[Reader], Reader]) -> Callable[[Reader], Reader]:
+    def register(make: MakeReader) -> MakeReader:
         _hand_read[cls] = since, make
         return make
 
@@ -158,8 +168,8 @@ def _writer(cls: type[Message], version: int) -> Writer:
     writer = _writers.get((cls, version))
     if writer is None:
         writer = struct_writer(cls, version, flexible=_is_flexible(cls, version))
-        since, make = _hand_written.get(cls, (version, lambda compiled: compiled))
-        writer = _writers[cls, version] = make(writer) if version >= since else writer
+        since, make = _hand_written.get(cls, (NEVER, None))
+        writer = _writers[cls, version] = writer if make is None or version < since else make(writer, version)
     return writer
 
 
@@ -167,8 +177,8 @@ def _reader(cls: type[Message], version: int) -> Reader:
     reader = _readers.get((cls, version))
     if reader is None:
         reader = struct_reader(cls, version, flexible=_is_flexible(cls, version))
-        since, make = _hand_read.get(cls, (version, lambda compiled: compiled))
-        reader = _readers[cls, version] = make(reader) if version >= since else reader
+        since, make = _hand_read.get(cls, (NEVER, None))
+        reader = _readers[cls, version] = reader if make is None or version < since else make(reader, version)
     return reader
 
 
@@ -201,10 +211,15 @@ def encode_request(
 ) -> bytearray:
     """Return the frame, length included."""
     frame = bytearray(_REQUEST_START.pack(0, request.API_KEY, version, correlation_id))
-    append_nullable_string(frame, client_id)
-    if version >= request.FLEXIBLE_FROM:
-        frame.append(0)
+    frame += _end_of_header(client_id, with_tags=version >= request.FLEXIBLE_FROM)
     return _finish(frame, request, version)
+
+
+@lru_cache(maxsize=64)  # of each producer it is the same in every request
+def _end_of_header(client_id: str | None, *, with_tags: bool) -> bytes:
+    end = bytearray()
+    append_nullable_string(end, client_id)
+    return bytes(end) + b"\0" * with_tags
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> bytearray:
@@ -216,7 +231,8 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
 
 
 def _finish(frame: bytearray, message: Message, version: int) -> bytearray:
-    append(frame, message, version)
+    write = _writers.get((type(message), version)) or _writer(type(message), version)
+    write(frame, message)
     _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH.size)
     return frame
 
@@ -227,8 +243,11 @@ def _has_tags(response_cls: type[Message], version: int) -> bool:
 
 def read_correlation_id(payload: BytesLike) -> int:
     """Return which request the response in *payload* answers; ProtocolError if it is too short to say."""
-    correlation_id, _ = read_int32(bytes(payload[:4]), 0)
-    return correlation_id
+    try:
+        (correlation_id,) = _LENGTH.unpack_from(payload)
+    except StructError:
+        raise past_the_end(_LENGTH.size, bytes(payload), 0) from None
+    return int(correlation_id)
 
 
 def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[M, int]:
@@ -244,7 +263,9 @@ def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> 
 def response_body(response_cls: type[Message], version: int, payload: bytes) -> int:
     """Return where the message of the response in *payload* begins."""
     pos = _RESPONSE_START.size - _LENGTH.size
-    return read_tags(payload, pos, {}, None) if _has_tags(response_cls, version) else pos
+    if not _has_tags(response_cls, version):
+        return pos
+    return pos + 1 if payload[pos : pos + 1] == b"\0" else read_tags(payload, pos, {}, None)
 
 
 def decode_request(

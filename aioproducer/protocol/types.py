@@ -42,6 +42,9 @@ from aioproducer.wire.primitives import (
 
 T = TypeVar("T")
 
+NO_TOPIC_ID: Final = bytes(16)
+"""Stands for the id of a topic where it is not known."""
+
 _USUAL_COUNTS = 8
 """Up to here arrays take a short cut: few partitions have as many replicas, and there are many partitions."""
 
@@ -231,7 +234,7 @@ INT8: Final[_Fixed[int]] = _Fixed("int8", "b", zero=0)
 INT16: Final[_Fixed[int]] = _Fixed("int16", "h", zero=0)
 INT32: Final[_Fixed[int]] = _Fixed("int32", "i", zero=0)
 INT64: Final[_Fixed[int]] = _Fixed("int64", "q", zero=0)
-UUID: Final[_Fixed[bytes]] = _Fixed("uuid", "16s", zero=bytes(16))
+UUID: Final[_Fixed[bytes]] = _Fixed("uuid", "16s", zero=NO_TOPIC_ID)
 
 _STRING_WRITERS: Final[Mapping[tuple[bool, bool], Writer]] = {
     (False, False): append_string,

@@ -19,7 +19,7 @@ from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import REFUSAL_PATIENCE_S, Pool
-from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
+from aioproducer.protocol.produce import ProduceResponse
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import (
     AnswerHandler,
@@ -36,7 +36,9 @@ from aioproducer.sender.requests import (
     OpenTransaction,
     SenderSettings,
     Unencodable,
+    decoder_for,
     produce_request,
+    version_for,
 )
 
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
@@ -291,24 +293,18 @@ class Sender:
         batches = [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
         if not batches:
             return
-        request = produce_request(
-            batches,
-            acks=self._settings.acks,
-            timeout_ms=int(self._settings.request_timeout_s * 1000),
-            transactional_id=self._settings.transactional_id,
-        )
+        request = produce_request(batches, self._accumulator.topics, self._settings)
         at_most = None if self._transaction is None else self._transaction.write(batches)
         for batch in batches:
             batch.written()
         now = self._loop.time()
         try:
+            version = version_for(request, connection.versions, at_most)
             if self._settings.acks == 0:
-                connection.write_only(request)
+                connection.write_only(request, version=version)
             else:
-                version = (
-                    None if at_most is None else connection.versions.pick(ProduceRequest, at_most=at_most)
-                )
-                connection.call(request, partial(self._answered, connection, batches, now), version=version)
+                answered = partial(self._answered, connection, batches, now)
+                connection.call(request, answered, version=version, decode=decoder_for(request, version))
                 self._sent(connection)
         except UnsupportedVersion as error:
             for batch in batches:

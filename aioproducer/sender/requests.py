@@ -4,17 +4,29 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
-from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioproducer.net.in_flight import Decode
+from aioproducer.protocol.produce import (
+    BY_NAME,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from aioproducer.protocol.schema import ApiVersionTable, decode_response
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.record_batch import encode_batch, set_sequence
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+    from aioproducer.batching.topic import TopicQueues
 
 
 COMPRESS_OFF_LOOP_BYTES = 64 * 1024
@@ -139,19 +151,51 @@ class Encoder:
 
 
 def produce_request(
-    batches: Sequence[Batch], *, acks: int, timeout_ms: int, transactional_id: str | None = None
+    batches: Sequence[Batch], topics: Mapping[str, "TopicQueues"], settings: SenderSettings
 ) -> ProduceRequest:
-    """Return one request for *batches*, which are encoded and of different partitions."""
-    topics: dict[str, TopicProduceData] = {}
+    """Return one request for *batches*, which are encoded and of different partitions; *topics* know their ids."""
+    data: dict[str, TopicProduceData] = {}
     for batch in batches:
         name, index = batch.topic_partition
-        topic = topics.get(name)
+        topic = data.get(name)
         if topic is None:
-            topic = topics[name] = TopicProduceData(name=name, partition_data=[])
-        topic.partition_data.append(PartitionProduceData(index=index, records=batch.encoded))
-    return ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=timeout_ms,
-        topic_data=list(topics.values()),
-    )
+            topic = data[name] = _topic(name, topics[name].topic_id, [])
+        topic.partition_data.append(_partition(index, batch.encoded))
+    timeout_ms = int(settings.request_timeout_s * 1000)
+    return _request(settings.transactional_id, settings.acks, timeout_ms, list(data.values()))
+
+
+_topic: Callable[..., TopicProduceData] = TopicProduceData
+_partition: Callable[..., PartitionProduceData] = PartitionProduceData
+_request: Callable[..., ProduceRequest] = ProduceRequest
+"""Called with all fields by position: half the price of names, which is why type checkers are not told."""
+
+
+def version_for(request: ProduceRequest, versions: ApiVersionTable, at_most: int | None) -> int:
+    """Return the version to send *request* in: *at_most* that, if it is not None, and by name if an id is not known.
+
+    Raises: UnsupportedVersion if a broker that offers *versions* understands none.
+    """
+    for topic in request.topic_data:
+        if topic.topic_id == NO_TOPIC_ID and (at_most is None or at_most > BY_NAME):
+            at_most = BY_NAME
+    return versions.pick(ProduceRequest, at_most=at_most)
+
+
+def decoder_for(request: ProduceRequest, version: int) -> Decode:
+    """Return what decodes the answer to *request*, with the topics' names in any *version*.
+
+    A topic may have got another id by then: what counts is which one was asked for.
+    """
+    if version <= BY_NAME:
+        return decode_response
+    return partial(_decode_by_id, {topic.topic_id: topic.name for topic in request.topic_data})
+
+
+def _decode_by_id(
+    names: dict[bytes, str], response: type[ProduceResponse], version: int, payload: bytes
+) -> tuple[ProduceResponse, int]:
+    answer, surplus = decode_response(response, version, payload)
+    for topic in answer.responses:
+        topic.name = names.get(topic.topic_id) or f"the topic with the id {topic.topic_id.hex()}"
+    return answer, surplus

@@ -95,6 +95,8 @@ class ClusterState:
         self.message_max_bytes = message_max_bytes
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
+        self.names: dict[bytes, str] = {}
+        """Of topics, by their ids."""
         self.new_producer_ids: itertools.count[int] = itertools.count(1000)
         self.requests: Counter[tuple[str, int]] = Counter()
         """How many requests came, by their kind and the node that was asked."""
@@ -166,12 +168,13 @@ class ClusterState:
     def add_topic(self, topic: Topic) -> None:
         """Let clients find *topic*."""
         self.topics[topic.name] = topic
+        self.names[topic.topic_id] = topic.name
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises: Refused."""
         for partition in self.topic(name).partitions:
             partition.log.wake()
-        del self.topics[name]
+        del self.names[self.topics.pop(name).topic_id]
         self.timers.retry()
 
     def add_partitions(self, name: str, total: int) -> None:

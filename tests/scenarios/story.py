@@ -9,7 +9,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
-from aioproducer import Producer
+import pytest
+
+from aioproducer import Producer, ProducerConfig
+from aioproducer.net.connection_protocol import ConnectionSettings
+from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.testing import Cluster, in_virtual_time
 from aioproducer.testing.virtual_time import VirtualTimeLoop
 
@@ -84,3 +89,15 @@ async def settle() -> None:
     assert isinstance(loop, VirtualTimeLoop)
     for _ in range(60):
         await asyncio.sleep(0)
+
+
+def speak_no_newer(monkeypatch: pytest.MonkeyPatch, **versions: int) -> None:
+    """Let producers speak to brokers as if those were old."""
+    newest = ProducerConfig.connection_settings
+    keys = {"produce": ProduceRequest.API_KEY, "metadata": MetadataRequest.API_KEY}
+    caps = {keys[name]: version for name, version in versions.items()}
+
+    def connection_settings(config: ProducerConfig) -> ConnectionSettings:
+        return newest(config)._replace(version_caps=caps)
+
+    monkeypatch.setattr(ProducerConfig, "connection_settings", connection_settings)

@@ -4,23 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer import ProducerConfig
-from aioproducer.net.connection_protocol import ConnectionSettings
-from aioproducer.protocol.metadata import MetadataRequest
-from aioproducer.protocol.produce import ProduceRequest
-from tests.scenarios.story import TOPIC, now, producing, story
-
-
-def speak_no_newer(monkeypatch: pytest.MonkeyPatch, **versions: int) -> None:
-    """Let producers speak to brokers as if those were old."""
-    newest = ProducerConfig.connection_settings
-    keys = {"produce": ProduceRequest.API_KEY, "metadata": MetadataRequest.API_KEY}
-    caps = {keys[name]: version for name, version in versions.items()}
-
-    def connection_settings(config: ProducerConfig) -> ConnectionSettings:
-        return newest(config)._replace(version_caps=caps)
-
-    monkeypatch.setattr(ProducerConfig, "connection_settings", connection_settings)
+from tests.scenarios.story import TOPIC, now, producing, speak_no_newer, story
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,7 @@ def metadata_targets(request: MetadataRequest, state: ClusterState) -> Iterator[
 
 
 def _name(asked: MetadataRequestTopic, state: ClusterState) -> str | None:
-    if asked.name is not None:
-        return asked.name
-    ids = (topic.name for topic in state.topics.values() if topic.topic_id == asked.topic_id)
-    return next(ids, None)
+    return state.names.get(asked.topic_id) if asked.name is None else asked.name
 
 
 def _asks_to_rebootstrap(call: Call, response: MetadataResponse) -> bool:

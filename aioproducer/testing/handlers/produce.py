@@ -18,6 +18,7 @@ from aioproducer.errors import (
     ProducerFenced,
     TransactionAbortable,
     TransactionalIdAuthorizationFailed,
+    UnknownTopicId,
     UnsupportedCompressionType,
     broker_error,
 )
@@ -29,6 +30,7 @@ from aioproducer.protocol.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from aioproducer.testing.batch_checks import is_zstd
@@ -57,8 +59,10 @@ async def produce(call: Call, request: ProduceRequest) -> ProduceResponse | None
         responses=[
             TopicProduceResponse(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=[
-                    _answer_for(call, request, topic.name, data) for data in topic.partition_data
+                    _answer_for(call, request, _name(topic, call.state), data)
+                    for data in topic.partition_data
                 ],
             )
             for topic in request.topic_data
@@ -78,16 +82,24 @@ async def produce(call: Call, request: ProduceRequest) -> ProduceResponse | None
     return response
 
 
-def produce_targets(request: ProduceRequest, _state: ClusterState) -> Iterator[Target]:
-    """Yield the partitions that are written to."""
+def produce_targets(request: ProduceRequest, state: ClusterState) -> Iterator[Target]:
+    """Yield the partitions that are written to; of a topic with an id that nobody has, there is none."""
     for topic in request.topic_data:
-        for data in topic.partition_data:
-            yield Target(topic.name, data.index)
+        name = _name(topic, state)
+        if name is not None:
+            for data in topic.partition_data:
+                yield Target(name, data.index)
+
+
+def _name(topic: TopicProduceData, state: ClusterState) -> str | None:
+    return topic.name or state.names.get(topic.topic_id)
 
 
 def _answer_for(
-    call: Call, request: ProduceRequest, topic: str, data: PartitionProduceData
+    call: Call, request: ProduceRequest, topic: str | None, data: PartitionProduceData
 ) -> PartitionProduceResponse:
+    if topic is None:
+        return _refusal(call, "", data.index, Refused(UnknownTopicId))
     try:
         with call.strike.around(topic, data.index):
             appended = _append(call, request, topic, data)

@@ -295,6 +295,7 @@ def _answer(request: Message, code: int) -> Message:
                 responses=[
                     TopicProduceResponse(
                         name=topic.name,
+                        topic_id=topic.topic_id,
                         partition_responses=[
                             PartitionProduceResponse(index=each.index, error_code=code, base_offset=-1)
                             for each in topic.partition_data

@@ -18,6 +18,7 @@ from aioproducer.errors import ProtocolError
 from aioproducer.net.connection import Connection
 from aioproducer.net.in_flight import FrameReader
 from aioproducer.protocol.apis import REQUESTS
+from aioproducer.protocol.metadata import MetadataResponse
 from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
 from aioproducer.protocol.schema import (
     RequestHeader,
@@ -54,6 +55,7 @@ class Wire:
 
     def __init__(self) -> None:
         self._attempts: dict[bytes, list[Attempt]] = defaultdict(list)
+        self._names: dict[bytes, str] = {}
 
     def attempts(self, value: bytes) -> list[Attempt]:
         """Return the attempts to append the record with *value*, in order."""
@@ -66,7 +68,7 @@ class Wire:
         conversations: dict[Connection, _Conversation] = {}
 
         def made(connection: Connection, transport: asyncio.BaseTransport) -> None:
-            conversations[connection] = conversation = _Conversation(self._attempts)
+            conversations[connection] = conversation = _Conversation(self._attempts, self._names)
             _overhear(transport, "write", conversation.said_by_client)
             connection_made(connection, transport)
 
@@ -79,10 +81,10 @@ class Wire:
 
 
 class _Conversation:
-    """One connection."""
+    """One connection; *names* are those of all topics by their ids, as far as any has heard of them."""
 
-    def __init__(self, attempts: dict[bytes, list[Attempt]]) -> None:
-        self._attempts = attempts
+    def __init__(self, attempts: dict[bytes, list[Attempt]], names: dict[bytes, str]) -> None:
+        self._attempts, self._names = attempts, names
         self._requests, self._answers = FrameReader(MAX_BYTES), FrameReader(MAX_BYTES)
         self._unanswered: deque[tuple[RequestHeader, Mapping[tuple[str, int], Attempt]]] = deque()
         self._makes_sense = True
@@ -109,26 +111,30 @@ class _Conversation:
 
     def _noted(self, request: ProduceRequest) -> Iterator[tuple[tuple[str, int], Attempt]]:
         for topic in request.topic_data:
+            name = topic.name or self._names[topic.topic_id]
             for data in topic.partition_data:
                 batches = decode_batches(data.records or b"", limit=MAX_BYTES)
                 values = tuple(record.value or b"" for batch in batches for record in batch.records)
-                attempt = Attempt(topic.name, data.index, values)
+                attempt = Attempt(name, data.index, values)
                 for value in values:
                     self._attempts[value].append(attempt)
-                yield (topic.name, data.index), attempt
+                yield (name, data.index), attempt
 
     def _hear(self, payload: bytes) -> None:
         header, attempts = self._unanswered.popleft() if self._unanswered else (None, {})
         if header is None or header.correlation_id != read_correlation_id(payload):
             raise ProtocolError("that was not asked for")
         answer, _ = decode_response(REQUESTS[header.api_key].RESPONSE, header.api_version, payload)
+        if isinstance(answer, MetadataResponse):
+            self._names.update({topic.topic_id: topic.name or "" for topic in answer.topics})
         if not isinstance(answer, ProduceResponse):
             return
         now = asyncio.get_running_loop().time()
         for topic in answer.responses:
             for partition in topic.partition_responses:
                 with suppress(KeyError):  # one that was not asked for
-                    attempt = attempts[topic.name, partition.index]
+                    name = topic.name or self._names[topic.topic_id]
+                    attempt = attempts[name, partition.index]
                     attempt.code, attempt.answered_at = partition.error_code, now
                     attempt.refused_values = frozenset(
                         attempt.values[each.batch_index]

@@ -10,7 +10,7 @@ from aioproducer.batching.batch import Appended, Batch
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.snapshot import NO_LEADER
-from aioproducer.protocol.metadata import NO_TOPIC_ID
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.floor_rig import FIRST, batching_settings
 
@@ -126,14 +126,14 @@ def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> Non
     assert queues.idle
 
 
-def test_made_anew_a_topic_is_acknowledged_by_no_leader() -> None:
-    """Its logs are empty, and would take any sequence first."""
+def test_made_anew_a_topic_is_acknowledged_by_no_leader_and_what_backs_off_may_go() -> None:
+    """Its logs are empty, and would take any sequence first; that nobody knew its old id is over."""
     queues = topic()
     queue = queues[0]
     assert queues.update([1], b"a" * 16) == [queue]
     for topic_id, acknowledged in ((b"a" * 16, True), (NO_TOPIC_ID, True), (b"b" * 16, False)):
         queue.sequences.acknowledged_here = True
-        assert queues.update([1], topic_id) == []
+        assert queues.update([1], topic_id) == ([] if acknowledged else [queue])
         assert queue.sequences.acknowledged_here == acknowledged
     assert queues.topic_id == b"b" * 16
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from aioproducer.errors import BrokerError
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.protocol.metadata import (
-    NO_TOPIC_ID,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from aioproducer.protocol.types import NO_TOPIC_ID
 
 AN_ID = bytes(range(16))
 ANOTHER_ID = bytes(range(1, 17))

@@ -19,7 +19,8 @@ from aioproducer.metadata.snapshot import (
     PartitionInfo,
     TopicInfo,
 )
-from aioproducer.protocol.metadata import NO_TOPIC_ID, MetadataResponseTopic
+from aioproducer.protocol.metadata import MetadataResponseTopic
+from aioproducer.protocol.types import NO_TOPIC_ID
 from tests.unit.metadata.answers import AN_ID, ANOTHER_ID, after, leaders, partition, refused, topic
 
 NOTHING = MetadataSnapshot()

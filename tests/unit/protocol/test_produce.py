@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aioproducer.protocol.codec import struct_writer
@@ -15,8 +17,10 @@ from aioproducer.protocol.produce import (
     TopicProduceResponse,
 )
 from aioproducer.protocol.schema import Message, append, decode, encode
+from aioproducer.protocol.types import NO_TOPIC_ID
 from tests.unit.protocol.golden import check
 
+TOPIC_ID = bytes(range(1, 17))
 REQUEST = ProduceRequest(
     acks=-1,
     timeout_ms=30_000,
@@ -100,6 +104,34 @@ def test_from_v10_on_the_response_says_who_leads_now() -> None:
     assert decode(ProduceResponse, 10, bytes.fromhex(wire)) == response
 
 
+def test_from_v13_on_topics_have_ids_in_place_of_names() -> None:
+    data = [PartitionProduceData(index=2, records=b"batch")]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1500, topic_data=[TopicProduceData(topic_id=TOPIC_ID, partition_data=data)]
+    )
+    wire = f"00 ffff 000005dc 02 {TOPIC_ID.hex()} 02 00000002 06 6261746368 00 00 00"
+    check(request, 13, wire)
+    assert decode(ProduceRequest, 13, bytes.fromhex(wire)) == request
+    response = ProduceResponse(
+        responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[MOVED])], throttle_time_ms=5
+    )
+    wire = (
+        f"02 {TOPIC_ID.hex()} 02 00000002 0006 ffffffffffffffff ffffffffffffffff"
+        " 0000000000000028 02 00000001 04 626164 00 06 6d6f766564 00 00 00000005 00"
+    )
+    check(response, 13, wire)
+    assert decode(ProduceResponse, 13, bytes.fromhex(wire)) == response
+
+
+def test_names_are_left_out_where_ids_are_wanted_and_ids_where_names_are() -> None:
+    topic = TopicProduceData(name="orders", topic_id=TOPIC_ID, partition_data=[])
+    request = ProduceRequest(acks=-1, timeout_ms=1500, topic_data=[topic])
+    [by_name] = decode(ProduceRequest, 12, encode(request, 12)).topic_data
+    [by_id] = decode(ProduceRequest, 13, encode(request, 13)).topic_data
+    assert (by_name.name, by_name.topic_id) == ("orders", NO_TOPIC_ID)
+    assert (by_id.name, by_id.topic_id) == ("", TOPIC_ID)
+
+
 def test_without_a_hint_the_leader_is_unknown() -> None:
     wire = bytes.fromhex("02 01 02 00000002 0000" + "00" * 24 + "01 00 00 00 00000000 00")
     response = decode(ProduceResponse, 10, wire)
@@ -125,15 +157,16 @@ class TestByHand:
     @pytest.mark.parametrize("records", [None, b"", b"r" * 126, b"r" * 127, b"r" * 20_000])
     @pytest.mark.parametrize("count", [0, 1, 3, 200])
     @pytest.mark.parametrize("transactional_id", [None, "", "t", "t" * 200])
+    @pytest.mark.parametrize("version", [9, 12, 13])
     def test_requests_are_the_same(
-        self, count: int, records: bytes | None, transactional_id: str | None
+        self, version: int, count: int, records: bytes | None, transactional_id: str | None
     ) -> None:
         partitions = [PartitionProduceData(index=index, records=records) for index in range(count)]
-        topics = [TopicProduceData(name="orders", partition_data=partitions)] * 2
+        topics = [TopicProduceData(name="orders", topic_id=TOPIC_ID, partition_data=partitions)] * 2
         request = ProduceRequest(
             transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=topics
         )
-        assert encode(request, 12) == self.compiled(request, 12)
+        assert encode(request, version) == self.compiled(request, version)
 
     def test_a_transactional_id_that_is_too_long_is_refused(self) -> None:
         request = ProduceRequest(transactional_id="t" * 32_768, acks=-1, timeout_ms=1, topic_data=[])
@@ -146,14 +179,15 @@ class TestByHand:
             append(buf, ProduceRequest(acks=99_999, timeout_ms=1, topic_data=[]), 12)
 
     @pytest.mark.parametrize("count", [1, 126, 127, 300])
-    def test_acknowledgements_are_read(self, count: int) -> None:
+    @pytest.mark.parametrize(("version", "topic"), [(12, {"name": "orders"}), (13, {"topic_id": TOPIC_ID})])
+    def test_acknowledgements_are_read(self, version: int, topic: dict[str, Any], count: int) -> None:
         partitions = [
             PartitionProduceResponse(index=index, error_code=index % 2, base_offset=index)
             for index in range(count)
         ]
-        topics = [TopicProduceResponse(name="orders", partition_responses=partitions)] * count
+        topics = [TopicProduceResponse(**topic, partition_responses=partitions)] * count
         response = ProduceResponse(responses=topics, throttle_time_ms=5)
-        assert decode(ProduceResponse, 12, encode(response, 12)) == response
+        assert decode(ProduceResponse, version, encode(response, version)) == response
 
     def test_each_answer_has_lists_of_its_own(self) -> None:
         partition = PartitionProduceResponse(index=1, error_code=0, base_offset=1)

@@ -107,17 +107,17 @@ def test_from_a_version_on_a_message_may_be_written_and_read_by_hand() -> None:
         text: str = field(STRING)
 
     @written_by_hand(Shout, since=2)
-    def _writer(compiled: Writer) -> Writer:
+    def _writer(compiled: Writer, version: int) -> Writer:
         def write(buf: bytearray, shout: Shout) -> None:
-            buf += b"!"
+            buf += b"%d" % version
             compiled(buf, shout)
 
         return write
 
     @read_by_hand(Shout, since=2)
-    def _reader(compiled: Reader) -> Reader:
-        return lambda data, pos: compiled(data, pos + 1)
+    def _reader(compiled: Reader, version: int) -> Reader:
+        return lambda data, pos: compiled(data, data.index(b"%d" % version, pos) + 1)
 
-    for version, wire in ((1, b"\0\2hi"), (2, b"!\0\2hi")):
+    for version, wire in ((1, b"\0\2hi"), (2, b"2\0\2hi")):
         assert encode(Shout(text="hi"), version) == wire
         assert decode(Shout, version, wire) == Shout(text="hi")

@@ -10,7 +10,7 @@ from aioproducer.protocol.schema import ApiVersionTable
 
 @pytest.mark.parametrize(
     ("offered", "picked"),
-    [((0, 13), 12), ((3, 8), 8), ((12, 20), 12), ((0, 3), 3)],
+    [((0, 13), 13), ((3, 8), 8), ((12, 20), 13), ((0, 3), 3)],
 )
 def test_the_highest_version_that_both_know_is_picked(offered: tuple[int, int], picked: int) -> None:
     table = ApiVersionTable({0: offered})
@@ -24,14 +24,14 @@ def test_a_cap_holds_one_api_down() -> None:
 
 
 def test_a_cap_holds_none_up() -> None:
-    assert ApiVersionTable({0: (0, 99)}, caps={0: 99}).pick(ProduceRequest) == 12
+    assert ApiVersionTable({0: (0, 99)}, caps={0: 99}).pick(ProduceRequest) == 13
 
 
 @pytest.mark.parametrize(
     ("offered", "offer"),
     [
         ({0: (0, 2)}, "the broker offers versions 0 to 2"),
-        ({0: (13, 15)}, "the broker offers versions 13 to 15"),
+        ({0: (14, 15)}, "the broker offers versions 14 to 15"),
         ({}, "the broker does not offer it"),
     ],
 )
@@ -41,7 +41,7 @@ def test_no_common_version_says_what_is_offered_and_what_is_needed(
     with pytest.raises(UnsupportedVersion) as caught:
         ApiVersionTable(offered).pick(ProduceRequest)
     assert str(caught.value) == (
-        f"Produce (API 0): {offer}, this client needs one of 3 to 12; it works with Kafka 0.11 and later"
+        f"Produce (API 0): {offer}, this client needs one of 3 to 13; it works with Kafka 0.11 and later"
     )
 
 
@@ -50,11 +50,11 @@ def test_a_cap_below_what_is_possible_is_no_version() -> None:
         ApiVersionTable({0: (0, 13)}, caps={0: 2}).pick(ProduceRequest)
 
 
-@pytest.mark.parametrize(("at_most", "picked"), [(None, 12), (99, 12), (12, 12), (11, 11), (3, 3)])
+@pytest.mark.parametrize(("at_most", "picked"), [(None, 13), (99, 13), (13, 13), (11, 11), (3, 3)])
 def test_one_call_may_want_no_later_version_than_this(at_most: int | None, picked: int) -> None:
     table = ApiVersionTable({0: (0, 13)})
     assert [table.pick(ProduceRequest, at_most=at_most) for _ in range(2)] == [picked, picked]
-    assert table.pick(ProduceRequest) == 12
+    assert table.pick(ProduceRequest) == 13
 
 
 @pytest.mark.parametrize(("offered", "at_most"), [((0, 13), 2), ((12, 13), 11)])

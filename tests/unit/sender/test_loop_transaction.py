@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.produce import BY_NAME
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import lost
 from tests.unit.sender.loop_rig import LINGER_S, Rig, Told, pass_time
@@ -20,11 +20,9 @@ async def test_it_looks_whenever_something_has_changed() -> None:
         assert transaction.looks == looks + 1
 
 
-@pytest.mark.parametrize(("at_most", "version"), [(None, None), (11, 11), (99, ProduceRequest.VERSIONS[1])])
+@pytest.mark.parametrize(("at_most", "version"), [(None, BY_NAME), (11, 11), (99, BY_NAME)])
 @in_virtual_time
-async def test_it_is_told_what_goes_out_and_says_in_which_version(
-    at_most: int | None, version: int | None
-) -> None:
+async def test_it_is_told_what_goes_out_and_says_in_which_version(at_most: int | None, version: int) -> None:
     transaction = Told(at_most)
     async with Rig(transaction=transaction, transactional_id="tx", request_timeout_s=1.5) as rig:
         batch = rig.fill()

@@ -8,13 +8,31 @@ from collections.abc import Sequence
 import pytest
 
 from aioproducer.batching.batch import Batch
+from aioproducer.errors import UnsupportedVersion
 from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
+from aioproducer.protocol.produce import (
+    BY_NAME,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from aioproducer.protocol.schema import ApiVersionTable, encode_response
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.compression import Codec
 from aioproducer.records.decode import DecodedBatch, decode_batches
 from aioproducer.sender import requests
-from aioproducer.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder, produce_request
+from aioproducer.sender.requests import (
+    COMPRESS_OFF_LOOP_BYTES,
+    Encoder,
+    decoder_for,
+    produce_request,
+    version_for,
+)
 from tests.unit.floor_rig import FloorRig, sender_settings
+
+ID = b"i" * 16
 
 
 def decoded(batch: Batch) -> DecodedBatch:
@@ -218,7 +236,9 @@ class TestProduceRequest:
         _ = rig.accumulator.append(audit, audit[0], b"a", None, (), 1, 20, asyncio.Future)
         batches = rig.drain()
         Encoder(sender_settings()).encode_all(batches)
-        request = produce_request(batches, acks=1, timeout_ms=1500)
+        request = produce_request(
+            batches, rig.accumulator.topics, sender_settings(acks=1, request_timeout_s=1.5)
+        )
         assert (request.acks, request.timeout_ms, request.transactional_id) == (1, 1500, None)
         in_it = {
             (topic.name, data.index): data.records
@@ -229,5 +249,58 @@ class TestProduceRequest:
         assert sorted(topic.name for topic in request.topic_data) == ["audit", "orders"]
 
     def test_it_may_be_of_a_transactional_id(self) -> None:
-        request = produce_request([], acks=-1, timeout_ms=1500, transactional_id="tx")
+        request = produce_request([], {}, sender_settings(transactional_id="tx"))
         assert request.transactional_id == "tx"
+
+
+class TestVersions:
+    @pytest.mark.parametrize(
+        ("ids", "at_most", "version"),
+        [
+            ([ID], None, BY_NAME + 1),
+            ([ID], BY_NAME, BY_NAME),
+            ([ID], 11, 11),
+            ([NO_TOPIC_ID], None, BY_NAME),
+            ([NO_TOPIC_ID], 11, 11),
+            ([NO_TOPIC_ID], 99, BY_NAME),
+            ([ID, NO_TOPIC_ID, ID], None, BY_NAME),
+            ([], None, BY_NAME + 1),
+        ],
+    )
+    def test_topics_go_by_name_where_an_id_is_not_known(
+        self, ids: list[bytes], at_most: int | None, version: int
+    ) -> None:
+        assert version_for(self.request(*ids), ApiVersionTable({0: (3, BY_NAME + 1)}), at_most) == version
+
+    def test_and_where_the_broker_does_not_take_it(self) -> None:
+        assert version_for(self.request(ID), ApiVersionTable({0: (3, 9)}), None) == 9
+
+    def test_a_broker_that_takes_ids_alone_is_none_for_a_topic_without(self) -> None:
+        with pytest.raises(UnsupportedVersion, match="Produce"):
+            version_for(self.request(NO_TOPIC_ID), ApiVersionTable({0: (BY_NAME + 1, 99)}), None)
+
+    def test_answers_have_names_in_any_version(self) -> None:
+        request = self.request(ID, b"j" * 16)
+        for version in (BY_NAME, BY_NAME + 1):
+            answer = ProduceResponse(
+                responses=[
+                    TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[])
+                    for topic in request.topic_data
+                ]
+            )
+            payload = bytes(encode_response(answer, version, 7)[4:])
+            decoded, surplus = decoder_for(request, version)(ProduceResponse, version, payload)
+            assert ([topic.name for topic in decoded.responses], surplus) == (["topic-0", "topic-1"], 0)
+
+    def test_one_that_was_not_asked_for_is_called_by_its_id(self) -> None:
+        answer = ProduceResponse(responses=[TopicProduceResponse(topic_id=b"?" * 16, partition_responses=[])])
+        payload = bytes(encode_response(answer, BY_NAME + 1, 7)[4:])
+        decoded, _ = decoder_for(self.request(ID), BY_NAME + 1)(ProduceResponse, BY_NAME + 1, payload)
+        assert decoded.responses[0].name == f"the topic with the id {'3f' * 16}"
+
+    def request(self, *ids: bytes) -> ProduceRequest:
+        topics = [
+            TopicProduceData(name=f"topic-{number}", topic_id=each, partition_data=[])
+            for number, each in enumerate(ids)
+        ]
+        return ProduceRequest(acks=-1, timeout_ms=1, topic_data=topics)

@@ -9,12 +9,14 @@ from typing import Any, Self, cast
 from aioproducer.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.protocol.produce import (
+    BY_NAME,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
 from aioproducer.protocol.schema import R, Request, decode_response, encode_request, read_correlation_id
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.testing import Cluster, ThreadedCluster
 from aioproducer.testing.handlers.connect import OFFERED
 from tests.unit.net.streams import dial_streams
@@ -68,8 +70,16 @@ class Client:
         self, data: bytes | bytearray | None = None, *, partition: int = 0, version: int | None = None
     ) -> PartitionProduceResponse:
         """Produce one batch to one partition of "orders"."""
-        response = await self.ask(produce_request({partition: batch() if data is None else data}), version)
+        request = produce_request({partition: batch() if data is None else data})
+        if version is not None and version > BY_NAME:
+            request.topic_data[0].topic_id = await self.topic_id("orders")
+        response = await self.ask(request, version)
         return response.responses[0].partition_responses[0]
+
+    async def topic_id(self, name: str) -> bytes:
+        """Ask for the id of a topic."""
+        answer = await self.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+        return answer.topics[0].topic_id
 
     async def is_closed(self) -> bool:
         """Wait for the end of the stream, by whichever way; there must be nothing before it."""
@@ -80,8 +90,13 @@ class Client:
 
 
 def newest(request: Request[Any]) -> int:
-    """Return the highest version that both sides know."""
-    return min(request.VERSIONS[1], OFFERED[request.API_KEY][1])
+    """Return the highest version that both sides know, in which topics have names if the request has no ids."""
+    version = min(request.VERSIONS[1], OFFERED[request.API_KEY][1])
+    if isinstance(request, ProduceRequest) and all(
+        topic.topic_id == NO_TOPIC_ID for topic in request.topic_data
+    ):
+        return min(version, BY_NAME)
+    return version
 
 
 def produce_request(

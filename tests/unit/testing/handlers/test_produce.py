@@ -9,11 +9,13 @@ from aioproducer.errors import (
     MessageTooLarge,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
+    UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
 from aioproducer.protocol.metadata import MetadataRequest
-from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.produce import BY_NAME, ProduceRequest
+from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.compression import Codec
 from aioproducer.testing import Cluster
 from tests.unit.testing.batches import batch, with_header
@@ -87,6 +89,19 @@ async def test_a_leader_that_is_away_has_no_endpoint(cluster: Cluster, client: C
 async def test_an_unknown_topic_is_not_created_by_producing_to_it(client: Client) -> None:
     response = await client.ask(produce_request({0: batch()}, topic="unheard-of"))
     assert response.responses[0].partition_responses[0].error_code == UnknownTopicOrPartition.code
+
+
+async def test_by_id_there_is_no_topic_that_was_made_anew(cluster: Cluster, client: Client) -> None:
+    old_id = await client.topic_id("orders")
+    request = produce_request({0: batch()})
+    for topic_id in (NO_TOPIC_ID, old_id):
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", 3)
+        request.topic_data[0].topic_id = topic_id
+        [topic] = (await client.ask(request, BY_NAME + 1)).responses
+        [answer] = topic.partition_responses
+        assert (topic.topic_id, answer.error_code, answer.base_offset) == (topic_id, UnknownTopicId.code, -1)
+    assert cluster.records("orders", 0) == []
 
 
 async def test_the_cluster_and_the_topic_limit_the_size(cluster: Cluster, client: Client) -> None:

@@ -1,0 +1,104 @@
+"""Records go to a topic by its id where the broker wants that (KIP-516), and a topic made anew has another one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioproducer import DeliveryTimeout, Producer
+from aioproducer.config import ProducerOptions
+from aioproducer.errors import UnknownTopicId
+from aioproducer.protocol.produce import BY_NAME
+from aioproducer.testing import Cluster
+from tests.scenarios.story import (
+    TOPIC,
+    cluster as open_cluster,
+    now,
+    producing,
+    speak_no_newer,
+    story,
+    values,
+)
+
+BEFORE_IDS = 9
+"""The last version of Metadata that has none."""
+PLAIN: ProducerOptions = {"enable_idempotence": False, "acks": "all"}
+BOTH = pytest.mark.parametrize("options", [{}, PLAIN], ids=["idempotent", "plain"])
+
+
+def make_anew(cluster: Cluster, partitions: int = 1) -> None:
+    cluster.delete_topic(TOPIC)
+    cluster.create_topic(TOPIC, partitions)
+
+
+def retries(producer: Producer) -> Any:
+    return producer.metrics()["producer"]["record_retry_total"]
+
+
+@BOTH
+@story
+async def test_a_record_that_is_alone_goes_to_the_new_topic_at_once(options: ProducerOptions) -> None:
+    async with producing(linger_ms=0, **options) as (producer, cluster):
+        await producer.send(TOPIC, b"old")
+        make_anew(cluster)
+        began_at = now()
+        sent = await producer.send(TOPIC, b"new")
+        assert now() - began_at < 0.02  # and not after a backoff: what was wrong is known to be over
+        assert (sent.offset, values(cluster)) == (0, [b"new"])
+        assert retries(producer) == 1  # the old id was refused
+
+
+@pytest.mark.parametrize("versions", [{"produce": BY_NAME}, {"metadata": BEFORE_IDS}])
+@story
+async def test_where_no_id_is_known_or_wanted_it_goes_by_name(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, int]
+) -> None:
+    speak_no_newer(monkeypatch, **versions)
+    async with producing(linger_ms=0) as (producer, cluster):
+        await producer.send(TOPIC, b"old")
+        make_anew(cluster)
+        assert (await producer.send(TOPIC, b"new")).offset == 0
+        assert retries(producer) == 0
+
+
+@BOTH
+@story
+async def test_under_load_records_keep_their_order(options: ProducerOptions) -> None:
+    async with producing(partitions=2, **options) as (producer, cluster):
+        for number in range(1_000):
+            _ = await producer.enqueue(TOPIC, b"%d" % number, partition=number % 2)
+            if number % 10 == 0:
+                await asyncio.sleep(0.001)
+            if number == 500:
+                make_anew(cluster, 2)
+        await producer.flush()
+        for partition in range(2):
+            stored = [int(value or b"") for value in values(cluster, partition)]
+            assert stored == list(range(stored[0], 1_000, 2))
+            assert stored[0] <= 502
+
+
+@story
+async def test_a_broker_that_lags_behind_is_asked_again_until_it_knows_the_id() -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        await producer.send(TOPIC, b"before")
+        cluster.on("produce", times=3).answer(UnknownTopicId)
+        await producer.send(TOPIC, b"behind")
+        assert values(cluster) == [b"before", b"behind"]
+        assert retries(producer) == 3
+
+
+@story
+async def test_what_is_for_a_topic_that_is_gone_fails_at_its_deadline() -> None:
+    async with (
+        open_cluster(auto_create_topics=False) as cluster,
+        Producer(cluster.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000) as producer,
+    ):
+        await producer.send(TOPIC, b"old")
+        cluster.delete_topic(TOPIC)
+        began_at = now()
+        with pytest.raises(DeliveryTimeout, match="UnknownTopicId"):
+            await producer.send(TOPIC, b"late")
+        assert 2 <= now() - began_at < 2.2
