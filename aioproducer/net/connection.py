@@ -35,8 +35,7 @@ log: Final = logging.getLogger(__name__)
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this is left to write."""
 READ_BYTES: Final = 64 * 1024
-"""The most that is read at once, into a buffer that stays: asyncio would get 256 KiB from the operating system for
-each answer, and give them back."""
+"""The most that is read at once, into a buffer that stays: asyncio would allocate 256 KiB for each answer."""
 FLUSH_GRACE_S: Final = 1.0
 """How long an orderly close waits for the socket to take what nobody expects an answer to."""
 
@@ -164,14 +163,14 @@ class Connection(asyncio.BufferedProtocol):
     def call(
         self,
         request: Request[R],
-        on_answer: Callable[[R | ProducerError], None],
+        on_answer: Callable[[R | ProducerError], None] | None,
         *,
         version: int | None = None,
         decode: Decode = decode_response,
     ) -> None:
         """Write *request* now; *on_answer* is called once, later, with its answer or with why there is none.
 
-        Without *version* it is the highest that both sides know.
+        Without it the broker is not to answer; if it does, no harm. Without *version* it is the highest that both sides know.
 
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not know such
             requests. Nothing was written then, and *on_answer* is not called.
@@ -183,23 +182,13 @@ class Connection(asyncio.BufferedProtocol):
         self._write(now)
 
     def write_only(self, request: Request[Any], *, version: int | None = None) -> None:
-        """Write *request* now, which the broker is not to answer: produce requests with acks=0. If it does, no harm.
-
-        Raises: as `call`.
-        """
-        if self._transport.is_closing():
-            raise self._core.refusal()
-        now = self._loop.time()
-        self._core.send(request, now, version=version)
-        self._write(now)
+        """Write *request* now, which the broker is not to answer: one with acks=0. Raises: as `call`."""
+        self.call(request, None, version=version)
 
     async def request(
         self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
     ) -> R:
-        """Send *request* and return its answer. Cancelling stops the waiting; the request is out.
-
-        Raises: as `call`, and the error that the connection was closed for.
-        """
+        """Return the answer to *request*; cancelling stops the waiting. Raises: as `call`, and why it was closed."""
         answered: asyncio.Future[R] = self._loop.create_future()
         self.call(request, partial(resolve, answered), version=version, decode=decode)
         return await answered
@@ -233,8 +222,7 @@ class Connection(asyncio.BufferedProtocol):
     async def drain(self) -> None:
         """Wait until the socket has taken most of what was written, or held: nothing else bounds `write_only`.
 
-        Raises: ConnectionFailed if the connection is lost meanwhile, or closed here because that took longer than
-            the request timeout. Cancelling only stops the waiting.
+        Raises: ConnectionFailed if it is lost meanwhile, or closed here after the request timeout. Cancelling is harmless.
         """
         timeout_s = self._settings.request_timeout_s
         while not self._core.is_closed and (room := self._released or self._room_to_write) is not None:

@@ -74,7 +74,7 @@ async def test_and_where_an_answer_is_interrupted(
 
 async def test_what_is_told_without_an_answer_is_not_read(broker: ScriptedBroker) -> None:
     async with connected(broker) as (connection, _):
-        heard: list[tuple[type[Exception], bool]] = []
+        heard: list[tuple[type[object], bool]] = []
         connection.call(ASK, lambda error: heard.append((type(error), connection.is_reading)))
         connection.close(ConnectionFailed("lost"))
         assert heard == [(ConnectionFailed, False)]
