@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, NamedTuple
 
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
@@ -51,7 +50,7 @@ class PartitionSequences:
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
-        self._acknowledged: deque[Acknowledged] = deque(maxlen=_REMEMBERED)
+        self._acknowledged: list[Acknowledged] = []  # a deque takes 760 bytes for one
         self.needs_epoch_bump: bool = False
         """Whether a sequence was given out that will never be in the log, or may not be."""
         self.gap_at: tuple[int, ...] | None = None
@@ -90,10 +89,13 @@ class PartitionSequences:
         if sequence.identity == self._identity:
             self.acknowledged_here = True
             end_offset = -1 if base_offset < 0 else base_offset + count
+            acknowledged = self._acknowledged
             if alone:
-                end_offset = max([end_offset, *(each.end_offset for each in self._acknowledged)])
-                self._acknowledged.clear()
-            self._acknowledged.append(Acknowledged(order, base_offset, end_offset))
+                for each in acknowledged:
+                    end_offset = max(end_offset, each.end_offset)
+                acknowledged.clear()
+            acknowledged.append(Acknowledged(order, base_offset, end_offset))
+            del acknowledged[:-_REMEMBERED]
 
     def proves(self, order: tuple[int, ...], count: int) -> bool:
         """Whether the batch in place *order*, with its *count* records, is in the log: one behind it is.
