@@ -22,7 +22,7 @@ class Run:
     sent: int = 0
     """How many records it says were acknowledged, from its start to its end; the topic must hold as many."""
     figures: dict[str, float] = field(default_factory=dict)
-    """By the names in `benchmarks.table.FIGURES`."""
+    """By the names in `benchmarks.row.FIGURES`."""
     series: Series = field(default_factory=list)
     """Points of a curve: memory over time, cost over partitions."""
 

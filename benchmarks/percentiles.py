@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Final
 
 PERCENTILES: Final = {50.0: "p50_ms", 90.0: "p90_ms", 99.0: "p99_ms", 99.9: "p999_ms"}
@@ -16,8 +17,9 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def latency_figures(seconds: Iterable[float]) -> dict[str, float]:
-    """Return the percentiles of latencies, in milliseconds; none if there are no latencies."""
+    """Return the mean and the percentiles of latencies, in milliseconds; none if there are no latencies."""
     values = sorted(seconds)
     if not values:
         return {}
-    return {name: percentile(values, percent) * 1000 for percent, name in PERCENTILES.items()}
+    figures = {name: percentile(values, percent) * 1000 for percent, name in PERCENTILES.items()}
+    return {"mean_ms": fmean(values) * 1000, **figures}

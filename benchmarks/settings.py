@@ -15,8 +15,6 @@ WINDOW: Final = 10_000
 """Records per window and per bulk call …"""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """… but not more than this: every client's memory for unsent records holds it several times over."""
-RATE: Final = 1_000
-"""Records a second, where there is a rate."""
 TRANSACTION: Final = 10
 """Records in a transaction."""
 
@@ -42,6 +40,8 @@ class Work(StrEnum):
     """How late the event loop's timers are meanwhile."""
     STEADY = "steady"
     """So many records a second, at even distances, each sent by a task of its own, to in-process brokers."""
+    SLOW_BROKER = "slow-broker"
+    """The same, to brokers of which one takes its time for every Produce request (KIP-794)."""
     COLD = "cold"
     """Import, and the first acknowledged record of a new process."""
     SCALE = "scale"
@@ -70,6 +70,10 @@ class Settings:
     """How long it is done before that, uncounted, where a time says it better than a number of calls."""
     records: int = 0
     """So many instead, if not 0."""
+    rate: int = 0
+    """How many records a second are sent, where there is a rate."""
+    slow_ms: int = 0
+    """How long one of three brokers takes for a Produce request; no longer than the others, if 0."""
     value_bytes: int = 100
     json_like: bool = False
     """Whether values are JSON events, which can be compressed; else they are random bytes."""

@@ -16,9 +16,10 @@ from benchmarks.clients import TITLES
 from benchmarks.figures import Played, Results
 from benchmarks.micro.baseline import Compared
 from benchmarks.parent.rounds import Step
+from benchmarks.row import FIGURES, Row
 from benchmarks.settings import Tuning
 from benchmarks.summary import Judged, Spread, Verdict, compared, judge, spread_of, wanted
-from benchmarks.table import FIGURES, ROWS, Row
+from benchmarks.table import ROWS
 
 STYLES: Final = {
     Verdict.GOAL: "bold green",
@@ -27,7 +28,7 @@ STYLES: Final = {
     Verdict.SHORT: "yellow",
     Verdict.UNKNOWN: "dim",
 }
-PIPE_WIDTH: Final = 150
+PIPE_WIDTH: Final = 170
 TABLES: Final = {
     Tuning.DEFAULTS: "Defaults: each client as it comes",
     Tuning.BEST: "Best: each client with what a sweep found for the work, idempotent with acks=all",
@@ -108,7 +109,7 @@ def cells_of(row: Row, played: Played, client: str) -> list[str]:
     return [TITLES[client], amount(rate), apart, *rest, ", ".join(more)]
 
 
-COLUMNS: Final = ("cpu_us", "p50_ms", "p99_ms", "rss_mib")
+COLUMNS: Final = ("cpu_us", "mean_ms", "p50_ms", "p99_ms", "rss_mib")
 MORE: Final = {
     "compressor_us": "compressor alone",
     "lag_ms": "lag p99.9",
@@ -117,10 +118,11 @@ MORE: Final = {
     "first_ms": "first record",
     "growth": "growth",
     "requests": "per 1,000 records",
+    "slow_share": "slow broker",
 }
 """Figures that only some rows have."""
 TARGET_HEADINGS: Final = ("table", "work", "ours", "is (rounds)", "must", "goal", "verdict")
-HEADINGS: Final = ("client", "records/s", "max/min", "CPU µs", "p50 ms", "p99 ms", "peak MiB", "")
+HEADINGS: Final = ("client", "records/s", "max/min", "CPU µs", "mean ms", "p50 ms", "p99 ms", "peak MiB", "")
 
 
 def measured_table(rows: Mapping[str, Played], title: str) -> Table:

@@ -11,8 +11,8 @@ from typing import Self
 
 from benchmarks.clients import TITLES
 from benchmarks.figures import Played, Run
+from benchmarks.row import FIGURES, Row, Target
 from benchmarks.settings import Tuning
-from benchmarks.table import FIGURES, Row, Target
 
 
 @dataclass(frozen=True, slots=True)

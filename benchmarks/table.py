@@ -3,82 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
 from benchmarks.clients import JVM, OURS
+from benchmarks.row import Row, Target
 from benchmarks.settings import Settings, Tuning, Work
 
-
-class Figure(NamedTuple):
-    """A kind of number that a run has."""
-
-    title: str
-    unit: str
-    more_is_better: bool = False
-
-
-FIGURES: Final = {
-    "records_s": Figure("throughput", "records/s", more_is_better=True),
-    "cpu_us": Figure("CPU per record", "µs"),
-    "p50_ms": Figure("latency p50", "ms"),
-    "p90_ms": Figure("latency p90", "ms"),
-    "p99_ms": Figure("latency p99", "ms"),
-    "p999_ms": Figure("latency p99.9", "ms"),
-    "compressor_us": Figure("of which the compressor", "µs"),
-    "rss_mib": Figure("peak memory", "MiB"),
-    "lag_ms": Figure("event loop lag p99.9, beyond a control", "ms"),
-    "control_ms": Figure("the control's p99.9", "ms"),
-    "import_ms": Figure("import, beyond asyncio's", "ms"),
-    "first_ms": Figure("first acknowledged record, from process start", "ms"),
-    "requests": Figure("Produce requests per 1,000 records", "requests"),
-    "growth": Figure("largest growth of the cost from one size to a larger one", "×"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What our figure has to be: next to another client's (a ratio), or by itself if *against* is empty."""
-
-    figure: str
-    tuning: Tuning = Tuning.EQUAL
-    """The table in which it is judged."""
-    against: str = ""
-    must: float | None = None
-    goal: float | None = None
-    ours: str = OURS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One kind of work with its settings, who does it, and what is to come of it."""
-
-    name: str
-    title: str
-    settings: Settings
-    clients: tuple[str, ...] = (OURS,)
-    targets: tuple[Target, ...] = ()
-    tunings: tuple[Tuning, ...] = tuple(Tuning)
-    """The tables that it is in."""
-    tuned_as: str = ""
-    """The row whose sweep says what is best for it; its own, if empty."""
-    quick: bool = False
-    """Whether it is part of the short session."""
-    lasts: float = 1.0
-    """How many times as long as others it takes."""
-
-    @property
-    def work(self) -> Work:
-        """Its kind."""
-        return self.settings.work
-
-    @property
-    def swept(self) -> bool:
-        """Whether a sweep has to find what is best for it."""
-        return Tuning.BEST in self.tunings and not self.tuned_as
-
-
 NOWAIT: Final = "aioproducer-nowait"
+LINGER_0: Final = "aioproducer-linger-0"
+DOOR: Final = "aioproducer-door"
+"""Ours, through what users of aiokafka change one import for."""
 AIOKAFKA: Final = "aiokafka"
 BATCH: Final = "confluent-batch"
 PRODUCE: Final = "confluent-produce"
@@ -93,6 +28,12 @@ CLOSED_LASTS: Final = 2
 """Of 256 tasks, and from the first records of a topic on: a second alone says more of the broker than of its clients."""
 LINGER_MS: Final = 5
 """For work that is not awaited record by record."""
+STEADY_RATE: Final = 1_000
+SLOW_BROKER_RATE: Final = 4_000
+"""Records a second; what every client can do with half a core to spare."""
+SLOW_BROKER_MS: Final = (20, 100)
+SLOW_BROKER_WARM_UP_S: Final = 2.0
+"""At the same rate: until queues are as long as they become, and the JVM client's just-in-time compiler has seen them."""
 TRANSACTIONS_WARM_UP_S: Final = 3.0
 """What the JVM client's just-in-time compiler needs, and so what everybody gets."""
 
@@ -275,7 +216,7 @@ def _steady() -> Iterator[Row]:
     yield Row(
         name="steady",
         title="1,000 records/s with keys, over 12 partitions of 3 brokers",
-        settings=Settings(work=Work.STEADY, keys=True, linger_ms=LINGER_MS),
+        settings=Settings(work=Work.STEADY, keys=True, linger_ms=LINGER_MS, rate=STEADY_RATE),
         clients=(OURS, AIOKAFKA),
         tunings=EQUAL,
         targets=(
@@ -284,6 +225,32 @@ def _steady() -> Iterator[Row]:
         ),
         lasts=4,
     )
+
+
+def _slow_broker() -> Iterator[Row]:
+    ours = (OURS, LINGER_0, DOOR)
+    share = Target(tuning=Tuning.DEFAULTS, figure="slow_share", must=40, goal=33)
+    mean = Target(tuning=Tuning.DEFAULTS, figure="mean_ms", against=AIOKAFKA, must=1.5, goal=1)
+    for slow_ms in SLOW_BROKER_MS:
+        yield Row(
+            name=f"slow-broker-{slow_ms}",
+            title=f"4,000 records/s without keys, over 12 partitions of 3 brokers, one of which takes {slow_ms} ms",
+            settings=Settings(
+                work=Work.SLOW_BROKER,
+                linger_ms=LINGER_MS,
+                rate=SLOW_BROKER_RATE,
+                slow_ms=slow_ms,
+                warm_up_s=SLOW_BROKER_WARM_UP_S,
+            ),
+            clients=(*ours, AIOKAFKA, JVM),
+            tunings=AT_DEFAULTS,
+            targets=(
+                *(replace(share, ours=each) for each in ours),
+                *(replace(mean, ours=each) for each in ours),
+                Target(tuning=Tuning.DEFAULTS, figure="p99_ms", against=JVM, must=1, goal=0.7),
+            ),
+            lasts=4,
+        )
 
 
 def _values() -> Iterator[Row]:
@@ -382,5 +349,14 @@ def _scale() -> Iterator[Row]:
 
 
 ROWS: Final = {
-    row.name: row for row in (*_awaited(), *_handed_over(), *_steady(), *_values(), *_process(), *_scale())
+    row.name: row
+    for row in (
+        *_awaited(),
+        *_handed_over(),
+        *_steady(),
+        *_slow_broker(),
+        *_values(),
+        *_process(),
+        *_scale(),
+    )
 }

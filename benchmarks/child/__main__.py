@@ -30,6 +30,7 @@ WORKS = {
     Work.TRANSACTIONS: works.transactions,
     Work.LAG: lag.lag,
     Work.STEADY: works.steady,
+    Work.SLOW_BROKER: works.steady,
 }
 
 

@@ -16,7 +16,7 @@ from benchmarks.clients.base import Client, Send, sends
 from benchmarks.figures import Run
 from benchmarks.payload import Window
 from benchmarks.percentiles import latency_figures
-from benchmarks.settings import RATE, TASKS, TRANSACTION, Settings
+from benchmarks.settings import TASKS, TRANSACTION, Settings
 
 TIMED_TASKS: Final = 16
 """So many of the tasks take the time of their calls: it costs as much as a twentieth of a fast call."""
@@ -87,21 +87,29 @@ async def steady(client: Client, window: Window, settings: Settings) -> Run:
     await asyncio.gather(*(send() for send in calls[:TASKS]))
     latencies: list[float] = []
 
+    async def untimed(send: Send) -> None:
+        await send()
+
     async def timed(send: Send) -> None:
         began = perf_counter()
         await send()
         latencies.append(perf_counter() - began)
 
-    turns, watch, count = Turns(settings), Watch(), 0
+    going_round, warm_ups, count = cycle(calls), int(settings.rate * settings.warm_up_s), 0
     began = perf_counter()
     async with asyncio.TaskGroup() as group:
-        for send in cycle(calls):
+        while count < warm_ups:
+            group.create_task(untimed(next(going_round)))
+            count += 1
+            await asyncio.sleep(max(0.0, began + count / settings.rate - perf_counter()))
+        turns, watch = Turns(settings), Watch()
+        for send in going_round:
             group.create_task(timed(send))
             count += 1
             if turns.over():
                 break
-            await asyncio.sleep(max(0.0, began + count / RATE - perf_counter()))
-    figures = watch.figures(count)
+            await asyncio.sleep(max(0.0, began + count / settings.rate - perf_counter()))
+    figures = watch.figures(count - warm_ups)
     return Run(sent=min(TASKS, len(window)) + count, figures={**figures, **latency_figures(latencies)})
 
 

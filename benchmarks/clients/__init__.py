@@ -14,6 +14,8 @@ JVM: Final = "jvm"
 _HOMES: Final = {
     OURS: ("ours", "Aioproducer"),
     "aioproducer-nowait": ("ours", "AioproducerNowait"),
+    "aioproducer-linger-0": ("ours", "AioproducerLinger0"),
+    "aioproducer-door": ("aiokafka", "AiokafkaDoor"),
     "aiokafka": ("aiokafka", "Aiokafka"),
     "confluent-produce": ("confluent_produce", "ConfluentProduce"),
     "confluent-batch": ("confluent_batch", "ConfluentBatch"),
@@ -26,6 +28,8 @@ CLIENTS: Final = (*_HOMES, JVM)
 TITLES: Final = {
     OURS: "aioproducer",
     "aioproducer-nowait": "aioproducer send_nowait",
+    "aioproducer-linger-0": "aioproducer linger_ms=0",
+    "aioproducer-door": "aioproducer.compat.aiokafka",
     "aiokafka": "aiokafka",
     "confluent-produce": "confluent-kafka produce",
     "confluent-batch": "confluent-kafka produce_batch",

@@ -21,6 +21,10 @@ RECORDS_PER_SECOND: Final = 500_000
 WARM_UP_S: Final = 1.0
 """Its just-in-time compiler needs a while: as many records as that take are not counted."""
 RATE: Final = re.compile(r"([\d.]+) records/sec")
+LATENCIES: Final = re.compile(
+    r"([\d.]+) ms avg latency, .* (\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th, (\d+) ms 99\.9th"
+)
+"""In the tool's last lines: of all of it, then of what came after the warm-up."""
 
 
 def measure(servers: str, topic: str, settings: Settings) -> Run:
@@ -28,6 +32,7 @@ def measure(servers: str, topic: str, settings: Settings) -> Run:
     if settings.work is Work.TRANSACTIONS:
         return transactions(servers, topic, settings)
     records, warm_up = numbers(settings)
+    throughput = str(settings.rate or -1)
     sized = ["--record-size", str(settings.value_bytes)]
     with TemporaryDirectory() as directory:
         payload = Path(directory) / "payload"
@@ -35,7 +40,7 @@ def measure(servers: str, topic: str, settings: Settings) -> Run:
         done = subprocess.run(
             [
                 *(find_java(), "-cp", class_path(), TOOL),
-                *("--bootstrap-server", servers, "--topic", topic, "--throughput", "-1"),
+                *("--bootstrap-server", servers, "--topic", topic, "--throughput", throughput),
                 *("--num-records", str(records), "--warmup-records", str(warm_up)),
                 *(["--payload-file", payload] if settings.json_like else sized),
                 "--command-property",
@@ -48,7 +53,9 @@ def measure(servers: str, topic: str, settings: Settings) -> Run:
         )
     if done.returncode != 0:
         raise RuntimeError(f"{TOOL} failed:\n{done.stdout}")
-    return Run(sent=records, figures={"records_s": steady_rate(done.stdout.splitlines())})
+    said = done.stdout.splitlines()
+    figures = {"records_s": steady_rate(said)}
+    return Run(sent=records, figures={**figures, **latencies(said)} if settings.rate else figures)
 
 
 def transactions(servers: str, topic: str, settings: Settings) -> Run:
@@ -71,8 +78,8 @@ def transactions(servers: str, topic: str, settings: Settings) -> Run:
 
 def numbers(settings: Settings) -> tuple[int, int]:
     """Return how many records to send, and how many of those are the warm-up."""
-    per_second = RECORDS_PER_SECOND * 100 / max(100, settings.value_bytes)
-    warm_up = int(per_second * WARM_UP_S)
+    per_second = settings.rate or RECORDS_PER_SECOND * 100 / max(100, settings.value_bytes)
+    warm_up = int(per_second * (settings.warm_up_s if settings.rate else WARM_UP_S))
     return warm_up + (settings.records or int(per_second * settings.seconds)), warm_up
 
 
@@ -92,3 +99,12 @@ def steady_rate(said: Iterable[str]) -> float:
     if not rates:
         raise RuntimeError(f"{TOOL} told no records/sec")
     return rates[-1]
+
+
+def latencies(said: Iterable[str]) -> dict[str, float]:
+    """Return the mean and percentiles of latencies, in milliseconds, of the tool's last line that has any."""
+    lines = [found for line in said if (found := LATENCIES.search(line))]
+    if not lines:
+        raise RuntimeError(f"{TOOL} told no latencies")
+    names = ("mean_ms", "p50_ms", "p99_ms", "p999_ms")
+    return {name: float(told) for name, told in zip(names, lines[-1].groups(), strict=True)}

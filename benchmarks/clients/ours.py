@@ -24,12 +24,16 @@ class Aioproducer(Client):
         from aioproducer import Producer
         from aioproducer.config import ProducerConfig
 
-        given = options(self.settings)
+        given = self.options()
         if self.settings.tls:
             given["ssl_truststore_location"] = self.settings.ca_file
         config = ProducerConfig(bootstrap_servers=self.servers, **given)
         self._producer = Producer.from_config(config)
         await self._producer.start()
+
+    def options(self) -> dict[str, Any]:
+        """Return what it is configured with."""
+        return options(self.settings)
 
     async def close(self) -> None:
         """End it."""
@@ -89,3 +93,11 @@ class AioproducerNowait(Aioproducer):
             ]
         for future in futures:
             await future
+
+
+class AioproducerLinger0(Aioproducer):
+    """As many have it who came from a client that lingers: without any linger, whatever else is set."""
+
+    def options(self) -> dict[str, Any]:
+        """Return what it is configured with."""
+        return {**super().options(), "linger_ms": 0}

@@ -9,8 +9,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from benchmarks.figures import Played, Run
+from benchmarks.row import Row
 from benchmarks.settings import Tuning, Work
-from benchmarks.table import Row
 
 OVERHEAD_S: Final = 1.3
 """What a run takes besides its work: a process, a topic, the count."""

@@ -17,11 +17,12 @@ from benchmarks.parent import cold, steady
 from benchmarks.parent.process import answer_of
 from benchmarks.parent.rounds import Step, no_options, plan, play
 from benchmarks.parent.topics import Topics
+from benchmarks.row import Row
 from benchmarks.scale import curve
 from benchmarks.settings import PARTITIONS, Settings, Tuning, Work
 from benchmarks.sweep.grid import Options
 from benchmarks.sweep.winners import Winners
-from benchmarks.table import ROWS, Row
+from benchmarks.table import ROWS
 from tests.kafka.apache.broker import HOST, THROUGHPUT, ApacheKafka, free_ports
 from tests.kafka.apache.jars import VERSION
 from tests.kafka.apache.secured import with_tls
@@ -112,7 +113,7 @@ class Session:
     def warm_up(self, steps: Iterable[Step]) -> None:
         """Let the broker get going with what *steps* will ask of it, which no client is to pay for."""
         works = {step.row.work for step in steps}
-        if works <= {Work.SCALE, Work.STEADY}:
+        if works <= {Work.SCALE, Work.STEADY, Work.SLOW_BROKER}:
             return
         warm_ups = WARM_UPS + (TRANSACTIONS_WARM_UPS if Work.TRANSACTIONS in works else ())
         for row, client, seconds in warm_ups:
@@ -128,7 +129,7 @@ class Session:
         if step.row.work is Work.SCALE:
             _, what, _ = step.row.name.split("-")
             return curve.measure(step.row.name, self._asked.scale_sizes[what])
-        if step.row.work is Work.STEADY:
+        if step.row.work in {Work.STEADY, Work.SLOW_BROKER}:
             return steady.measure(step.client, self._asked.settings_of(step))
         if step.row.work is Work.COLD:
             return cold.measure(step.client, self._topics, topic)

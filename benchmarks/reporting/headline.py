@@ -10,10 +10,11 @@ from typing import Final
 
 from benchmarks.clients import JVM, OURS, TITLES
 from benchmarks.figures import Played, Results
+from benchmarks.row import FIGURES, Target
 from benchmarks.settings import Work
 from benchmarks.show import TABLES, judged_rows, number, ordered, value_text
 from benchmarks.summary import Spread, Verdict, compared, ratio, wanted
-from benchmarks.table import FIGURES, ROWS, Target
+from benchmarks.table import ROWS
 
 BEGINS: Final = "<!-- made by make bench-report: begin -->\n"
 ENDS: Final = "<!-- made by make bench-report: end -->\n"

@@ -21,6 +21,7 @@ from benchmarks.machine import machine
 from benchmarks.parent import rounds
 from benchmarks.parent.rounds import Step
 from benchmarks.parent.topics import Topics
+from benchmarks.row import Row
 from benchmarks.settings import PARTITIONS
 from benchmarks.spark import idle_sink, jobs
 from benchmarks.spark.engine import Engine
@@ -35,7 +36,6 @@ from benchmarks.spark.table import (
     TABLE,
     TASKS,
 )
-from benchmarks.table import Row
 from tests.kafka.apache.jars import VERSION
 from tests.spark.jars import VERSION as CONNECTOR
 

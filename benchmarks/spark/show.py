@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.figures import Played, Results
+from benchmarks.row import FIGURES
 from benchmarks.settings import Tuning
 from benchmarks.show import STYLES, TARGET_HEADINGS, amount, times, verdict_text
 from benchmarks.spark.table import COLUMNS, TABLE
 from benchmarks.summary import judge, spread_of, wanted
-from benchmarks.table import FIGURES
 
 
 def show_results(results: Results, console: Console) -> None:

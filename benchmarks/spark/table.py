@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from benchmarks.row import Row, Target
 from benchmarks.settings import Settings, Tuning, Work
-from benchmarks.table import Row, Target
 
 OURS: Final = "aioproducer"
 SPARKS: Final = "kafka"

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from benchmarks.figures import Played, Results
 from benchmarks.parent.rounds import Step, estimate
 from benchmarks.parent.session import Asked
+from benchmarks.row import Row
 from benchmarks.settings import Tuning, Work
 from benchmarks.sweep.grid import points
 from benchmarks.sweep.winners import Winners, ranked
-from benchmarks.table import ROWS, Row
+from benchmarks.table import ROWS
 
 
 def steps_of(asked: Asked) -> list[Step]:

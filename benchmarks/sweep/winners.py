@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from benchmarks.figures import Played
+from benchmarks.row import FIGURES
 from benchmarks.summary import spread_of
 from benchmarks.sweep.grid import Options
-from benchmarks.table import FIGURES
 
 BEST: Final = Path(__file__).with_name("best.json")
 

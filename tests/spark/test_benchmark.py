@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from benchmarks.parent.rounds import Step
 from benchmarks.parent.topics import Topics
+from benchmarks.row import Row
 from benchmarks.spark import jobs, scale
 from benchmarks.spark.engine import Engine
 from benchmarks.spark.session import Asked, Session
 from benchmarks.spark.table import AT_LEAST_ONCE, BATCHES, LOG, ONE_TASK, SINGLE, SINKS, STREAM, TASKS_EACH
-from benchmarks.table import Row
 from tests.kafka.apache.broker import ApacheKafka
 
 ROWS = 20_000

@@ -16,7 +16,7 @@ def test_of_a_single_value_every_percentile_is_that() -> None:
 
 def test_latencies_become_milliseconds_whatever_their_order() -> None:
     figures = latency_figures([0.004, 0.001, 0.002, 0.003])
-    assert figures == {"p50_ms": 2.0, "p90_ms": 4.0, "p99_ms": 4.0, "p999_ms": 4.0}
+    assert figures == {"mean_ms": 2.5, "p50_ms": 2.0, "p90_ms": 4.0, "p99_ms": 4.0, "p999_ms": 4.0}
 
 
 def test_no_latencies_have_no_figures() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.figures import Played, Run
+from benchmarks.row import Target
 from benchmarks.settings import Tuning
 from benchmarks.summary import (
     Spread,
@@ -18,7 +19,7 @@ from benchmarks.summary import (
     spread_of,
     wanted,
 )
-from benchmarks.table import ROWS, Target
+from benchmarks.table import ROWS
 from tests.unit.benchmarks.samples import closed, run
 
 RATE = Target(figure="records_s", against="aiokafka", must=2.5, goal=4)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.clients import CLIENTS, JVM, OURS, TITLES, adapter
+from benchmarks.row import FIGURES, Row
 from benchmarks.settings import Tuning, Work
-from benchmarks.table import FIGURES, ROWS, Row
+from benchmarks.table import ROWS
 
 MEASURED = {
     Work.CLOSED: {"records_s", "cpu_us", "p50_ms", "p99_ms"},
@@ -16,6 +17,7 @@ MEASURED = {
     Work.MEMORY: {"rss_mib"},
     Work.LAG: {"lag_ms"},
     Work.STEADY: {"records_s", "cpu_us", "requests", "p50_ms", "p99_ms"},
+    Work.SLOW_BROKER: {"records_s", "cpu_us", "requests", "slow_share", "mean_ms", "p50_ms", "p99_ms"},
     Work.COLD: {"import_ms", "first_ms"},
     Work.SCALE: {"growth"},
 }
@@ -75,6 +77,12 @@ def test_names_are_those_that_rows_are_found_by() -> None:
         set(Work) - {"closed", "fire", "bulk", "lone", "memory", "lag", "cold", "steady", "transactions"}
     )
     assert set(TITLES) == set(CLIENTS)
+
+
+def test_who_keeps_a_rate_says_which() -> None:
+    for row in ROWS.values():
+        assert bool(row.settings.rate) == (row.work in {Work.STEADY, Work.SLOW_BROKER})
+        assert bool(row.settings.slow_ms) == (row.work is Work.SLOW_BROKER)
 
 
 def test_every_kind_of_work_is_in_the_table() -> None:

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.child import works
 from benchmarks.clients.base import Client, Send
 from benchmarks.payload import Header, Window, window_of
-from benchmarks.settings import RATE, TASKS, TRANSACTION, Settings, Work
+from benchmarks.settings import TASKS, TRANSACTION, Settings, Work
 
 
 class Clock:
@@ -78,9 +78,31 @@ async def test_a_steady_rate_is_kept_and_what_warms_up_is_not_timed(
         clock.now += seconds
 
     monkeypatch.setattr(works.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
-    settings = Settings(work=Work.STEADY, keys=True, records=5)
+    settings = Settings(work=Work.STEADY, keys=True, records=5, rate=1_000)
     client = Sends(settings, clock)
     run = await works.steady(client, window_of(settings), settings)
     assert run.sent == len(client.came_at) == TASKS + 5
     assert set(client.came_at[:TASKS]) == {0.0}
-    assert clock.now == pytest.approx(4 / RATE)
+    assert clock.now == pytest.approx(4 / 1_000)
+
+
+async def test_a_warm_up_of_some_seconds_has_the_same_rate_and_is_not_timed(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[list[float]] = []
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    def latency_figures(seconds: list[float]) -> dict[str, float]:
+        timed.append(seconds)
+        return {}
+
+    monkeypatch.setattr(works.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
+    monkeypatch.setattr(works, "latency_figures", latency_figures)
+    settings = Settings(work=Work.SLOW_BROKER, keys=True, records=5, rate=1_000, warm_up_s=0.02)
+    client = Sends(settings, clock)
+    run = await works.steady(client, window_of(settings), settings)
+    assert run.sent == len(client.came_at) == TASKS + 20 + 5
+    assert [len(latencies) for latencies in timed] == [5]
+    assert clock.now == pytest.approx(24 / 1_000)

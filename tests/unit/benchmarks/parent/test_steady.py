@@ -1,26 +1,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
+from aioproducer.testing import ThreadedCluster
 from benchmarks.figures import Run
 from benchmarks.parent import steady
 from benchmarks.parent.topics import MissingRecordsError
 from benchmarks.settings import Settings, Work
 
 SETTINGS = Settings(work=Work.STEADY)
+SLOW = Settings(work=Work.SLOW_BROKER, slow_ms=10)
 
 
-def child(monkeypatch: pytest.MonkeyPatch, *, claims: int) -> None:
-    """Let the child send a record to each of two partitions, and claim to have sent so many."""
+def child(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    claims: int,
+    settings: Settings = SETTINGS,
+    partitions: Sequence[int] = (0, steady.PARTITIONS - 1),
+) -> None:
+    """Let the child send a record to each of some *partitions*, and claim to have sent so many."""
 
     def answer_of(module: str, arguments: Sequence[str]) -> str:
-        client, servers, topic, settings = arguments
-        assert (module, client, Settings.loads(settings)) == (steady.CHILD, "aiokafka", SETTINGS)
+        client, servers, topic, text = arguments
+        assert (module, client, Settings.loads(text)) == (steady.CHILD, "aiokafka", settings)
         producer = Producer({"bootstrap.servers": servers})
-        for partition in (0, steady.PARTITIONS - 1):
+        for partition in partitions:
             producer.produce(topic, b"value", partition=partition)
             producer.flush(10)
         return f'{{"sent": {claims}, "figures": {{"cpu_us": 1.0}}, "series": []}}'
@@ -37,3 +47,41 @@ def test_a_claim_is_not_believed_unchecked(monkeypatch: pytest.MonkeyPatch) -> N
     child(monkeypatch, claims=3)
     with pytest.raises(MissingRecordsError):
         steady.measure("aiokafka", SETTINGS)
+
+
+def test_what_went_to_the_slow_broker_is_counted_in_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, claims=4, settings=SLOW, partitions=(0, 1, 2, 11))
+    run = steady.measure("aiokafka", SLOW)
+    assert run.figures == {"cpu_us": 1.0, "requests": 1_000.0, "slow_share": 50.0}
+
+
+def test_nor_is_one_of_what_a_slow_broker_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, claims=3, settings=SLOW)
+    with pytest.raises(MissingRecordsError):
+        steady.measure("aiokafka", SLOW)
+
+
+def test_one_broker_takes_its_time_for_every_produce_request() -> None:
+    delays = {}
+
+    class Scripted:
+        """Takes down what is scripted."""
+
+        def on(self, request: str, *, node: int, times: None) -> Scripted:
+            self.node = node
+            assert request == "produce"
+            return self
+
+        def delay(self, s: float) -> None:
+            delays[self.node] = s
+
+    steady.slow_down(cast("ThreadedCluster", Scripted()), 0.1)
+    assert delays == {1: steady.OTHERS_S, 2: steady.OTHERS_S, 3: 0.1}
+
+
+def test_the_slow_broker_leads_the_partitions_that_are_counted_as_its_own() -> None:
+    with ThreadedCluster(brokers=steady.BROKERS, topics={steady.TOPIC: steady.PARTITIONS}) as cluster:
+        known = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(steady.TOPIC)
+    partitions = known.topics[steady.TOPIC].partitions
+    led = [number for number, each in sorted(partitions.items()) if each.leader == steady.SLOW_NODE]
+    assert led == [*range(steady.PARTITIONS)][steady.SLOW_NODE - 1 :: steady.BROKERS]
