@@ -36,6 +36,18 @@ async def test_it_accepts_until_it_is_closed_and_again_at_the_same_port() -> Non
     listener.close()
 
 
+async def test_small_answers_do_not_wait_for_each_other_on_the_way() -> None:
+    accepted: asyncio.Queue[Streams] = asyncio.Queue()
+    listener = TcpListener(LOOPBACK, 0)
+    await listener.open(lambda *streams: accepted.put_nowait(streams))
+    client = await asyncio.open_connection(*listener.address)
+    _, writer = served = await accepted.get()
+    sock = writer.get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    await close(client, served)
+    listener.close()
+
+
 async def test_what_was_accepted_before_closing_is_handed_over() -> None:
     accepted: list[Streams] = []
     listener = TcpListener(LOOPBACK, 0)
