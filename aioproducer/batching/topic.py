@@ -1,15 +1,13 @@
-"""A topic's queues, how large their batches may become, and the fair lock for appending to it."""
+"""A topic's queues, and how large their batches may become."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import attrgetter
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
+from aioproducer.batching.append_lock import AppendLock, Ticket
 from aioproducer.batching.batch import Appended, Batch
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.partition_queue import PartitionQueue
@@ -17,130 +15,6 @@ from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.sizes import BATCH_OVERHEAD
-
-T = TypeVar("T")
-
-_by_number = attrgetter("number")
-
-
-class Ticket(Generic[T]):
-    """A call's number in the line. It may step aside, and come back in front of those that came after it."""
-
-    __slots__ = ("attempt", "number", "served")
-
-    def __init__(self, number: int, attempt: Callable[[], T | None]) -> None:
-        self.number: int = number
-        self.attempt: Callable[[], T | None] = attempt
-        self.served: asyncio.Future[T | None] | None = None
-        """Done once it need not wait any more; None while it does not wait in line."""
-
-
-class AppendLock(Generic[T]):
-    """A fair lock whose holder, on release, does what it can for those behind it.
-
-    An `asyncio.Lock` wakes one waiter per iteration of the event loop. A few hundred tasks that had to wait once,
-    for metadata at the start, would then stay in line for good: each comes back before the last one is served.
-    """
-
-    __slots__ = ("_last_number", "_line", "held")
-
-    def __init__(self) -> None:
-        self.held: bool = False
-        """Whether a call has it; if none has, none waits for it."""
-        self._last_number = 0
-        self._line: OrderedDict[Ticket[T], asyncio.Future[T | None]] = OrderedDict()
-        """Who waits for it: a ticket, and its `served`. Whoever gives up leaves the middle of it."""
-
-    @property
-    def calls(self) -> int:
-        """How many calls hold it or wait for it."""
-        return self.held + len(self._line)
-
-    def ticket(self, attempt: Callable[[], T | None]) -> Ticket[T]:
-        """Return the ticket of a call that comes now, for `acquire`.
-
-        Whoever leaves may make its *attempt* for it, which must not wait.
-        """
-        self._last_number += 1
-        return Ticket(self._last_number, attempt)
-
-    async def acquire(self, ticket: Ticket[T], deadline: float) -> T | None:
-        """Wait for the lock, and return None: `release` has to be called then.
-
-        Or return what our attempt returned, if somebody made it for us and it was not None: then
-        we do not hold the lock, and need not. What the attempt raised, this raises.
-
-        Raises: TimeoutError once the loop's clock passes *deadline*. Late or cancelled, we are in line no more.
-        """
-        if ticket.served is None and not self.held:
-            self.held = True
-            return None
-        served = ticket.served = ticket.served or self._line_up(ticket)
-        timer = asyncio.get_running_loop().call_at(deadline, self._give_up, ticket, served)
-        try:
-            return await served
-        except BaseException:
-            self.withdraw(ticket)
-            raise
-        finally:
-            timer.cancel()
-            ticket.served = None
-
-    def readmit(self, tickets: Iterable[Ticket[T]]) -> None:
-        """Put calls that stepped aside back in line, where their numbers belong; `acquire` waits for the lock as usual."""
-        for ticket in tickets:
-            ticket.served = self._line_up(ticket)
-        for ticket in sorted(self._line, key=_by_number):
-            self._line.move_to_end(ticket)
-        if not self.held:
-            self.held = True
-            self.release()
-
-    def is_first(self, ticket: Ticket[T]) -> bool:
-        """Whether nobody waits who came before *ticket*: one that stepped aside may be back since."""
-        return all(each.number > ticket.number for each, served in self._line.items() if not served.done())
-
-    def withdraw(self, ticket: Ticket[T]) -> None:
-        """Forget *ticket*, whose call has ended; if it holds the lock by now, release it."""
-        served = ticket.served
-        self._line.pop(ticket, None)
-        if served is None or not served.done() or served.cancelled():
-            return
-        if (
-            served.exception() is None and served.result() is None
-        ):  # granted in the moment in which we were cancelled
-            self.release()
-
-    def release(self) -> None:
-        """Give the lock up: make the attempts of those who wait, until one has to hold it itself."""
-        while self._line:
-            ticket, served = self._line.popitem(last=False)
-            if served.done():  # cancelled
-                continue
-            try:
-                outcome = ticket.attempt()
-            except (
-                asyncio.CancelledError
-            ):  # raised by a user's code, not by a cancellation: nothing waits here
-                served.cancel()
-                continue
-            except BaseException as error:  # noqa: BLE001 - it is the waiter's, whatever it is, and not ours
-                served.set_exception(error)
-                continue
-            served.set_result(outcome)
-            if outcome is None:  # it has to hold it
-                return
-        self.held = False
-
-    def _line_up(self, ticket: Ticket[T]) -> asyncio.Future[T | None]:
-        served = self._line[ticket] = asyncio.get_running_loop().create_future()
-        return served
-
-    def _give_up(self, ticket: Ticket[T], served: asyncio.Future[T | None]) -> None:
-        if not served.done():
-            del self._line[ticket]
-            served.set_exception(TimeoutError())
-
 
 GROWS_FOR_S: Final = 1.0
 """A batch that is ready takes no more beyond its size this long after it was opened: its records share the first one's

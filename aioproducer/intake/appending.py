@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from aioproducer.batching.accumulator import Accumulator, W
+from aioproducer.batching.append_lock import Ticket
 from aioproducer.batching.batch import Appended
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.topic import Ticket, TopicQueues
+from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.types import Headers, HeadersInput

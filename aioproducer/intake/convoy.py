@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aioproducer.batching.topic import AppendLock
+from aioproducer.batching.append_lock import AppendLock
 from aioproducer.errors import BufferTimeout
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from aioproducer.batching.topic import AppendLock
+from aioproducer.batching.append_lock import AppendLock
 from aioproducer.testing.virtual_time import in_virtual_time
 
 NEVER = 1e9
