@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,7 +16,7 @@ from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.schedule import Deadlines, Schedule
+from aioproducer.batching.schedule import Deadlines, Paces, Schedule
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.clock import LoopClock, LoopTurns
@@ -47,6 +47,7 @@ class Accumulator:
     ) -> None:
         self.memory: Final = MemoryBudget(settings.buffer_bytes)
         self.schedule: Final = Schedule(identities)
+        self.paces: Final = Paces(loop.time)
         self.deadlines: Deadlines[Batch] = Deadlines()
         self.clock: Final = LoopClock(loop)
         self.turns: Final = LoopTurns()
@@ -67,7 +68,8 @@ class Accumulator:
         """Why nothing is taken any more."""
         self.settings: BatchingSettings = settings
         self.identities: IdentityKeeper = identities
-        self._stalled = self._stalled_nodes if settings.availability_timeout_s else None
+        after_s = settings.availability_timeout_s
+        self._stalled = (lambda: self.schedule.waiting_since(loop.time() - after_s)) if after_s else None
         self.wake: Callable[[], None] = wake
         self._loop, self._touch = loop, touch
 
@@ -75,9 +77,6 @@ class Accumulator:
     def hurry(self) -> bool:
         """Whether batches go without lingering: someone waits for them, for their memory, or for the end."""
         return bool(self.flushing or self.memory.waiters or self.finishing)
-
-    def _stalled_nodes(self) -> Collection[int]:
-        return self.schedule.waiting_since(self._loop.time() - self.settings.availability_timeout_s)
 
     @property
     def idle(self) -> bool:
@@ -88,7 +87,8 @@ class Accumulator:
         """Return the queues of topic *name*, made when it is first written to."""
         queues = self.topics.get(name)
         if queues is None:
-            queues = self.topics[name] = TopicQueues(name, self.settings, self.identities, self._stalled)
+            queues = TopicQueues(name, self.settings, self.identities, self.paces, self._stalled)
+            self.topics[name] = queues
         return queues
 
     def queue(self, batch: Batch) -> PartitionQueue:

@@ -1,4 +1,4 @@
-"""The schedule of the sender: partitions that have something to send now, by the node that leads them; and deadlines.
+"""The schedule of the sender: partitions that have something to send now, by the node that leads them; deadlines; paces.
 
 Whatever may make a partition sendable offers its queue here; nothing here ever looks at a queue that
 has not been offered, so a wake-up of the sender costs what is ready, however many partitions there are.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import count
 from math import inf
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.partition_queue import PartitionQueue
@@ -71,6 +71,79 @@ class Deadlines(Generic[T]):
         while (at := self.next_due()) is not None and at <= now:
             due.extend(self._by_tick.pop(heapq.heappop(self._ticks)))
         return due
+
+
+LONG_S: Final = 0.01
+"""A node that would answer within twice Kafka's linger is as good as any."""
+REMEMBERED_S: Final = 0.1
+"""How long a node that has answered all is taken to be as slow as it was: then it gets another chance."""
+
+
+class Pace:
+    """How a node answers: one request after the other, as Kafka does on a connection."""
+
+    __slots__ = ("since", "took_s", "unanswered")
+
+    def __init__(self) -> None:
+        self.unanswered: int = 0
+        """How many requests of ours it has to answer."""
+        self.since: float = 0.0
+        """When it began with the first of them, or answered the last that it has answered."""
+        self.took_s: float = 0.0
+        """How long it was at that one."""
+
+    def sent(self, now: float) -> None:
+        """Note that there is one more request."""
+        if not self.unanswered:
+            self.since = now
+        self.unanswered += 1
+
+    def answered(self, now: float) -> None:
+        """Note that a request is answered, or never will be."""
+        self.unanswered -= 1
+        self.took_s = now - self.since
+        self.since = now
+
+    def expected_s(self, now: float) -> float:
+        """Return how long one more request would take, if each takes as long as the last, or as this one so far."""
+        silent_s = now - self.since
+        if self.unanswered:
+            return (self.unanswered + 1) * max(self.took_s, silent_s)
+        return self.took_s if silent_s < REMEMBERED_S else 0.0
+
+
+class Paces:
+    """The pace of each node that requests were written to."""
+
+    __slots__ = ("_paces", "_time")
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self._paces: dict[int, Pace] = {}
+
+    def sent(self, node_id: int, now: float) -> None:
+        """Note that a node has one more request to answer."""
+        pace = self._paces.get(node_id)
+        if pace is None:
+            pace = self._paces[node_id] = Pace()
+        pace.sent(now)
+
+    def answered(self, node_id: int, now: float) -> None:
+        """Note that a node has answered a request, or never will."""
+        self._paces[node_id].answered(now)
+
+    def is_long(self, node_id: int) -> bool:
+        """Whether a node would take long to answer one more request."""
+        return self.expected_s(node_id) > LONG_S
+
+    def is_sooner(self, one: int, other: int) -> bool:
+        """Whether node *one* would answer in less than half the time of the *other*, which would take long."""
+        return 2 * self.expected_s(one) + LONG_S < self.expected_s(other)
+
+    def expected_s(self, node_id: int) -> float:
+        """Return how long a node would take to answer one more request."""
+        pace = self._paces.get(node_id)
+        return 0.0 if pace is None else pace.expected_s(self._time())
 
 
 class Schedule:

@@ -11,6 +11,7 @@ from aioproducer.batching.append_lock import AppendLock, Ticket
 from aioproducer.batching.batch import Appended, Batch
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.schedule import Paces
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
@@ -98,7 +99,9 @@ class TopicQueues:
     """A topic's queues, and which partition records without a key stick to."""
 
     __slots__ = (
+        "_has_choice",
         "_identities",
+        "_paces",
         "_queues",
         "_settings",
         "_stalled",
@@ -119,6 +122,7 @@ class TopicQueues:
         name: str,
         settings: BatchingSettings,
         identities: IdentityKeeper,
+        paces: Paces,
         stalled: Callable[[], Collection[int]] | None = None,
     ) -> None:
         """*stalled* returns the nodes to keep away from; None: there are none ever."""
@@ -143,6 +147,9 @@ class TopicQueues:
         self._settings = settings
         self._identities = identities
         self._stalled = stalled
+        self._paces = paces
+        self._has_choice = False
+        """Whether several nodes lead its partitions, of which one may answer sooner."""
         self._sticky_from = 0
 
     def __getitem__(self, partition: int) -> PartitionQueue:
@@ -180,6 +187,7 @@ class TopicQueues:
                 queue.forget_denials()
         self.leaders = leaders
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
+        self._has_choice = self._settings.partitioning_is_adaptive and len(set(leaders) - {NO_LEADER}) > 1
         changed = []
         for partition, queue in self._queues.items():
             leader = self._leader(partition)
@@ -214,28 +222,46 @@ class TopicQueues:
     def next_sticky(self, size: int) -> PartitionQueue:
         """Return the queue for a record of *size* for any partition: another one after each batch's worth (KIP-794).
 
-        Bytes count, not batches: those of a slow broker stay open longer, and would draw the records.
+        Bytes count, not batches: those of a slow broker stay open longer, and would draw the records. Its records go
+        elsewhere earlier, with the next batch, if another one would answer much sooner.
         """
         sticky = self.sticky
         if sticky is None or (
             sticky.taken_bytes - self._sticky_from + size + BATCH_OVERHEAD > self.limits.ready
         ):
             return self.switch()
+        if self._has_choice and self._paces.is_long(sticky.leader):
+            other = self._elsewhere()
+            if self._is_sooner(other, sticky.partition):
+                return self._stick_to(other)
         return sticky
 
     def switch(self) -> PartitionQueue:
         """Choose the partition for the next records without a key, among those with a leader."""
+        return self._stick_to(self._elsewhere())
+
+    def _stick_to(self, partition: int) -> PartitionQueue:
+        self.sticky = self[partition]
+        self._sticky_from = self.sticky.taken_bytes
+        return self.sticky
+
+    def _elsewhere(self) -> int:
+        """Return the better one of two partitions, but for the current one."""
         current = self.sticky.partition if self.sticky is not None else None
         # Without any: the topic went away while a call waited to append. It may come back.
         candidates = self._choice() or range(len(self.leaders)) or (current or 0,)
         partition = _any_but(current, candidates)
         if self._settings.partitioning_is_adaptive:
             other = _any_but(partition, candidates)
-            if self._backlog(other) < self._backlog(partition):
-                partition = other
-        self.sticky = self[partition]
-        self._sticky_from = self.sticky.taken_bytes
-        return self.sticky
+            if self._is_sooner(partition, other):
+                return partition
+            if self._is_sooner(other, partition) or self._backlog(other) < self._backlog(partition):
+                return other
+        return partition
+
+    def _is_sooner(self, one: int, other: int) -> bool:
+        """Whether the leader of partition *one* would answer in less than half the time of that of the *other*."""
+        return self._has_choice and self._paces.is_sooner(self._leader(one), self._leader(other))
 
     def _choice(self) -> Sequence[int]:
         stalled = self._stalled() if self._stalled is not None else ()

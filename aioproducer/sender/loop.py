@@ -306,6 +306,7 @@ class Sender:
                 answered = partial(self._answered, connection, batches, now)
                 connection.call(request, answered, version=version, decode=decoder_for(request, version))
                 self._sent(connection)
+                self._accumulator.paces.sent(connection.node_id, now)
         except UnsupportedVersion as error:
             for batch in batches:
                 batch.not_written()
@@ -357,6 +358,7 @@ class Sender:
             self._waker.hold()
             self._wakeup.hold()
         self._received(connection)
+        self._accumulator.paces.answered(connection.node_id, self._loop.time())
         if not isinstance(answer, ProducerError):
             now = connection.last_used  # just now: the answer has come
             connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)

@@ -108,20 +108,20 @@ class TestPartitioners:
 
 
 class TestASlowBroker:
-    """Three brokers with a partition each, and records without keys; the third answers after 100 ms, one by one."""
+    """Three brokers with as many partitions each, and records without keys; the third takes its time, one by one."""
 
-    async def shares(self, **options: Any) -> list[float]:
-        """Return which share of records each partition got."""
-        async with producing(brokers=3, partitions=3, **options) as (producer, cluster):
+    async def shares(self, *, partitions: int = 3, slow_s: float = 0.1, **options: Any) -> list[float]:
+        """Return which share of records each broker got."""
+        async with producing(brokers=3, partitions=partitions, **options) as (producer, cluster):
             random.seed(1)
-            for node, pause_s in ((1, 0.002), (2, 0.002), (3, 0.1)):
+            for node, pause_s in ((1, 0.002), (2, 0.002), (3, slow_s)):
                 cluster.on("produce", node=node, times=None).delay(pause_s)
             sent = []
             for _ in range(1_000):
                 sent += [producer.send_nowait(TOPIC, bytes(100)) for _ in range(8)]
                 await asyncio.sleep(8 / 4_000)
-            went = Counter(each.partition for each in await asyncio.gather(*sent))
-        return [went[partition] / len(sent) for partition in range(3)]
+            went = Counter(each.partition % 3 for each in await asyncio.gather(*sent))
+        return [went[broker] / len(sent) for broker in range(3)]
 
     @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}, {"batch_size": 16_384, "linger_ms": 5}])
     @story
@@ -129,6 +129,46 @@ class TestASlowBroker:
         fast, also_fast, slow = await self.shares(**options)
         assert slow <= 0.33
         assert min(fast, also_fast) > 0.3
+
+    @pytest.mark.parametrize("slow_s", [0.02, 0.1])
+    @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}])
+    @story
+    async def test_nor_where_its_backlog_is_spread_over_many_partitions(
+        self, options: dict[str, Any], slow_s: float
+    ) -> None:
+        fast, also_fast, slow = await self.shares(partitions=12, slow_s=slow_s, **options)
+        assert 0 < slow <= 0.1, "it was a quarter when backlogs alone counted"
+        assert min(fast, also_fast) > 0.3
+
+    @story
+    async def test_brokers_that_are_equally_slow_get_the_same(self) -> None:
+        async with producing(brokers=3, partitions=12) as (producer, cluster):
+            random.seed(1)
+            cluster.on("produce", times=None).delay(0.05)
+            sent = []
+            for _ in range(1_000):
+                sent += [producer.send_nowait(TOPIC, bytes(100)) for _ in range(8)]
+                await asyncio.sleep(8 / 4_000)
+            went = Counter(each.partition % 3 for each in await asyncio.gather(*sent))
+        assert min(went.values()) / len(sent) > 0.25
+
+    @story
+    async def test_one_that_is_fast_again_gets_its_share_again(self) -> None:
+        async with producing(brokers=3, partitions=12) as (producer, cluster):
+            random.seed(1)
+            for node in (1, 2):
+                cluster.on("produce", node=node, times=None).delay(0.002)
+            slow = cluster.on("produce", node=3, times=None).delay(0.1)
+            went = []
+            for _ in range(2):
+                sent = []
+                for _ in range(1_000):
+                    sent += [producer.send_nowait(TOPIC, bytes(100)) for _ in range(8)]
+                    await asyncio.sleep(8 / 4_000)
+                went.append(Counter(each.partition % 3 for each in await asyncio.gather(*sent)))
+                slow.remove()
+        assert went[0][2] < 0.1 * went[0].total()
+        assert went[1][2] > 0.25 * went[1].total()
 
     @story
     async def test_nor_draws_the_records_where_nothing_adapts(self) -> None:

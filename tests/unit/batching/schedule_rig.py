@@ -6,7 +6,7 @@ from typing import Any
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.schedule import Schedule
+from aioproducer.batching.schedule import Paces, Schedule
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import BATCH_OVERHEAD
@@ -23,7 +23,7 @@ class Floor:
         self.identities = IdentityKeeper()
         if identified:
             self.identities.assign(7, 0)
-        self.queues = TopicQueues(TOPIC, batching_settings(**settings), self.identities)
+        self.queues = TopicQueues(TOPIC, batching_settings(**settings), self.identities, Paces(lambda: NOW))
         self.queues.update(leaders)
         self.schedule = Schedule(self.identities)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer.batching.batch import Appended, Batch
+from aioproducer.batching.schedule import LONG_S, Paces
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -15,10 +16,14 @@ from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.floor_rig import FIRST, batching_settings
 
 
-def topic(*leaders: int, **settings: Any) -> TopicQueues:
+def no_time() -> float:
+    return 0.0
+
+
+def topic(*leaders: int, paces: Paces | None = None, **settings: Any) -> TopicQueues:
     identities = IdentityKeeper()
     identities.assign(*FIRST)
-    queues = TopicQueues("orders", batching_settings(**settings), identities)
+    queues = TopicQueues("orders", batching_settings(**settings), identities, paces or Paces(no_time))
     assert queues.update(leaders) == []
     return queues
 
@@ -104,7 +109,7 @@ def test_what_may_go_anywhere_is_shared_out_in_a_batchs_worth_at_least(size: int
 def test_a_retired_topic_leaves_an_identity_it_wrote_under(numbered: bool) -> None:
     identities = IdentityKeeper()
     identities.assign(*FIRST)
-    queues = TopicQueues("orders", batching_settings(), identities)
+    queues = TopicQueues("orders", batching_settings(), identities, Paces(no_time))
     sequences = queues[0].sequences
     if numbered:
         assert sequences.may_assign(identities, unsettled=False)
@@ -235,9 +240,54 @@ class TestSticky:
         queue_up(queues, 2, 5_000)
         assert {queues.switch().partition for _ in range(100)} == {0, 1, 2}
 
+    def test_a_broker_that_takes_long_is_left_with_the_next_batch(self) -> None:
+        clock = [0.0]
+        paces = Paces(lambda: clock[0])
+        queues = topic(1, 2, paces=paces)
+        queues.sticky = queues[0]
+        paces.sent(1, 0.0)
+        clock[0] = LONG_S / 2
+        assert queues.next_sticky(100) is queues[0]
+        clock[0] = LONG_S
+        assert queues.next_sticky(100) is queues[1]
+        assert queues.switch() is queues[1], "nor is it chosen"
+
+    def test_it_is_not_where_the_other_would_take_as_long(self) -> None:
+        clock = [0.0]
+        paces = Paces(lambda: clock[0])
+        queues = topic(1, 2, paces=paces)
+        queues.sticky = queues[0]
+        for node in (1, 2):
+            paces.sent(node, 0.0)
+        clock[0] = 1.0
+        assert queues.next_sticky(100) is queues[0]
+        assert {queues.switch().partition for _ in range(20)} == {0, 1}
+
+    @pytest.mark.parametrize(
+        ("leaders", "adaptive"), [((1, 1), True), ((1, NO_LEADER), True), ((1, 2), False)]
+    )
+    def test_nor_where_there_is_no_choice(self, leaders: tuple[int, ...], adaptive: bool) -> None:
+        clock = [0.0]
+        paces = Paces(lambda: clock[0])
+        queues = topic(*leaders, paces=paces, partitioning_is_adaptive=adaptive)
+        queues.sticky = queues[0]
+        paces.sent(1, 0.0)
+        clock[0] = 1.0
+        assert queues.next_sticky(100) is queues[0]
+
+    def test_a_broker_that_answers_soon_may_have_more_to_be_acknowledged(self) -> None:
+        clock = [0.0]
+        paces = Paces(lambda: clock[0])
+        queues = topic(1, 2, paces=paces, batch_bytes=1_000)
+        queue_up(queues, 1, 5_000)
+        paces.sent(1, 0.0)
+        clock[0] = 1.0
+        assert {queues.switch().partition for _ in range(20)} == {1}
+
     def test_a_node_that_takes_nothing_is_kept_away_from(self) -> None:
         stalled: set[int] = {2}
-        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), lambda: stalled)
+        paces = Paces(no_time)
+        queues = TopicQueues("orders", batching_settings(), IdentityKeeper(), paces, lambda: stalled)
         queues.update([1, 2, NO_LEADER, 2])
         assert {queues.switch().partition for _ in range(20)} == {0}
         stalled.add(1)
@@ -252,7 +302,7 @@ def test_a_topic_may_retire_once_it_is_idle_and_its_sequences_are_not_missed(kep
 
     identities = Keeper()
     identities.assign(*FIRST)
-    queues = TopicQueues("orders", batching_settings(), identities)
+    queues = TopicQueues("orders", batching_settings(), identities, Paces(no_time))
     assert queues.may_retire
     assert queues[0].sequences.may_assign(identities, unsettled=False)
     assert queues.may_retire is not kept
