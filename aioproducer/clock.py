@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from asyncio import AbstractEventLoop, Future, TimerHandle, sleep
+from math import inf
 from typing import Final
 
 TURN_AFTER_S: Final = 0.01
@@ -92,12 +93,13 @@ class Wakeup:
     often later than the one it is set for: it rings too early once in a while, instead of being set each time.
     """
 
-    __slots__ = ("_held", "_loop", "_rung", "_timer", "_waiter")
+    __slots__ = ("_held", "_loop", "_rings_at", "_rung", "_timer", "_waiter")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._rung = self._held = False
         self._timer: TimerHandle | None = None
+        self._rings_at = inf  # of what is due at once uvloop's handle cannot tell
         self._waiter: Future[None] | None = None
 
     def ring(self) -> None:
@@ -125,8 +127,9 @@ class Wakeup:
 
     def ring_at(self, until: float | None) -> None:
         """Ring when the loop's clock reads *until*, if that is not None: then or, once in a while, earlier."""
-        if until is not None and (self._timer is None or until < self._timer.when()):
+        if until is not None and until < self._rings_at:
             self.forget()
+            self._rings_at = until
             self._timer = self._loop.call_at(until, self._time_is_up)
 
     async def wait(self, until: float | None) -> None:
@@ -144,8 +147,8 @@ class Wakeup:
         """Let the timer go; the next wait that has a deadline sets it again."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer, self._rings_at = None, inf
 
     def _time_is_up(self) -> None:
-        self._timer = None
+        self._timer, self._rings_at = None, inf
         self.ring()

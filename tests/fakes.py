@@ -144,9 +144,9 @@ class FakePool:
     def refused_logins(self, node_id: int) -> RefusedLogins | None:
         return self.refused.get(node_id)
 
-    def least_loaded(self, candidates: Iterable[int]) -> FakeConnection | None:
+    def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> FakeConnection | None:
         usable = [connection for each in candidates if (connection := self.get(each)) is not None]
-        return min(usable, key=lambda connection: connection.in_flight, default=None)
+        return min(usable, key=lambda each: (each.in_flight, each.node_id == rather_not), default=None)
 
 
 @dataclass

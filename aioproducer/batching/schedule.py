@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
 from itertools import count
 from math import inf
@@ -82,11 +82,11 @@ REMEMBERED_S: Final = 0.1
 class Pace:
     """How a node answers: one request after the other, as Kafka does on a connection."""
 
-    __slots__ = ("since", "took_s", "unanswered")
+    __slots__ = ("_unanswered", "since", "took_s")
 
     def __init__(self) -> None:
-        self.unanswered: int = 0
-        """How many requests of ours it has to answer."""
+        self._unanswered: deque[tuple[float, int]] = deque()
+        """When each of the requests that it has to answer was sent, and how many there were then, with that one."""
         self.since: float = 0.0
         """When it began with the first of them, or answered the last that it has answered."""
         self.took_s: float = 0.0
@@ -94,21 +94,24 @@ class Pace:
 
     def sent(self, now: float) -> None:
         """Note that there is one more request."""
-        if not self.unanswered:
+        if not self._unanswered:
             self.since = now
-        self.unanswered += 1
+        self._unanswered.append((now, len(self._unanswered) + 1))
 
     def answered(self, now: float) -> None:
-        """Note that a request is answered, or never will be."""
-        self.unanswered -= 1
-        self.took_s = now - self.since
+        """Note that the first of the requests is answered, or never will be.
+
+        Where the way is long, answers come one right after the other; then it was at this one for its share of the time.
+        """
+        sent_at, together = self._unanswered.popleft()
+        self.took_s = max(now - self.since, (now - sent_at) / together)
         self.since = now
 
     def expected_s(self, now: float) -> float:
         """Return how long one more request would take, if each takes as long as the last, or as this one so far."""
         silent_s = now - self.since
-        if self.unanswered:
-            return (self.unanswered + 1) * max(self.took_s, silent_s)
+        if self._unanswered:
+            return (len(self._unanswered) + 1) * max(self.took_s, silent_s)
         return self.took_s if silent_s < REMEMBERED_S else 0.0
 
 

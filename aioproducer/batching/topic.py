@@ -183,7 +183,7 @@ class TopicQueues:
         if is_news:
             self.topic_id = topic_id
             for queue in self._queues.values():
-                queue.sequences.forget_log()
+                queue.sequences.forget_log(max((batch.order for batch in queue.in_flight), default=()))
                 queue.forget_denials()
         self.leaders = leaders
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]

@@ -257,7 +257,7 @@ class ThrottlingQuotaExceeded(BrokerError, code=89, retriable=True):
     """A quota is used up."""
 
 
-class UnknownTopicId(BrokerError, code=100, retriable=True, stale=True):
+class UnknownTopicId(BrokerError, code=100, retriable=True, stale=True, refused=True):
     """The broker does not know the topic's id."""
 
 

@@ -45,12 +45,22 @@ class PartitionSequences:
     or it would take a late batch of the old epoch for a zombie's.
     """
 
-    __slots__ = ("_acknowledged", "_identity", "_next", "acknowledged_here", "gap_at", "needs_epoch_bump")
+    __slots__ = (
+        "_acknowledged",
+        "_identity",
+        "_next",
+        "_to_the_old_log",
+        "acknowledged_here",
+        "gap_at",
+        "needs_epoch_bump",
+    )
 
     def __init__(self) -> None:
         self._identity: ProducerIdentity | None = None
         self._next = 0
         self._acknowledged: list[Acknowledged] = []  # a deque takes 760 bytes for one
+        self._to_the_old_log: tuple[int, ...] = ()
+        """The place of the newest batch that was on its way when its log was deleted."""
         self.needs_epoch_bump: bool = False
         """Whether a sequence was given out that will never be in the log, or may not be."""
         self.gap_at: tuple[int, ...] | None = None
@@ -86,7 +96,7 @@ class PartitionSequences:
 
         *alone* is whether nothing else has a sequence and no final answer: nobody will ask what those before it prove.
         """
-        if sequence.identity == self._identity:
+        if sequence.identity == self._identity and order > self._to_the_old_log:
             self.acknowledged_here = True
             end_offset = -1 if base_offset < 0 else base_offset + count
             acknowledged = self._acknowledged
@@ -109,8 +119,12 @@ class PartitionSequences:
             for each in self._acknowledged
         )
 
-    def forget_log(self) -> None:
-        """The topic was made anew: its log is empty, and its leader takes whatever sequence it sees first."""
+    def forget_log(self, in_flight: tuple[int, ...] = ()) -> None:
+        """The topic was made anew: its log is empty, and its leader takes whatever sequence it sees first.
+
+        What is told of batches up to the place *in_flight*, which are on their way, says nothing of the new log.
+        """
+        self._to_the_old_log = in_flight
         self.acknowledged_here = False
         self._acknowledged.clear()
 

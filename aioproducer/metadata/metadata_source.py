@@ -71,8 +71,8 @@ class ConnectionPool(Protocol):
     def last_error(self, node_id: int) -> ProducerError | None:
         """Return why the node is not connected."""
 
-    def least_loaded(self, candidates: Iterable[int]) -> Connection | None:
-        """Return the best usable connection."""
+    def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> Connection | None:
+        """Return the best usable connection; of those that are as good not that to *rather_not*."""
 
 
 class MetadataSource:
@@ -88,6 +88,7 @@ class MetadataSource:
         self._news = asyncio.Event()
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
+        self._told_by = -1  # another one may know more, or other things
         self._thread: ThreadPoolExecutor | None = None
         self._outage = Outage()  # never over: how often it happens is news only once in a while
 
@@ -203,7 +204,7 @@ class MetadataSource:
     ) -> Iterator[Attempt[MetadataResponse]]:
         """Yield first the brokers that are connected, then those that would have to be."""
         rest = set(brokers)
-        while (connection := self._pool.least_loaded(rest)) is not None:
+        while (connection := self._pool.least_loaded(rest, self._told_by)) is not None:
             rest.discard(connection.node_id)
             yield Attempt(str(connection), partial(self._ask, connection, request), ANSWER_PATIENCE_S)
         if self._spare is not None and not self._spare.closed:
@@ -239,6 +240,7 @@ class MetadataSource:
             raise ConnectionFailed(f"{connection}: it is starting up and knows no brokers yet")
         self._unanswered_since = None
         self._told_to_rebootstrap = False
+        self._told_by = connection.node_id
         return answer
 
     async def _whole(self, connection: Connection, told: MetadataResponse | LargeAnswer) -> MetadataResponse:

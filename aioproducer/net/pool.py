@@ -182,10 +182,17 @@ class Pool:
         """How many calls wait for their answer, on all connections together."""
         return sum(connection.in_flight for connection in tuple(self._open))
 
-    def least_loaded(self, candidates: Iterable[int]) -> Connection | None:
-        """Return the usable connection with the fewest calls in flight; one that the broker muted comes last."""
+    def least_loaded(self, candidates: Iterable[int], rather_not: int = -1) -> Connection | None:
+        """Return the usable connection with the fewest calls in flight; one that the broker muted comes last.
+
+        Of those with as many it is not that to the node *rather_not*.
+        """
         usable = (connection for each in candidates if (connection := self.get(each)) is not None)
-        return min(usable, key=lambda connection: (connection.muted, connection.in_flight), default=None)
+        return min(
+            usable,
+            key=lambda connection: (connection.muted, connection.in_flight, connection.node_id == rather_not),
+            default=None,
+        )
 
     def forget(self, node_id: int) -> None:
         """Drop the node and what is known about it. Calls in flight still get their answers."""

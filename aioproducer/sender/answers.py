@@ -58,7 +58,7 @@ class AnswerHandler:
             for partition in topic.partition_responses:
                 answers[topic.name, partition.index] = partition
                 refused = refused or partition.error_code != 0
-        if refused:
+        if refused and answers.keys() <= {batch.topic_partition for batch in batches}:
             self._follow_leaders(answer)
             self._doubt_leader(connection, answer)
         missing = []
@@ -234,13 +234,13 @@ def failure_at_deadline(
         text += "; the broker has not answered yet"
     elif batch.successors:
         text += "; the broker refused it as it was, and its parts are under way"
-    elif leader == NO_LEADER:
-        text += "; the partition has no leader that we know of"
-    else:
+    elif leader != NO_LEADER:
         text += f"; it was not sent to its leader, node {leader}"
         if unreachable is not None:
             text += f": {unreachable}"
             cause = unreachable
+    if leader == NO_LEADER:
+        text += "; the partition has no leader that we know of"
     return Failure(DeliveryTimeout, text, batch.possibly_persisted, cause)
 
 

@@ -174,10 +174,12 @@ _request: Callable[..., ProduceRequest] = ProduceRequest
 def version_for(request: ProduceRequest, versions: ApiVersionTable, at_most: int | None) -> int:
     """Return the version to send *request* in: *at_most* that, if it is not None, and by name if an id is not known.
 
+    Without acknowledgements, too: that an id is another's by now would not be told, and the records be lost.
+
     Raises: UnsupportedVersion if a broker that offers *versions* understands none.
     """
     for topic in request.topic_data:
-        if topic.topic_id == NO_TOPIC_ID and (at_most is None or at_most > BY_NAME):
+        if (topic.topic_id == NO_TOPIC_ID or request.acks == 0) and (at_most is None or at_most > BY_NAME):
             at_most = BY_NAME
     return versions.pick(ProduceRequest, at_most=at_most)
 

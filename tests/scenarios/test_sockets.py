@@ -58,6 +58,22 @@ async def test_five_ways_to_send(cluster: Cluster) -> None:
 
 
 @on_each_loop
+async def test_tasks_that_send_again_and_again_beside_lingers(cluster: Cluster) -> None:
+    """The ends of lingers are often due at once, of which uvloop's timers cannot tell when."""
+
+    async def send(number: int) -> None:
+        for turn in range(60):
+            sent = await producer.send(TOPIC, b"v", partition=(number + turn) % 4)
+            assert sent.offset >= 0
+            for _ in range((number + turn) % 5):
+                await asyncio.sleep(0)
+
+    async with Producer(cluster.bootstrap_servers, linger_ms=1) as producer:
+        await asyncio.gather(*map(send, range(40)))
+    assert sum(len(cluster.records(TOPIC, partition)) for partition in range(4)) == 40 * 60
+
+
+@on_each_loop
 async def test_many_tasks_at_once(cluster: Cluster) -> None:
     async with Producer(cluster.bootstrap_servers, linger_ms=1, buffer_memory=12_500) as producer:
         sent = await asyncio.gather(*(producer.send(TOPIC, b"%04d" % number * 20) for number in range(TASKS)))

@@ -9,14 +9,16 @@ import pytest
 
 from aioproducer import DeliveryTimeout, Producer
 from aioproducer.config import ProducerOptions
-from aioproducer.errors import UnknownTopicId
+from aioproducer.errors import NotEnoughReplicas, UnknownTopicId
 from aioproducer.protocol.produce import BY_NAME
 from aioproducer.testing import Cluster
+from tests.scenarios.faults.hostile import of_another_topic, with_topic_id
 from tests.scenarios.story import (
     TOPIC,
     cluster as open_cluster,
     now,
     producing,
+    settle,
     speak_no_newer,
     story,
     values,
@@ -48,6 +50,19 @@ async def test_a_record_that_is_alone_goes_to_the_new_topic_at_once(options: Pro
         assert now() - began_at < 0.02  # and not after a backoff: what was wrong is known to be over
         assert (sent.offset, values(cluster)) == (0, [b"new"])
         assert retries(producer) == 1  # the old id was refused
+
+
+@story
+async def test_what_is_not_acknowledged_is_not_lost_for_an_id_of_before() -> None:
+    async with producing(linger_ms=0, acks=0) as (producer, cluster):
+        await producer.send(TOPIC, b"old")
+        await cluster.wait_for_records(TOPIC, 0, 1)
+        make_anew(cluster)
+        for number in range(3):
+            await producer.send(TOPIC, b"%d" % number)
+        await producer.flush()
+        await cluster.wait_for_records(TOPIC, 0, 3)
+        assert values(cluster) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("versions", [{"produce": BY_NAME}, {"metadata": BEFORE_IDS}])
@@ -102,3 +117,47 @@ async def test_what_is_for_a_topic_that_is_gone_fails_at_its_deadline() -> None:
         with pytest.raises(DeliveryTimeout, match="UnknownTopicId"):
             await producer.send(TOPIC, b"late")
         assert 2 <= now() - began_at < 2.2
+
+
+@story
+async def test_an_answer_of_the_old_log_lets_nothing_overtake_in_the_new_one() -> None:
+    """The leader of a log that was made anew takes whatever sequence it sees first."""
+    async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
+        for partition in range(2):
+            await producer.send(TOPIC, b"before", partition=partition)
+        cluster.on("produce", node=1).delay(0.5, before_append=False)
+        late = producer.send_nowait(TOPIC, b"old", partition=0)
+        await settle()
+        make_anew(cluster, 2)
+        await producer.send(TOPIC, b"elsewhere", partition=1)  # learns the new id
+        await late
+        cluster.on("produce", node=1).answer(NotEnoughReplicas)
+        sent = []
+        for number in range(6):
+            sent.append(producer.send_nowait(TOPIC, b"%d" % number, partition=0))
+            await asyncio.sleep(0)
+        await asyncio.gather(*sent)
+        assert values(cluster) == [b"%d" % number for number in range(6)]
+
+
+@pytest.mark.parametrize("behind", [1, 2])
+@story
+async def test_a_broker_that_goes_on_naming_the_old_id_is_not_the_only_one_that_is_asked(behind: int) -> None:
+    async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
+        for partition in range(2):
+            await producer.send(TOPIC, b"before", partition=partition)
+        old_id = cluster._state.topics[TOPIC].topic_id
+        make_anew(cluster, 2)
+        cluster.on("metadata", node=behind, times=None).rewrite(with_topic_id(old_id))
+        began_at = now()
+        await asyncio.gather(*(producer.send(TOPIC, b"new", partition=partition) for partition in range(2)))
+        assert now() - began_at < 1.0
+
+
+@story
+async def test_a_refusal_of_a_topic_that_was_not_asked_for_is_not_believed() -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        await producer.send(TOPIC, b"before")
+        cluster.on("produce").rewrite(of_another_topic)
+        await producer.send(TOPIC, b"behind")
+        assert set(cluster._state.topics) == {TOPIC, "acquaintance"}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import uvloop
 
 from aioproducer.clock import Wakeup
 from aioproducer.testing import Deadlock, in_virtual_time
@@ -205,3 +206,20 @@ async def test_whoever_takes_it_says_when_to_look_again(until: float | None, rin
     wakeup.ring_at(until)
     await waiting
     assert now() == rings_at
+
+
+def test_on_uvloop_too_it_may_be_due_again_before_what_was_due_at_once() -> None:
+    """Its handle of what is due at once cannot tell when."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        wakeup = Wakeup(loop)
+        waiting = asyncio.create_task(wakeup.wait(None))
+        await asyncio.sleep(0)
+        assert wakeup.take()
+        wakeup.ring_at(loop.time())
+        wakeup.ring_at(loop.time() - 1)
+        await waiting
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

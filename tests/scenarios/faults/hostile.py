@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from struct import pack
 from typing import Any
 
+from aioproducer.errors import UnknownTopicId
 from aioproducer.protocol.metadata import MetadataResponse
 from aioproducer.protocol.produce import LeaderIdAndEpoch, PartitionProduceResponse, ProduceResponse
 from aioproducer.protocol.schema import decode_response, encode_response, read_correlation_id
@@ -90,9 +91,25 @@ def _forget_leaders(answer: ProduceResponse) -> None:
             partition.current_leader = LeaderIdAndEpoch()
 
 
+def _refuse_another_topic(answer: ProduceResponse) -> None:
+    answer.responses[0].topic_id = b"?" * 16
+    answer.responses[0].partition_responses[0].error_code = UnknownTopicId.code
+
+
+of_another_topic = _altered(ProduceResponse, _refuse_another_topic)
 lacking_a_partition = _altered(ProduceResponse, _forget_a_partition)
 with_an_unasked_partition = _altered(ProduceResponse, _add_a_partition)
 without_leader_hints = _altered(ProduceResponse, _forget_leaders)
+
+
+def with_topic_id(topic_id: bytes) -> Rewrite:
+    """Metadata in which all topics have this id."""
+
+    def change(answer: MetadataResponse) -> None:
+        for topic in answer.topics:
+            topic.topic_id = topic_id
+
+    return _altered(MetadataResponse, change)
 
 
 def stale(leaders: Mapping[int, int]) -> Rewrite:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from aioproducer.batching.schedule import LONG_S, REMEMBERED_S, Paces
 
 
@@ -36,6 +38,26 @@ def test_each_is_taken_to_last_as_long_as_the_last_one_or_as_this_one_so_far() -
     assert nodes.paces.expected_s(1) == 2 * 1.0
     nodes.now = 8.0
     assert nodes.paces.expected_s(1) == 2 * 2.0
+
+
+def test_where_the_way_is_long_each_has_its_share_of_the_time() -> None:
+    nodes = Nodes()
+    for at in (5.0, 5.001, 5.002):
+        nodes.paces.sent(1, at)
+    for at, share in ((5.1, 1), (5.101, 2), (5.102, 3)):
+        nodes.now = at
+        nodes.paces.answered(1, at)
+        assert nodes.paces.expected_s(1) == pytest.approx((4 - share) * 0.1 / share)
+
+
+def test_those_that_are_lost_together_took_long_together() -> None:
+    nodes = Nodes()
+    for _ in range(2):
+        nodes.paces.sent(1, 5.0)
+    nodes.now = 35.0
+    for _ in range(2):
+        nodes.paces.answered(1, 35.0)
+    assert nodes.paces.expected_s(1) == 15
 
 
 def test_what_began_while_a_node_had_nothing_to_do_counts_from_then() -> None:

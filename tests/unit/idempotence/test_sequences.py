@@ -236,6 +236,14 @@ class TestProof:
         assert not sequences.proves((2,), 3)
         assert sequences.acknowledged_here is False
 
+    def test_nor_does_a_late_answer_of_it(self, keeper: IdentityKeeper) -> None:
+        sequences = self.acknowledged(keeper)
+        sequences.forget_log(in_flight=(3,))
+        for order, counts in ((2,), False), ((3,), False), ((4,), True):
+            sequences.acknowledge(sequences.assign(5), order, 5, 100, alone=False)
+            assert sequences.acknowledged_here is counts
+            assert sequences.proves((1,), 1) is counts
+
     def test_nor_does_another_identity(self, keeper: IdentityKeeper) -> None:
         sequences = self.acknowledged(keeper, (3, 5, 113))
         sequences.request_epoch_bump((1,), absent=True)

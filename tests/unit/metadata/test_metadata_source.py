@@ -27,6 +27,14 @@ class TestAsk:
         assert setup.pool.attempts == []
 
     @in_virtual_time
+    async def test_asks_another_one_than_the_last_time(self) -> None:
+        setup = Setup()
+        await setup.pool.connect(3, 1)
+        for _ in range(3):
+            await setup.ask()
+        assert [node for _, node, _ in setup.cluster.asked] == [3, 1, 3]
+
+    @in_virtual_time
     async def test_asks_another_when_one_does_not_answer(self) -> None:
         setup = Setup()
         setup.cluster.mute = {3}

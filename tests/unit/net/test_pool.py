@@ -108,6 +108,18 @@ async def test_the_least_loaded_of_the_candidates_is_chosen(
     assert pool.least_loaded([3]) is pool.get(3)
 
 
+async def test_of_those_with_as_many_calls_it_is_rather_another_one(
+    pool: Pool, reports: Reports, broker: ScriptedBroker
+) -> None:
+    for node_id in (1, 2):
+        await connect(pool, reports, broker, node_id)
+    assert pool.least_loaded([1, 2], 1) is pool.get(2)
+    assert pool.least_loaded([1, 2], 2) is pool.get(1)
+    assert pool.least_loaded([1], 1) is pool.get(1)
+    usable(pool, 2).call(ASK, ignore)
+    assert pool.least_loaded([1, 2], 1) is pool.get(1)
+
+
 # --- moving and forgetting
 
 

@@ -272,6 +272,11 @@ class TestVersions:
     ) -> None:
         assert version_for(self.request(*ids), ApiVersionTable({0: (3, BY_NAME + 1)}), at_most) == version
 
+    def test_and_where_nobody_would_tell_that_it_is_another_one(self) -> None:
+        request = self.request(ID)
+        request.acks = 0
+        assert version_for(request, ApiVersionTable({0: (3, BY_NAME + 1)}), None) == BY_NAME
+
     def test_and_where_the_broker_does_not_take_it(self) -> None:
         assert version_for(self.request(ID), ApiVersionTable({0: (3, 9)}), None) == 9
 

@@ -65,7 +65,7 @@ class Brokers:
     def get(self, node_id: int) -> Any:
         return self.connections[node_id]
 
-    def least_loaded(self, candidates: Any) -> Any:
+    def least_loaded(self, candidates: Any, _rather_not: int = -1) -> Any:
         return next((self.connections[each] for each in sorted(candidates)), None)
 
     def next_attempt_at(self, _node_id: int) -> float | None:
