@@ -244,6 +244,10 @@ class Batch:
         """Expire at *deadline*, if that is earlier."""
         self.deadline = min(self.deadline, deadline)
 
+    def postpone(self, deadline: float) -> None:
+        """Expire at *deadline*, and not before."""
+        self.deadline = deadline
+
     def expire(self) -> None:
         """Be abandoned: its records have failed while its request is out."""
         self._happened(BatchEvent.EXPIRE)

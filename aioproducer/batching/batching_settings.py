@@ -35,6 +35,8 @@ class BatchingSettings(NamedTuple):
     """Batches carry producer id, epoch and sequence; without them one batch per partition is in flight."""
     batch_cap_s: float
     """How long batches of a topic stay small after the broker refused one for its size."""
+    outlives_deadline_if_led: bool = False
+    """Whether what is past its deadline gets another one while its partition has a leader, as often as it takes."""
 
     @property
     def largest_record(self) -> int:

@@ -16,6 +16,7 @@ from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.waiters import Failure, Waiter
 from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import Burst
+from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import sizes
 
@@ -186,9 +187,15 @@ class BatchCompletion:
         self._offer_again(queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:
-        """Fail what is past its deadline, wherever it is."""
-        for batch in self._accumulator.deadlines.take_due(now):
-            self.fail_or_expire(batch, failure_of(batch))
+        """Fail what is past its deadline, wherever it is; but for what may outlive that."""
+        accumulator = self._accumulator
+        goes_on, again_at = accumulator.settings.outlives_deadline_if_led, now + accumulator.settings.delivery_timeout_s
+        for batch in accumulator.deadlines.take_due(now):
+            if goes_on and accumulator.leader(batch) != NO_LEADER:
+                batch.postpone(again_at)
+                accumulator.deadlines.add(batch, again_at)
+            else:
+                self.fail_or_expire(batch, failure_of(batch))
 
     def fail_or_expire(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, wherever it is."""

@@ -374,3 +374,15 @@ async def test_an_idempotent_producer_goes_on_after_its_request_timeout(
         sent = await producer.send_and_wait(TOPIC, b"v", partition=0)
     assert sent.offset == 0
     assert refused.hits == 4
+
+
+async def test_what_is_for_a_topic_that_is_gone_fails_though_the_producer_is_idempotent(
+    client: ModuleType, kafka_cluster: ThreadedCluster
+) -> None:
+    options = {"enable_idempotence": True, "request_timeout_ms": PATIENCE_MS}
+    async with started(client, kafka_cluster, **options) as producer:
+        await producer.send_and_wait(TOPIC, b"v", partition=0)
+        kafka_cluster.delete_topic(TOPIC)
+        with pytest.raises(errors_of(client).NotLeaderForPartitionError):
+            await producer.send_and_wait(TOPIC, b"v", partition=0)
+        await producer.flush()

@@ -6,16 +6,26 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.config import ProducerConfig
 
 DEFAULT_PORT: Final = 9092
 """The port of a server that is given without one."""
 
 NEVER_MS: Final = 2**31 - 1
-"""24 days: an idempotent producer of aiokafka's keeps trying for ever."""
+"""24 days: an idempotent producer of aiokafka's waits for ever for the end of a transaction."""
 
 BUFFER_MEMORY: Final = 33_554_432
 """Kafka's default. aiokafka has no such limit, so it is raised where it would refuse records."""
+
+
+class _KeepsTrying(ProducerConfig):
+    """Of an idempotent producer, which keeps trying; but as long as the delivery may take where a partition has no leader."""
+
+    __slots__ = ()
+
+    def batching_settings(self) -> BatchingSettings:
+        return super().batching_settings()._replace(outlives_deadline_if_led=True)
 
 
 def our_config(
@@ -46,14 +56,13 @@ def our_config(
         }
     if acks is None or type(acks) is object:  # aiokafka's own default, which programs hand on
         acks = "all" if enable_idempotence else 1
-    delivery_timeout_ms = NEVER_MS if enable_idempotence else request_timeout_ms + math.ceil(linger_ms)
-    return ProducerConfig(
+    return (_KeepsTrying if enable_idempotence else ProducerConfig)(
         bootstrap_servers=with_ports(bootstrap_servers),
         acks=acks,
         enable_idempotence=enable_idempotence,
         request_timeout_ms=request_timeout_ms,
         max_block_ms=request_timeout_ms,
-        delivery_timeout_ms=delivery_timeout_ms,
+        delivery_timeout_ms=request_timeout_ms + math.ceil(linger_ms),
         batch_size=max_batch_size,
         max_request_size=max_request_size,
         buffer_memory=max(BUFFER_MEMORY, 2 * max_request_size),

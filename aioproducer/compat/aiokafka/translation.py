@@ -69,6 +69,8 @@ def _kind(error: ours.ProducerError) -> type[theirs.KafkaError]:  # noqa: PLR091
             return theirs.for_code(error.code)
         case ours.DeliveryTimeout(__cause__=ours.ConnectionFailed(written=False)):
             return theirs.NodeNotReadyError
+        case ours.DeliveryTimeout(__cause__=ours.UnknownTopicId()):
+            return theirs.NotLeaderForPartitionError  # what theirs says of a topic that is gone
         case ours.DeliveryTimeout(__cause__=ours.ProducerError() as last):
             return _kind(last)  # it was tried, and theirs raises what the last attempt has failed of
         case ours.DeliveryTimeout(possibly_persisted=True):

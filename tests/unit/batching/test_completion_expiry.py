@@ -17,7 +17,7 @@ from tests.unit.batching.completion_rig import (
     nothing_is_left,
     offsets,
 )
-from tests.unit.floor_rig import TOPIC, FloorRig
+from tests.unit.floor_rig import NODE, TOPIC, FloorRig
 
 
 def bulk(rig: FloorRig, count: int) -> SendManyCall:
@@ -45,6 +45,25 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
     assert asked == [sent, queued]
     assert errors([out, waiting]) == [DeliveryTimeout, DeliveryTimeout]
     assert [sent.state, queued.state] == [BatchState.ABANDONED, BatchState.FAILED]
+
+
+@in_virtual_time
+async def test_what_may_outlive_its_deadline_does_as_long_as_its_partition_has_a_leader() -> None:
+    rig = FloorRig(partitions=2, delivery_timeout_s=1.0, outlives_deadline_if_led=True)
+    sent, [out] = rig.sent(b"sent")
+    waiting = rig.append(partition=1)
+    for now in (1.0, 2.0):
+        rig.completion.expire(now, lambda _: SPOILT)
+        assert sent.deadline == now + 1.0
+    rig.accumulator.update_topic(TOPIC, [NODE])
+    rig.completion.expire(2.9, lambda _: SPOILT)
+    assert not waiting.done()
+    rig.completion.expire(3.0, lambda _: LATE)
+    assert errors([waiting]) == [DeliveryTimeout]
+    assert not out.done()
+    rig.completion.complete(sent, 0)
+    assert offsets([out]) == [0]
+    assert nothing_is_left(rig)
 
 
 @in_virtual_time

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer import ConfigError
-from aioproducer.compat.aiokafka.aiokafka_options import NEVER_MS, our_config, with_ports
+from aioproducer.compat.aiokafka.aiokafka_options import our_config, with_ports
 
 DEFAULTS: dict[str, Any] = {
     "bootstrap_servers": "localhost",
@@ -39,7 +39,7 @@ def test_an_idempotent_producer_waits_for_all_replicas_and_never_gives_up() -> N
     config = our_config(**DEFAULTS | {"enable_idempotence": True})
     assert config.idempotent
     assert config.acks == "all"
-    assert config.delivery_timeout_ms > 20 * 24 * 3600 * 1000
+    assert config.batching_settings().outlives_deadline_if_led
 
 
 def test_an_idempotent_producer_cannot_have_fewer_acks() -> None:
@@ -87,7 +87,7 @@ def test_a_transactional_producer_is_idempotent() -> None:
     config = our_config(**DEFAULTS | {"transactional_id": "me", "transaction_timeout_ms": 5_000})
     assert (config.transactional_id, config.transaction_timeout_ms, config.acks) == ("me", 5_000, "all")
     assert config.idempotent
-    assert config.delivery_timeout_ms == NEVER_MS
+    assert config.batching_settings().outlives_deadline_if_led
     with pytest.raises(ValueError, match="acks"):
         our_config(**DEFAULTS | {"transactional_id": "me", "acks": 1})
 
