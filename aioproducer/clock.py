@@ -108,6 +108,11 @@ class Wakeup:
         if not self._held and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    @property
+    def has_rung(self) -> bool:
+        """Whether it has rung, and nobody has heard it yet."""
+        return self._rung
+
     def hold(self) -> None:
         """Let nobody hear it before `release`."""
         self._held = True

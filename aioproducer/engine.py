@@ -122,6 +122,7 @@ class Engine:
             IdentityKeeper() if floor is None else floor.manager,
             loop=self._loop,
             wake=wakeup.ring,
+            wake_at=wakeup.ring_at,
             touch=self.updater.touch,
         )
         records = (

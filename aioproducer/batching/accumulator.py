@@ -43,6 +43,7 @@ class Accumulator:
         *,
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[], None],
+        wake_at: Callable[[float], None],
         touch: Callable[[str, float], None],
     ) -> None:
         self.memory: Final = MemoryBudget(settings.buffer_bytes)
@@ -71,7 +72,7 @@ class Accumulator:
         after_s = settings.availability_timeout_s
         self._stalled = (lambda: self.schedule.waiting_since(loop.time() - after_s)) if after_s else None
         self.wake: Callable[[], None] = wake
-        self._loop, self._touch = loop, touch
+        self._wake_at, self._loop, self._touch = wake_at, loop, touch
 
     @property
     def hurry(self) -> bool:
@@ -295,16 +296,15 @@ class Accumulator:
         limit = topic.limits.first_limit(now, is_next=is_adaptive and is_busy)
         deadline, rate = now + self.settings.delivery_timeout_s, topic.limits.rate
         at, order = queue.topic_partition, queue.next_order()
-        batch = Batch(at, order, created_at=now, deadline=deadline, limit=limit, rate=rate)
-        queue.open = batch
+        queue.open = batch = Batch(at, order, created_at=now, deadline=deadline, limit=limit, rate=rate)
         queue.batches.append(batch)
         self.hold(batch)
         self._touch(topic.name, now)
         self.clock.forget()
         if is_adaptive and not is_busy:
             self._ready(batch, queue, now)
-        elif self.schedule.linger(queue, batch, now + self.settings.linger_s) or self.hurry:
-            self.wake()
+        elif self.schedule.linger(queue, batch, until := now + self.settings.linger_s) or self.hurry:
+            self.wake() if self.hurry else self._wake_at(until)
         return batch
 
     def seal(self, batch: Batch, now: float) -> None:
@@ -369,7 +369,8 @@ class Accumulator:
         self.unresolved.pop(batch, None)
         self.unfinished -= 1
         self.deadlines.discard(batch, batch.deadline)
-        self.schedule.forget(batch)
+        if not batch.due:  # else it lingers no more
+            self.schedule.forget(batch)
         self.memory.give_back(batch.size)
 
     def finish(self) -> None:

@@ -125,7 +125,7 @@ class Batch:
         self._resolved: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
-        return len(self.columns)
+        return len(self.columns.values)
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic_partition} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"

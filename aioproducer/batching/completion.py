@@ -188,12 +188,11 @@ class BatchCompletion:
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:
         """Fail what is past its deadline, wherever it is; but for what may outlive that."""
-        accumulator = self._accumulator
-        goes_on, again_at = accumulator.settings.outlives_deadline_if_led, now + accumulator.settings.delivery_timeout_s
+        accumulator, settings = self._accumulator, self._accumulator.settings
         for batch in accumulator.deadlines.take_due(now):
-            if goes_on and accumulator.leader(batch) != NO_LEADER:
-                batch.postpone(again_at)
-                accumulator.deadlines.add(batch, again_at)
+            if settings.outlives_deadline_if_led and accumulator.leader(batch) != NO_LEADER:
+                batch.postpone(now + settings.delivery_timeout_s)
+                accumulator.deadlines.add(batch, batch.deadline)
             else:
                 self.fail_or_expire(batch, failure_of(batch))
 

@@ -71,9 +71,7 @@ class Sender:
         self._completion = completion
         self._pool = pool
         self._updater = updater
-        self._wakeup = wakeup
-        self._waker = waker
-        self._metrics = metrics
+        self._wakeup, self._waker, self._metrics = wakeup, waker, metrics
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
         self._most_in_flight = settings.max_in_flight if settings.acks != 0 else 1
@@ -372,22 +370,25 @@ class Sender:
             self._bug = self._bug or bug
             raise
         finally:
-            self._wakeup.ring()
+            if not connection.is_reading:
+                self._wakeup.ring()
 
     def _go_on(self) -> None:
         """Let tasks go on with what was read, and send what they send now, all in this iteration of the event loop.
 
-        Where nobody does, `run` is woken as always: whoever awaits a Future goes on before it does.
+        Where none does, `run` is woken: whoever awaits a Future goes on before it does.
         """
+        wakeup = self._wakeup
         try:
-            woken = self._waker.release()
-            if woken and not self._accumulator.finishing and self._bug is None and self._wakeup.take():
-                self._wakeup.ring_at(self._run_once())
+            if not self._waker.release() or self._accumulator.finishing or self._bug:
+                wakeup.ring()
+            elif (wakeup.has_rung or self._transaction or self._schedule.nodes()) and wakeup.take():
+                wakeup.ring_at(self._run_once())
         except Exception as bug:  # noqa: BLE001 - `run` raises it
             self._bug = bug
-            self._wakeup.ring()
+            wakeup.ring()
         finally:
-            self._wakeup.release()
+            wakeup.release()
 
     def identity_changed(self) -> None:
         """Offer what waits to be admitted: there is an identity now, or a transaction takes it."""

@@ -90,7 +90,12 @@ class Bench:
         settings = ProducerConfig(bootstrap_servers="localhost:9092").batching_settings()
         self.loop = loop
         self.accumulator = Accumulator(
-            settings, IdentityKeeper(), loop=loop, wake=lambda: None, touch=lambda _topic, _now: None
+            settings,
+            IdentityKeeper(),
+            loop=loop,
+            wake=lambda: None,
+            wake_at=lambda _until: None,
+            touch=lambda _topic, _now: None,
         )
         self.topic = self.accumulator.topic(TOPIC)
         self.accumulator.update_topic(TOPIC, [1] * PARTITIONS)

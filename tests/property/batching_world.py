@@ -114,6 +114,7 @@ class World:
             self.identities,
             loop=self.loop,
             wake=self.ring,
+            wake_at=self.ring_at,
             touch=lambda _topic, _now: None,
         )
         self.schedule = self.accumulator.schedule
@@ -149,6 +150,9 @@ class World:
 
     def ring(self) -> None:
         self.rung = True
+
+    def ring_at(self, until: float) -> None:
+        self.check_at = min(self.check_at, until)
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         self.told["delivered"] += len(batch)
@@ -227,7 +231,8 @@ class World:
         self, connection: FakeConnection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
     ) -> None:
         self.handler.take(connection.real, batches, answer)
-        self.ring()
+        if self.schedule.nodes():  # as the sender does: there may be room for more now
+            self.ring()
 
     def run_once(self, connected: Collection[int], slow: Collection[int] = ()) -> None:
         """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""

@@ -98,12 +98,14 @@ class FloorRig:
         if identified:
             self.identities.assign(*FIRST)
         self.wakes = 0
+        self.wakes_at: list[float] = []
         self.updater = FakeUpdater()
         self.accumulator = Accumulator(
             batching_settings(**settings),
             self.identities,
             loop=self.loop,
             wake=self._wake,
+            wake_at=self._wake_at,
             touch=self.updater.touch,
         )
         self.witness = Witness()
@@ -173,6 +175,9 @@ class FloorRig:
 
     def _wake(self) -> None:
         self.wakes += 1
+
+    def _wake_at(self, until: float) -> None:
+        self.wakes_at.append(until)
 
 
 async def settle() -> None:

@@ -40,10 +40,10 @@ async def test_the_first_opens_a_batch_and_the_second_joins_it() -> None:
     rig = FloorRig()
     first = join(rig)
     [batch] = unresolved(rig)
-    assert rig.wakes == 1
     second = join(rig)
     assert unresolved(rig) == [batch]
-    assert rig.wakes == 1
+    assert rig.wakes == 0
+    assert rig.wakes_at == [rig.loop.time() + rig.accumulator.settings.linger_s]
     assert batch.columns.values == [VALUE, VALUE]
     assert batch.columns.timestamps == [NOW_MS, NOW_MS]
     assert (batch.columns.keys, batch.columns.headers) == (None, None)
@@ -164,7 +164,7 @@ async def test_a_linger_that_adapts_makes_a_batch_wait_for_a_busy_node_only(busy
     if busy:
         rig.accumulator.schedule.mark_busy(NODE)
     batch = rig.fill()
-    assert rig.wakes == 1
+    assert (rig.wakes, len(rig.wakes_at)) == ((0, 1) if busy else (1, 0))
     drained = rig.accumulator.schedule.drain(NODE, rig.loop.time(), 2**31)
     assert drained == ([] if busy else [batch])
 
@@ -251,3 +251,14 @@ async def test_a_batch_that_ended_lingers_no_more() -> None:
     rig.accumulator.release(batch)
     assert batch not in rig.accumulator.schedule._lingering
     assert rig.accumulator.memory.used == 0
+
+
+@in_virtual_time
+async def test_only_the_first_in_line_says_when_a_linger_ends_and_nobody_who_is_in_a_hurry() -> None:
+    rig = FloorRig(partitions=3)
+    _ = rig.append(partition=0)
+    _ = rig.append(partition=1)
+    assert (rig.wakes, len(rig.wakes_at)) == (0, 1)
+    rig.accumulator.flushing = 1
+    _ = rig.append(partition=2)
+    assert (rig.wakes, len(rig.wakes_at)) == (1, 1)

@@ -63,6 +63,11 @@ class Rig(FloorRig):
         if hasattr(self, "wakeup"):
             self.wakeup.ring()
 
+    def _wake_at(self, until: float) -> None:
+        super()._wake_at(until)
+        if hasattr(self, "wakeup"):
+            self.wakeup.ring_at(until)
+
     async def __aenter__(self) -> Self:
         self.running = self.loop.create_task(self.sender.run())
         await settle()

@@ -90,6 +90,36 @@ async def test_where_futures_are_awaited_the_sender_has_its_turn_behind_their_ta
 
 
 @in_virtual_time
+async def test_where_nobody_sends_more_the_sender_has_no_turn(turns: list[str | None]) -> None:
+    async with Rig(batching={"linger_s": 0.5}) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a"))
+        await pass_time(0.5)
+        assert turns
+        turns.clear()
+        office.from_the_transport()
+        await sending
+        await settle()
+        assert turns == []
+
+
+@in_virtual_time
+async def test_what_an_answer_makes_room_for_goes_at_once(turns: list[str | None]) -> None:
+    async with Rig(max_in_flight=1, partitions=2, batching={"linger_s": 0.0, "max_in_flight": 1}) as rig:
+        office = Office(rig)
+        rig.accumulator.topics[TOPIC].sticky = rig.queue(0)
+        sending = asyncio.create_task(office.send(b"a"))
+        await settle()
+        rig.fill(b"behind", partition=1)
+        await settle()
+        assert rig.sent_values() == [[b"a"]]
+        turns.clear()
+        office.from_the_transport()
+        await sending
+        assert (rig.sent_values(), turns) == ([[b"behind"]], [None])
+
+
+@in_virtual_time
 async def test_a_sender_that_is_to_finish_ends(turns: list[str | None]) -> None:
     async with Rig(batching=ADAPTIVE) as rig:
         office = Office(rig)
