@@ -14,7 +14,7 @@ from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
-from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioproducer.protocol.produce import BY_NAME, PartitionProduceData, ProduceRequest, TopicProduceData
 from aioproducer.protocol.schema import R, Request
 from aioproducer.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -31,6 +31,8 @@ NOT_NOW = {14, 15, 16, 51}
 """Codes that only say: ask again."""
 PATIENCE_S = 20.0
 PAUSE_S = 0.02
+NEWEST: Final[dict[type[Request[Any]], int]] = {ProduceRequest: BY_NAME}
+"""It knows no ids of topics."""
 NEWEST_BELOW_TV2: Final[dict[type[Request[Any]], int]] = {
     EndTxnRequest: 4,
     ProduceRequest: 11,
@@ -76,8 +78,8 @@ class RawProducer:
 
     async def ask(self, request: Request[R], *, version: int | None = None) -> R:
         if version is None:
-            newest = NEWEST_BELOW_TV2.get(type(request)) if self.transaction_version < 2 else None
-            version = self.connection.versions.pick(type(request), at_most=newest)
+            newest = NEWEST_BELOW_TV2 if self.transaction_version < 2 else NEWEST
+            version = self.connection.versions.pick(type(request), at_most=newest.get(type(request)))
         return await self.connection.request(request, version=version)
 
     async def until_answered(
