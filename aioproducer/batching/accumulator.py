@@ -304,7 +304,7 @@ class Accumulator:
         if is_adaptive and not is_busy:
             self._ready(batch, queue, now)
         elif self.schedule.linger(queue, batch, until := now + self.settings.linger_s) or self.hurry:
-            self.wake() if self.hurry else self._wake_at(until)
+            self._wake_at(until) if until > now and not self.hurry else self.wake()
         return batch
 
     def seal(self, batch: Batch, now: float) -> None:

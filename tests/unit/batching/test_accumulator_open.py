@@ -262,3 +262,11 @@ async def test_only_the_first_in_line_says_when_a_linger_ends_and_nobody_who_is_
     rig.accumulator.flushing = 1
     _ = rig.append(partition=2)
     assert (rig.wakes, len(rig.wakes_at)) == (1, 1)
+
+
+@in_virtual_time
+async def test_a_linger_of_no_time_is_over_at_once() -> None:
+    """A timer would take an iteration of the event loop more."""
+    rig = FloorRig(linger_s=0.0)
+    _ = rig.append()
+    assert (rig.wakes, rig.wakes_at) == (1, [])
