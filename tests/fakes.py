@@ -37,6 +37,8 @@ class FakeConnection:
         self.tally = NodeTally(0.0)
         self.last_used = 0.0
         self.calls: list[Call] = []
+        self.asked_in: list[int | None] = []
+        """The version of each call there was."""
         self.unanswered: list[Any] = []
         """Requests that no answer is expected to."""
         self.error: ProducerError | None = None
@@ -72,6 +74,7 @@ class FakeConnection:
     ) -> None:
         self._check()
         self.calls.append(Call(request, on_answer, version))
+        self.asked_in.append(version)
 
     def write_only(self, request: Any, *, version: int | None = None) -> None:
         self._check()

@@ -301,10 +301,10 @@ class Accumulator:
         self.hold(batch)
         self._touch(topic.name, now)
         self.clock.forget()
-        if is_adaptive and not is_busy:
+        if not self.settings.linger_s or self.hurry or (is_adaptive and not is_busy):
             self._ready(batch, queue, now)
-        elif self.schedule.linger(queue, batch, until := now + self.settings.linger_s) or self.hurry:
-            self._wake_at(until) if until > now and not self.hurry else self.wake()
+        elif self.schedule.linger(queue, batch, until := now + self.settings.linger_s):
+            self._wake_at(until)
         return batch
 
     def seal(self, batch: Batch, now: float) -> None:

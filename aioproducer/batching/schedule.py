@@ -82,20 +82,20 @@ REMEMBERED_S: Final = 0.1
 class Pace:
     """How a node answers: one request after the other, as Kafka does on a connection."""
 
-    __slots__ = ("_unanswered", "since", "took_s")
+    __slots__ = ("_since", "_took_s", "_unanswered")
 
     def __init__(self) -> None:
         self._unanswered: deque[tuple[float, int]] = deque()
         """When each of the requests that it has to answer was sent, and how many there were then, with that one."""
-        self.since: float = 0.0
+        self._since: float = 0.0
         """When it began with the first of them, or answered the last that it has answered."""
-        self.took_s: float = 0.0
+        self._took_s: float = 0.0
         """How long it was at that one."""
 
     def sent(self, now: float) -> None:
         """Note that there is one more request."""
         if not self._unanswered:
-            self.since = now
+            self._since = now
         self._unanswered.append((now, len(self._unanswered) + 1))
 
     def answered(self, now: float) -> None:
@@ -104,15 +104,15 @@ class Pace:
         Where the way is long, answers come one right after the other; then it was at this one for its share of the time.
         """
         sent_at, together = self._unanswered.popleft()
-        self.took_s = max(now - self.since, (now - sent_at) / together)
-        self.since = now
+        self._took_s = max(now - self._since, (now - sent_at) / together)
+        self._since = now
 
     def expected_s(self, now: float) -> float:
         """Return how long one more request would take, if each takes as long as the last, or as this one so far."""
-        silent_s = now - self.since
+        silent_s = now - self._since
         if self._unanswered:
-            return (len(self._unanswered) + 1) * max(self.took_s, silent_s)
-        return self.took_s if silent_s < REMEMBERED_S else 0.0
+            return (len(self._unanswered) + 1) * max(self._took_s, silent_s)
+        return self._took_s if silent_s < REMEMBERED_S else 0.0
 
 
 class Paces:

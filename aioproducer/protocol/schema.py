@@ -106,11 +106,6 @@ def encode(message: Message, version: int) -> bytearray:
     return buf
 
 
-def append(buf: bytearray, message: Message, version: int) -> None:
-    """Do as `encode`, at the end of *buf*."""
-    _writer(type(message), version)(buf, message)
-
-
 def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> M:
     """Read a *cls* of *version* that takes all of *data* from *offset* on; ProtocolError if it does not."""
     value, surplus = decode_start(cls, version, data, offset)

@@ -16,7 +16,7 @@ from aioproducer.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioproducer.protocol.schema import Message, append, decode, encode
+from aioproducer.protocol.schema import Message, decode, encode
 from aioproducer.protocol.types import NO_TOPIC_ID
 from tests.unit.protocol.golden import check
 
@@ -174,9 +174,8 @@ class TestByHand:
             encode(request, 12)
 
     def test_what_does_not_fit_is_refused_by_name(self) -> None:
-        buf = bytearray(b"before")
         with pytest.raises(ValueError, match=r"acks.*99999"):
-            append(buf, ProduceRequest(acks=99_999, timeout_ms=1, topic_data=[]), 12)
+            encode(ProduceRequest(acks=99_999, timeout_ms=1, topic_data=[]), 12)
 
     @pytest.mark.parametrize("count", [1, 126, 127, 300])
     @pytest.mark.parametrize(("version", "topic"), [(12, {"name": "orders"}), (13, {"topic_id": TOPIC_ID})])

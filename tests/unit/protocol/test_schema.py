@@ -8,7 +8,6 @@ from aioproducer.protocol.fields import field
 from aioproducer.protocol.schema import (
     Message,
     Request,
-    append,
     decode,
     decode_start,
     encode,
@@ -63,13 +62,6 @@ def test_a_version_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
             assert decode(Unseen, version, wire) == Unseen(text="hi")
         for compiling in ("struct_writer", "struct_reader"):
             monkeypatch.setattr(schema, compiling, lambda *_, **__: pytest.fail("it is there"))
-
-
-def test_a_message_is_appended_to_what_is_there_and_read_from_there() -> None:
-    buf = bytearray(b"header")
-    append(buf, EchoRequest(text="hi"), 1)
-    assert buf == b"header\0\2hi"
-    assert decode(EchoRequest, 1, buf, 6) == EchoRequest(text="hi")
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])

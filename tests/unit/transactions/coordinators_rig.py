@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError
-from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.find_coordinator import (
     Coordinator as Found,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from aioproducer.protocol.schema import ApiVersionTable, decode_response
+from aioproducer.protocol.schema import ApiVersionTable
 from aioproducer.protocol.transactions import EndTxnRequest, EndTxnResponse
 from aioproducer.transactions.coordinator import Coordinators, Key, KeyType
 from aioproducer.transactions.reactions import Api
@@ -35,18 +33,6 @@ class AskedConnection(FakeConnection):
     ) -> None:
         super().__init__(node_id)
         self.versions = ApiVersionTable(OFFERED | (offered or {}), **features)
-        self.asked_in: list[int | None] = []
-
-    def call(
-        self,
-        request: Any,
-        on_answer: Callable[[Any], None],
-        *,
-        version: int | None = None,
-        decode: Decode = decode_response,
-    ) -> None:
-        super().call(request, on_answer, version=version, decode=decode)
-        self.asked_in.append(version)
 
     async def request(self, request: Any, *, version: int | None = None) -> Any:
         answered = asyncio.get_running_loop().create_future()
