@@ -43,7 +43,7 @@ PAIRS = [
     Pair(
         FakeConnection,
         Connection,
-        frozenset({"answer", "calls", "closed_for", "drains", "full", "real", "unanswered"}),
+        frozenset({"answer", "asked_in", "calls", "closed_for", "drains", "full", "real", "unanswered"}),
     ),
     Pair(
         FakePool,
