@@ -250,7 +250,8 @@ class World:
     def _serve(self, node_id: int, *, slow: bool) -> None:
         outstanding = self.outstanding[node_id]
         while node_id not in self.preparing and len(outstanding) < MAX_IN_FLIGHT:
-            retrying = {batch for queue in self.queues for batch in queue.retrying}
+            in_turn = [queue for queue in self.queues if not queue.asks_newest]
+            retrying = {batch for queue in in_turn for batch in queue.retrying}
             batches = self.schedule.drain(
                 node_id, self.loop.time(), self.accumulator.settings.max_request_bytes
             )
