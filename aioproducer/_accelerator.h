@@ -19,6 +19,7 @@
 
 /* _awaiting.c */
 PyObject *acknowledgements(PyObject *module, PyObject *base);
+PyObject *maker(PyObject *module, PyObject *args);
 PyObject *set_outcomes(PyObject *module, PyObject *args);
 PyObject *wake_each(PyObject *module, PyObject *resolved);
 

@@ -325,12 +325,23 @@ PyObject *split_columns(PyObject *module, PyObject *args)
 
 #define METADATA_FIELDS 5
 
+/* The garbage collector need not look at those whose fields hold nothing that could lead back to them. */
+static int may_lead_anywhere(PyObject *field)
+{
+    return !PyUnicode_CheckExact(field) && !PyLong_CheckExact(field) && !PyBool_Check(field);
+}
+
 static PyObject *metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
 {
+    int is_tracked = 0;
     PyObject *metadata = PyType_GenericAlloc(kind, METADATA_FIELDS);
-    for (Py_ssize_t at = 0; metadata != NULL && at < METADATA_FIELDS; at++)
+    for (Py_ssize_t at = 0; metadata != NULL && at < METADATA_FIELDS; at++) {
+        is_tracked = is_tracked || may_lead_anywhere(fields[at]);
         if (PyTuple_SetItem(metadata, at, Py_NewRef(fields[at])) < 0)
             Py_CLEAR(metadata);
+    }
+    if (metadata != NULL && !is_tracked)
+        PyObject_GC_UnTrack(metadata);
     return metadata;
 }
 

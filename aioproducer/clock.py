@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from asyncio import AbstractEventLoop, Future, TimerHandle, sleep
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
 TURN_AFTER_S: Final = 0.01
-"""So long may calls that await nothing keep the event loop to themselves."""
+"""So long may calls that await nothing keep the event loop to themselves …"""
+TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
+"""… and so much may they append, as it is sent: brokers could be at it already."""
 ITERATIONS: Final = 3
 """… which then has so many: the sender writes what is there; what brokers have answered is read; the sender writes what that
 made room for."""
@@ -59,19 +62,21 @@ class LoopTurns:
     a lone record one more of those. What lingers for longer than that lets a call take a turn in vain now and then.
     """
 
-    __slots__ = ("_began_at", "due")
+    __slots__ = ("_began_at", "_began_with", "due")
 
     def __init__(self) -> None:
         self.due: bool = False
         """Whether the next call that may wait is to `take` one."""
         self._began_at: float | None = None
-        """When the first of these batches was opened since the sender's last turn."""
+        """When the first of these batches was opened since the sender's last turn …"""
+        self._began_with: int = 0
+        """… and how many bytes of memory were free then."""
 
-    def look(self, now: float) -> None:
-        """See whether one is due."""
+    def look(self, now: float, free: int, rate: float) -> None:
+        """See whether one is due; so many bytes of memory are *free*, and what is sent of a byte is *rate*."""
         if self._began_at is None:
-            self._began_at = now
-        elif now - self._began_at >= TURN_AFTER_S:
+            self._began_at, self._began_with = now, free
+        elif now - self._began_at >= TURN_AFTER_S or (self._began_with - free) * rate >= TURN_AFTER_BYTES:
             self.due = True
 
     async def take(self) -> None:
@@ -93,7 +98,7 @@ class Wakeup:
     often later than the one it is set for: it rings too early once in a while, instead of being set each time.
     """
 
-    __slots__ = ("_held", "_loop", "_rings_at", "_rung", "_timer", "_waiter")
+    __slots__ = ("_held", "_loop", "_rings_at", "_rung", "_timer", "_waiter", "on_time")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
@@ -101,6 +106,8 @@ class Wakeup:
         self._timer: TimerHandle | None = None
         self._rings_at = inf  # of what is due at once uvloop's handle cannot tell
         self._waiter: Future[None] | None = None
+        self.on_time: Callable[[], None] = self.ring
+        """What to do at the time of `ring_at`."""
 
     def ring(self) -> None:
         """End the present wait, or the next one before it begins."""
@@ -131,7 +138,7 @@ class Wakeup:
         return True
 
     def ring_at(self, until: float | None) -> None:
-        """Ring when the loop's clock reads *until*, if that is not None: then or, once in a while, earlier."""
+        """Ring, or do what `on_time` is, when the loop's clock reads *until*, unless that is None; now and then earlier."""
         if until is not None and until < self._rings_at:
             self.forget()
             self._rings_at = until
@@ -156,4 +163,4 @@ class Wakeup:
 
     def _time_is_up(self) -> None:
         self._timer, self._rings_at = None, inf
-        self.ring()
+        self.on_time()

@@ -124,18 +124,16 @@ class Accumulator:
         batch = sticky.open if sticky is not None else None
         if (
             batch is None
-            or batch.new_waiter is not new_waiter
+            or batch.plain_waiter is not new_waiter
             or (grown := batch.size + size) > batch.limit
             or size > memory.free
             or memory.waiters
-            or (columns := batch.columns).keys is not None
-            or columns.headers is not None
         ):
             return self.append(topic, None, value, None, (), None, size, new_waiter)
         memory.free -= size
         batch.size = grown
+        columns, clock = batch.columns, self.clock
         columns.values.append(value)
-        clock = self.clock
         columns.timestamps.append(clock.known_ms or clock.now_ms())
         waiter = new_waiter()
         batch.last_waiters.append(waiter)
@@ -185,6 +183,7 @@ class Accumulator:
             columns.timestamps.append(timestamp_ms)
         else:
             columns.append(value, key, headers, timestamp_ms)
+            batch.plain_waiter = None
         waiter = new_waiter()
         if batch.new_waiter is new_waiter:
             batch.last_waiters.append(waiter)
@@ -262,7 +261,7 @@ class Accumulator:
 
     def _batch_with_room(self, topic: TopicQueues, queue: PartitionQueue | None, size: int) -> Batch:
         """Return an open batch of *queue*, or of the next sticky partition; what is at its limit may go."""
-        self.turns.look(now := self._loop.time())
+        self.turns.look(now := self._loop.time(), self.memory.free, topic.limits.rate)
         full = queue if queue is not None else topic.sticky
         if full is not None and (batch := full.open) is not None:
             self._grow(topic, full, batch, size, now)

@@ -57,6 +57,7 @@ class Batch:
         "numbered_before",
         "order",
         "persistence",
+        "plain_waiter",
         "rate",
         "retries",
         "retry_at",
@@ -89,8 +90,9 @@ class Batch:
         self.detached: int = 0
         """How many records failed for their callers, and stayed in it."""
         self.new_waiter: NewWaiter | None = None
-        """Has made the waiters of the last stretch, if a single record may join that: the append path does so without a
-        call."""
+        """Has made the waiters of the last stretch, if a single record may join that …"""
+        self.plain_waiter: NewWaiter | None = None
+        """… and the same while no record has a key or headers: one without may join then, without a call or another look."""
         self.last_waiters: list[Any] = []
         """The waiters of the last stretch then."""
         self.size: int = BATCH_OVERHEAD
@@ -292,8 +294,7 @@ class Batch:
         """Make the move for *event*, or raise AssertionError: an illegal one is our bug, never the user's."""
         to = TRANSITIONS.get((self.state, event))
         if to is None:
-            # not an assert statement: it has to survive python -O
-            raise AssertionError(f"a batch that is {self.state.name} cannot {event.name}")
+            raise AssertionError(f"a batch that is {self.state.name} cannot {event.name}")  # under -O, too
         self.state = to
         if self._resolved is not None and to in RESOLVED and not self._resolved.done():
             self._resolved.set_result(None)
@@ -304,6 +305,7 @@ class Batch:
         """Let *waiter*, made by *new_waiter*, wait for the record just appended; begins a stretch of its kind if need be."""
         if new_waiter is not self.new_waiter:
             self.new_waiter, self.last_waiters = new_waiter, []
+            self.plain_waiter = None if self.columns.keys or self.columns.headers else new_waiter
             self.stretches.append(
                 AwaitingWaiters(self.last_waiters)
                 if isinstance(waiter, Acknowledgement)
@@ -314,7 +316,7 @@ class Batch:
     def add_waiters(self, waiters: Waiters) -> None:
         """Let *waiters* wait for the records just appended."""
         self.stretches.append(waiters)
-        self.new_waiter = None
+        self.new_waiter = self.plain_waiter = None
 
     def resolve(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell every waiter where its record is; *log_append_time_ms* is -1 for create time."""
@@ -360,7 +362,7 @@ class Batch:
         dropped, gone = self.take_waiters(indices), set(indices)
         kept = [index for index in range(len(self)) if index not in gone]
         self.stretches = self.take_waiters(kept)
-        self.new_waiter = None
+        self.new_waiter = self.plain_waiter = None
         self.columns = self.columns.take(kept)
         columns = self.columns
         self.size = BATCH_OVERHEAD + sum(sizes(columns.values, columns.keys, columns.headers))

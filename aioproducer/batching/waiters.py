@@ -44,6 +44,13 @@ class Failure(NamedTuple):
         return error
 
 
+def python_maker(kind: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[], Any]:
+    """Return a function that calls *kind* with these keyword *arguments*: it makes Futures of their loop."""
+    return partial(kind, **arguments)
+
+
+maker: Final = fastest("maker", python_maker)
+
 Herald: TypeAlias = "Acknowledgement | asyncio.Future[None]"
 """What a task is woken with: something that is done, and whose `result()` raises if the task is to."""
 

@@ -31,12 +31,12 @@ from aioproducer.sender.answers import (
 )
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import (
-    COMPRESSED_REQUEST_BYTES,
     Encoder,
     OpenTransaction,
     SenderSettings,
     Unencodable,
     decoder_for,
+    largest_request,
     produce_request,
     version_for,
 )
@@ -75,6 +75,9 @@ class Sender:
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
         self._most_in_flight = settings.max_in_flight if settings.acks != 0 else 1
+        self._largest = partial(
+            largest_request, accumulator.settings, self._most_in_flight, compresses=self._compresses
+        )
         self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
@@ -114,6 +117,7 @@ class Sender:
 
         Raises: whatever bug of ours came up, here or where answers are handled and batches encoded off the loop.
         """
+        self._wakeup.on_time = self._have_turn
         try:
             while not (self._accumulator.finishing and self._accumulator.idle):
                 await self._wakeup.wait(self._run_once())
@@ -121,6 +125,7 @@ class Sender:
                     raise self._bug
         finally:
             self._wakeup.forget()
+            self._wakeup.on_time = self._wakeup.ring
             preparing = [task for tasks in self._preparing.values() for task in tasks]
             for task in preparing:
                 task.cancel()
@@ -184,10 +189,10 @@ class Sender:
         if connection.throttled_until > now:
             return connection.throttled_until
         while self._schedule.is_ready(node_id) and self._may_send(connection):
-            batches = self._schedule.drain(node_id, now, self._request_bytes(connection))
+            before, in_flight = self._preparing.get(node_id, ()), self._in_flight.get(connection, 0)
+            batches = self._schedule.drain(node_id, now, self._largest(in_flight, in_flight - len(before)))
             if not batches:  # what was ready is so no more
                 break
-            before = self._preparing.get(node_id)
             if before or self._settings.acks == 0 or self._encoder.leaves_loop(batches):
                 self._prepare(connection, batches, before[-1] if before else None)
             else:
@@ -208,25 +213,6 @@ class Sender:
             if self._accumulator.leader(batch) == node_id and batch.due and batch.state in UNSENT:
                 self._completion.fail(batch, failure_of_login(batch, refused.error))
         return retry_at
-
-    def _request_bytes(self, connection: Connection) -> int:
-        """Return how large the next request may be.
-
-        A broker that has nothing to do gets a batch's worth first, and the rest in a request behind it: it answers
-        the one while it is at the other, so its clients never all wait at the same time. Else tasks that await
-        their records would go on together for ever once two of their batches were in one request. What is compressed
-        goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
-        """
-        batching, in_flight = self._accumulator.settings, self._in_flight.get(connection, 0)
-        most = batching.max_request_bytes
-        if self._most_in_flight == 1:
-            return most
-        if not in_flight:
-            return min(batching.batch_bytes, most)
-        if not self._compresses:
-            return most
-        written = in_flight - len(self._preparing.get(connection.node_id, ()))
-        return min(max(written, 1) * COMPRESSED_REQUEST_BYTES, most)
 
     def _may_send(self, connection: Connection) -> bool:
         # the write before may have shown that it is closed
@@ -378,17 +364,31 @@ class Sender:
 
         Where none does, `run` is woken: whoever awaits a Future goes on before it does.
         """
+        try:
+            if not self._waker.release():
+                self._wakeup.ring()
+            elif (
+                self._wakeup.has_rung
+                or self._transaction
+                or self._schedule.nodes()
+                or self._accumulator.finishing
+                or self._bug
+            ):
+                self._have_turn()
+        finally:
+            self._wakeup.release()
+
+    def _have_turn(self) -> None:
+        """Have the turn of `run` at once, in a callback: that is an iteration of the event loop less."""
         wakeup = self._wakeup
         try:
-            if not self._waker.release() or self._accumulator.finishing or self._bug:
+            if self._accumulator.finishing or self._bug or not wakeup.take():
                 wakeup.ring()
-            elif (wakeup.has_rung or self._transaction or self._schedule.nodes()) and wakeup.take():
+            else:
                 wakeup.ring_at(self._run_once())
         except Exception as bug:  # noqa: BLE001 - `run` raises it
             self._bug = bug
             wakeup.ring()
-        finally:
-            wakeup.release()
 
     def identity_changed(self) -> None:
         """Offer what waits to be admitted: there is an identity now, or a transaction takes it."""

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from aioproducer.allocator import keep_freed_memory
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.produce import (
     BY_NAME,
@@ -88,6 +90,7 @@ class Encoder:
     """Encodes and compresses batches, and puts their sequences in; once each, however often they are sent."""
 
     def __init__(self, settings: SenderSettings) -> None:
+        keep_freed_memory()
         self._codec = settings.codec
         self._transactional = settings.transactional_id is not None
         self._threads: ThreadPoolExecutor | None = None
@@ -148,6 +151,24 @@ class Encoder:
         elif sequence != batch.encoded_sequence:
             set_sequence(batch.encoded, producer_id, epoch, base_sequence)
             batch.keep_encoded(batch.encoded)
+
+
+def largest_request(
+    batching: BatchingSettings, most_in_flight: int, in_flight: int, written: int, *, compresses: bool
+) -> int:
+    """Return how many bytes the next request may have, with so many *in_flight*, *written* ones among them.
+
+    A broker that has nothing to do gets a batch's worth first, and the rest in a request behind it: it answers
+    the one while it is at the other, so its clients never all wait at the same time. Else tasks that await
+    their records would go on together for ever once two of their batches were in one request. What is compressed
+    goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
+    """
+    most = batching.max_request_bytes
+    if most_in_flight == 1:
+        return most
+    if not in_flight:
+        return min(batching.batch_bytes, most)
+    return min(max(written, 1) * COMPRESSED_REQUEST_BYTES, most) if compresses else most
 
 
 def produce_request(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -125,6 +127,19 @@ def test_metadata_are_the_same(timestamps: list[int], base: int, log_append: boo
     made = accelerator.new_metadata(RecordMetadata, "orders", 3, base, timestamps, log_append)
     assert made == list(python_new_metadata(RecordMetadata, "orders", 3, base, timestamps, log_append))
     assert {type(each) for each in made} <= {RecordMetadata}
+
+
+def test_the_garbage_collector_need_not_look_at_metadata_that_lead_nowhere() -> None:
+    class Time(IntEnum):
+        NOW = 8
+
+    for topic, timestamp, tracked in (
+        ("orders", 8, False),
+        (Text("orders"), 8, True),
+        ("orders", Time.NOW, True),
+    ):
+        [made] = accelerator.new_metadata(RecordMetadata, topic, 3, 7, [timestamp], False)
+        assert gc.is_tracked(made) is tracked
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="not used there: it would leave them without a hash")

@@ -30,6 +30,25 @@ async def test_it_waits_until_the_time_given() -> None:
 
 
 @in_virtual_time
+async def test_at_that_time_it_does_what_it_is_told_to() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup = Wakeup(loop)
+    called: list[float] = []
+
+    def in_its_place() -> None:
+        called.append(loop.time())
+        assert wakeup.take()
+        wakeup.ring_at(7)
+        if len(called) == 2:
+            wakeup.ring()
+
+    wakeup.on_time = in_its_place
+    await wakeup.wait(5)
+    assert called == [5, 7]
+    assert now() == 7
+
+
+@in_virtual_time
 async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
     wakeup = Wakeup(asyncio.get_running_loop())
     wakeup.ring()

@@ -49,7 +49,7 @@ class TestRuns:
         assert [len(waiters) for waiters in batch.stretches] == [2, 3, 1]
         assert batch.last_waiters == futures[2:]
         send_many(batch, call_of(1), 0)
-        assert batch.new_waiter is None
+        assert batch.new_waiter is batch.plain_waiter is None
 
     @in_virtual_time
     async def test_runs_of_chosen_records_keep_order_and_kind(self) -> None:
@@ -177,7 +177,7 @@ class TestDropping:
         assert isinstance(bulk, CallWaiters)
         assert bulk.positions == [1]
         assert batch.columns.values == [b"zero", b"many", b"many", b"five"]
-        assert batch.new_waiter is None
+        assert batch.new_waiter is batch.plain_waiter is None
         assert batch.columns.timestamps == [10, 12, 12, 15]
         batch.resolve(40, -1)
         assert [futures[0].result().offset, futures[2].result().offset] == [40, 43]
