@@ -229,8 +229,7 @@ class Accumulator:
         memory.free += reserved
         ends = list(accumulate(rows.sizes, initial=0))  # where a batch is full is one bisection
         share = topic.share(ends[-1]) if queue is None else ends[-1]
-        now = self._loop.time()
-        start = 0
+        now, start = self._loop.time(), 0
         while start < len(rows) and (reserved or not memory.waiters):
             first = rows.sizes[start]
             target = queue or topic.sticky or topic.switch()
@@ -291,8 +290,8 @@ class Accumulator:
             self.wake()
 
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
-        is_adaptive, is_busy = self.settings.linger_is_adaptive, self.schedule.is_busy(queue.leader)
-        limit = topic.limits.first_limit(now, is_next=is_adaptive and is_busy)
+        is_busy = (is_adaptive := self.settings.linger_is_adaptive) and self.schedule.is_busy(queue.leader)
+        limit = topic.limits.first_limit(now, is_next=is_busy)
         deadline, rate = now + self.settings.delivery_timeout_s, topic.limits.rate
         at, order = queue.topic_partition, queue.next_order()
         queue.open = batch = Batch(at, order, created_at=now, deadline=deadline, limit=limit, rate=rate)
@@ -300,7 +299,7 @@ class Accumulator:
         self.hold(batch)
         self._touch(topic.name, now)
         self.clock.forget()
-        if not self.settings.linger_s or self.hurry or (is_adaptive and not is_busy):
+        if not self.settings.linger_s or (is_adaptive and not is_busy) or self.hurry:
             self._ready(batch, queue, now)
         elif self.schedule.linger(queue, batch, until := now + self.settings.linger_s):
             self._wake_at(until)

@@ -253,15 +253,17 @@ class TopicQueues:
         partition = _any_but(current, candidates)
         if self._settings.partitioning_is_adaptive:
             other = _any_but(partition, candidates)
-            if self._is_sooner(partition, other):
+            if self._has_choice and self._is_sooner(partition, other):
                 return partition
-            if self._is_sooner(other, partition) or self._backlog(other) < self._backlog(partition):
+            if self._has_choice and self._is_sooner(other, partition):
+                return other
+            if self._backlog(other) < self._backlog(partition):
                 return other
         return partition
 
     def _is_sooner(self, one: int, other: int) -> bool:
         """Whether the leader of partition *one* would answer in less than half the time of that of the *other*."""
-        return self._has_choice and self._paces.is_sooner(self._leader(one), self._leader(other))
+        return self._paces.is_sooner(self._leader(one), self._leader(other))
 
     def _choice(self) -> Sequence[int]:
         stalled = self._stalled() if self._stalled is not None else ()
