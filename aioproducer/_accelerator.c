@@ -6,9 +6,9 @@
    exception all the same: no type and no size is taken for granted here.
 
    - Only the limited API of Python 3.11, so one build serves all later ones.
-   - No state besides the module, but in what a task awaits, and what makes it (_awaiting.c). Columns are copied to tuples first: what is in a
-     tuple stays there, so references borrowed from it are good, whoever changes the lists meanwhile (bytes, str and tuples do
-     not change). Only `uniform_headers` reads the headers of a record where they are, while it holds the GIL and allocates
+   - No state besides the module, but in what waits for records (_awaiting.c). Columns are copied to tuples first: what is in
+     a tuple stays there, so references borrowed from it are good, whoever changes the lists meanwhile (bytes, str and tuples
+     do not change). Only `uniform_headers` reads the headers of a record where they are, while it holds the GIL and allocates
      nothing; without a GIL it leaves lists and dicts to Python.
    - Sizes are Py_ssize_t, and added by `sum`, which does not overflow.
 */
@@ -16,8 +16,9 @@
 
 static PyMethodDef functions[] = {
     {"acknowledgements", acknowledgements, METH_O, NULL},
+    {"factory_of", factory_of, METH_VARARGS, NULL},
+    {"keep_freed_memory", keep_freed_memory, METH_O, NULL},
     {"key_partitions", key_partitions, METH_VARARGS, NULL},
-    {"maker", maker, METH_VARARGS, NULL},
     {"measured_headers", measured_headers, METH_O, NULL},
     {"murmur2", murmur2, METH_O, NULL},
     {"new_metadata", new_metadata, METH_VARARGS, NULL},

@@ -8,6 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Of aioproducer/records/sizes.py */
@@ -19,11 +20,12 @@
 
 /* _awaiting.c */
 PyObject *acknowledgements(PyObject *module, PyObject *base);
-PyObject *maker(PyObject *module, PyObject *args);
+PyObject *factory_of(PyObject *module, PyObject *args);
 PyObject *set_outcomes(PyObject *module, PyObject *args);
 PyObject *wake_each(PyObject *module, PyObject *resolved);
 
 /* _encoding.c */
+PyObject *keep_freed_memory(PyObject *module, PyObject *size);
 PyObject *records_section(PyObject *module, PyObject *args);
 PyObject *sizes(PyObject *module, PyObject *args);
 

@@ -1,5 +1,5 @@
-/* What a task awaits: the twins of `python_acknowledgements`, `python_set_outcomes`, `python_wake_each` and `python_maker` in
-   aioproducer/batching/waiters.py.
+/* What waits for records: the twins of `python_acknowledgements`, `python_set_outcomes`, `python_wake_each` and
+   `python_factory_of` in aioproducer/batching/waiters.py.
 
    For a generator, and two frames of Python, a task takes a sixth of all that its record costs. An acknowledgement belongs to
    one event loop, and so to one thread. What it lets go of is let go last, since that may run anything.
@@ -237,13 +237,14 @@ PyObject *wake_each(PyObject *module, PyObject *resolved)
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
-/* ---- maker(kind, arguments) ---- */
+/* ---- factory_of(kind, arguments) ---- */
 
 /* `functools.partial` copies its keywords for every call, a fifth of what the Future of a record costs. */
-static PyObject *make(PyObject *what, PyObject *unused)
+static PyObject *make(PyObject *kind_and_arguments, PyObject *unused)
 {
+    PyObject *kind = PyTuple_GetItem(kind_and_arguments, 0), *arguments = PyTuple_GetItem(kind_and_arguments, 1);
     PyObject *none = PyTuple_New(0);
-    PyObject *made = none == NULL ? NULL : PyObject_Call(PyTuple_GetItem(what, 0), none, PyTuple_GetItem(what, 1));
+    PyObject *made = none == NULL ? NULL : PyObject_Call(kind, none, arguments);
     (void)unused;
     Py_XDECREF(none);
     return made;
@@ -251,16 +252,16 @@ static PyObject *make(PyObject *what, PyObject *unused)
 
 static PyMethodDef make_method = {"make", make, METH_NOARGS, NULL};
 
-PyObject *maker(PyObject *module, PyObject *args)
+PyObject *factory_of(PyObject *module, PyObject *args)
 {
     PyObject *kind, *arguments;
-    if (!PyArg_ParseTuple(args, "OO!:maker", &kind, &PyDict_Type, &arguments))
+    if (!PyArg_ParseTuple(args, "OO!:factory_of", &kind, &PyDict_Type, &arguments))
         return NULL;
     arguments = PyDict_Copy(arguments); /* nobody else has it, to change it */
-    PyObject *what = arguments == NULL ? NULL : PyTuple_Pack(2, kind, arguments);
-    PyObject *function = what == NULL ? NULL : PyCFunction_NewEx(&make_method, what, NULL);
+    PyObject *both = arguments == NULL ? NULL : PyTuple_Pack(2, kind, arguments);
+    PyObject *function = both == NULL ? NULL : PyCFunction_NewEx(&make_method, both, NULL);
     (void)module;
-    Py_XDECREF(what);
+    Py_XDECREF(both);
     Py_XDECREF(arguments);
     return function;
 }

@@ -286,3 +286,16 @@ PyObject *records_section(PyObject *module, PyObject *args)
     columns_clear(&columns);
     return section;
 }
+
+/* ---- keep_freed_memory(size) ---- */
+
+PyObject *keep_freed_memory(PyObject *module, PyObject *size)
+{
+    size_t bytes = PyLong_AsSize_t(size);
+    if (bytes == (size_t)-1 && PyErr_Occurred())
+        return NULL;
+    void *volatile block = malloc(bytes); /* volatile: a compiler would see that nobody wants it */
+    free(block);
+    (void)module;
+    Py_RETURN_NONE;
+}

@@ -325,22 +325,22 @@ PyObject *split_columns(PyObject *module, PyObject *args)
 
 #define METADATA_FIELDS 5
 
-/* The garbage collector need not look at those whose fields hold nothing that could lead back to them. */
-static int may_lead_anywhere(PyObject *field)
+static int may_refer_to_others(PyObject *field)
 {
     return !PyUnicode_CheckExact(field) && !PyLong_CheckExact(field) && !PyBool_Check(field);
 }
 
+/* The garbage collector need not look at metadata whose fields cannot lead back to them. */
 static PyObject *metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
 {
-    int is_tracked = 0;
+    int must_be_tracked = 0;
     PyObject *metadata = PyType_GenericAlloc(kind, METADATA_FIELDS);
     for (Py_ssize_t at = 0; metadata != NULL && at < METADATA_FIELDS; at++) {
-        is_tracked = is_tracked || may_lead_anywhere(fields[at]);
+        must_be_tracked = must_be_tracked || may_refer_to_others(fields[at]);
         if (PyTuple_SetItem(metadata, at, Py_NewRef(fields[at])) < 0)
             Py_CLEAR(metadata);
     }
-    if (metadata != NULL && !is_tracked)
+    if (metadata != NULL && !must_be_tracked)
         PyObject_GC_UnTrack(metadata);
     return metadata;
 }

@@ -11,10 +11,10 @@ from typing import Final
 TURN_AFTER_S: Final = 0.01
 """So long may calls that await nothing keep the event loop to themselves …"""
 TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
-"""… and so much may they append, as it is sent: brokers could be at it already."""
+"""… or append so many bytes, as they are sent: a broker that has nothing to do waits for them."""
 ITERATIONS: Final = 3
-"""… which then has so many: the sender writes what is there; what brokers have answered is read; the sender writes what that
-made room for."""
+"""Of the event loop, in such a turn: the sender writes what is there; what brokers have answered is read; the sender writes
+what that made room for."""
 
 
 def wall_ms() -> int:
@@ -56,7 +56,7 @@ class LoopClock:
 
 
 class LoopTurns:
-    """Whether the sender has had no turn for long: `await enqueue(…)` in a loop awaits nothing by itself.
+    """Whether the sender has had no turn for long, or for much: `await enqueue(…)` in a loop awaits nothing by itself.
 
     Looked at once per batch that is opened or full. To ask the event loop instead when its iteration is over would cost
     a lone record one more of those. What lingers for longer than that lets a call take a turn in vain now and then.
@@ -73,7 +73,10 @@ class LoopTurns:
         """… and how many bytes of memory were free then."""
 
     def look(self, now: float, free: int, rate: float) -> None:
-        """See whether one is due; so many bytes of memory are *free*, and what is sent of a byte is *rate*."""
+        """See whether one is due; so many bytes of memory are *free*, and *rate* is the share of a byte that is sent.
+
+        That is an estimate: the memory is that of all topics, the rate of one; what was given back meanwhile is not seen.
+        """
         if self._began_at is None:
             self._began_at, self._began_with = now, free
         elif now - self._began_at >= TURN_AFTER_S or (self._began_with - free) * rate >= TURN_AFTER_BYTES:
@@ -106,8 +109,8 @@ class Wakeup:
         self._timer: TimerHandle | None = None
         self._rings_at = inf  # of what is due at once uvloop's handle cannot tell
         self._waiter: Future[None] | None = None
-        self.on_time: Callable[[], None] = self.ring
-        """What to do at the time of `ring_at`."""
+        self.on_time: Callable[[], None] | None = None
+        """What to do at the time of `ring_at`, in place of ringing."""
 
     def ring(self) -> None:
         """End the present wait, or the next one before it begins."""
@@ -138,14 +141,14 @@ class Wakeup:
         return True
 
     def ring_at(self, until: float | None) -> None:
-        """Ring, or do what `on_time` is, when the loop's clock reads *until*, unless that is None; now and then earlier."""
+        """Ring, or do `on_time`, when the loop's clock reads *until*, or now and then earlier; for None do nothing."""
         if until is not None and until < self._rings_at:
             self.forget()
             self._rings_at = until
             self._timer = self._loop.call_at(until, self._time_is_up)
 
     async def wait(self, until: float | None) -> None:
-        """Wait until it rings, or until the loop's clock reads *until* at the latest; None waits for the ring alone."""
+        """Wait until it rings, which *until* sees to as `ring_at` does."""
         if not self._rung:
             self.ring_at(until)
             self._waiter = self._loop.create_future()
@@ -163,4 +166,4 @@ class Wakeup:
 
     def _time_is_up(self) -> None:
         self._timer, self._rings_at = None, inf
-        self.on_time()
+        (self.on_time or self.ring)()

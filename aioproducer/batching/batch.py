@@ -90,9 +90,9 @@ class Batch:
         self.detached: int = 0
         """How many records failed for their callers, and stayed in it."""
         self.new_waiter: NewWaiter | None = None
-        """Has made the waiters of the last stretch, if a single record may join that …"""
+        """Has made the last stretch's waiters, if a single record may join that: the append path does so without a call."""
         self.plain_waiter: NewWaiter | None = None
-        """… and the same while no record has a key or headers: one without may join then, without a call or another look."""
+        """The same, but None once a record has a key or headers: `append_to_open` compares this alone."""
         self.last_waiters: list[Any] = []
         """The waiters of the last stretch then."""
         self.size: int = BATCH_OVERHEAD

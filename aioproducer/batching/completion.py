@@ -63,7 +63,7 @@ class BatchCompletion:
 
     def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
         """The broker has *batch*: resolve its records and go on with its partition."""
-        queue = self._accumulator.queue(batch)
+        queue = self.queue(batch)
         abandoned = batch.state is BatchState.ABANDONED
         queue.remove(batch)
         batch.acknowledge()

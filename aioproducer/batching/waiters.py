@@ -44,12 +44,12 @@ class Failure(NamedTuple):
         return error
 
 
-def python_maker(kind: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[], Any]:
-    """Return a function that calls *kind* with these keyword *arguments*: it makes Futures of their loop."""
+def python_factory_of(kind: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[], Any]:
+    """Return a function without arguments that calls *kind* with these; the intake makes its Futures with one."""
     return partial(kind, **arguments)
 
 
-maker: Final = fastest("maker", python_maker)
+factory_of: Final = fastest("factory_of", python_factory_of)
 
 Herald: TypeAlias = "Acknowledgement | asyncio.Future[None]"
 """What a task is woken with: something that is done, and whose `result()` raises if the task is to."""

@@ -17,7 +17,7 @@ from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.batching.waiters import Acknowledgement, Failure, maker
+from aioproducer.batching.waiters import Acknowledgement, Failure, factory_of
 from aioproducer.errors import (
     BufferFull,
     MetadataUnavailable,
@@ -78,7 +78,7 @@ class Intake:
         """Says why a batch was not acknowledged within the `timeout_s` of a call."""
         self.loop: AbstractEventLoop = get_running_loop()
         self._running_loop = running_loop_of(self.loop)
-        self.new_future: Callable[[], RecordFuture] = maker(Future, {"loop": self.loop})
+        self.new_future: Callable[[], RecordFuture] = factory_of(Future, {"loop": self.loop})
         """What a call should offer that returns a Future: one that need not look for its loop."""
         self.awaits: type[Acknowledgement] = awaits
         """What a call should offer that only awaits its record."""

@@ -125,7 +125,7 @@ class Sender:
                     raise self._bug
         finally:
             self._wakeup.forget()
-            self._wakeup.on_time = self._wakeup.ring
+            self._wakeup.on_time = None
             preparing = [task for tasks in self._preparing.values() for task in tasks]
             for task in preparing:
                 task.cancel()
@@ -189,12 +189,12 @@ class Sender:
         if connection.throttled_until > now:
             return connection.throttled_until
         while self._schedule.is_ready(node_id) and self._may_send(connection):
-            before, in_flight = self._preparing.get(node_id, ()), self._in_flight.get(connection, 0)
-            batches = self._schedule.drain(node_id, now, self._largest(in_flight, in_flight - len(before)))
+            preparing, in_flight = self._preparing.get(node_id, ()), self._in_flight.get(connection, 0)
+            batches = self._schedule.drain(node_id, now, self._largest(in_flight, in_flight - len(preparing)))
             if not batches:  # what was ready is so no more
                 break
-            if before or self._settings.acks == 0 or self._encoder.leaves_loop(batches):
-                self._prepare(connection, batches, before[-1] if before else None)
+            if preparing or self._settings.acks == 0 or self._encoder.leaves_loop(batches):
+                self._prepare(connection, batches, preparing[-1] if preparing else None)
             else:
                 self._fail_unencodable(self._encoder.encode_all(batches))
                 self._write(connection, batches)
@@ -379,7 +379,7 @@ class Sender:
             self._wakeup.release()
 
     def _have_turn(self) -> None:
-        """Have the turn of `run` at once, in a callback: that is an iteration of the event loop less."""
+        """Do the work of `run` in this callback: its task would be an iteration later. It is woken where it may have to end."""
         wakeup = self._wakeup
         try:
             if self._accumulator.finishing or self._bug or not wakeup.take():

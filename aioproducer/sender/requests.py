@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from aioproducer.allocator import keep_freed_memory
+from aioproducer.allocator import LARGEST_BYTES, keep_freed_memory
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batching_settings import BatchingSettings
@@ -90,7 +90,7 @@ class Encoder:
     """Encodes and compresses batches, and puts their sequences in; once each, however often they are sent."""
 
     def __init__(self, settings: SenderSettings) -> None:
-        keep_freed_memory()
+        keep_freed_memory(LARGEST_BYTES)  # of the whole process; what it encodes is what comes and goes
         self._codec = settings.codec
         self._transactional = settings.transactional_id is not None
         self._threads: ThreadPoolExecutor | None = None
@@ -156,7 +156,7 @@ class Encoder:
 def largest_request(
     batching: BatchingSettings, most_in_flight: int, in_flight: int, written: int, *, compresses: bool
 ) -> int:
-    """Return how many bytes the next request may have, with so many *in_flight*, *written* ones among them.
+    """Return how many bytes the next request may have, with so many *in_flight*, of which *written* have left.
 
     A broker that has nothing to do gets a batch's worth first, and the rest in a request behind it: it answers
     the one while it is at the other, so its clients never all wait at the same time. Else tasks that await

@@ -11,6 +11,7 @@ import pytest
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.waiters import acknowledgement_on
+from aioproducer.clock import TURN_AFTER_BYTES
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.accumulator_rig import RECORD, VALUE, counts, put, room_for, unresolved
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig
@@ -110,6 +111,34 @@ async def test_a_value_alone_joins_those_with_keys_and_headers(key: bytes | None
         False,
     ]
     assert (columns.headers is None) == (not headers)
+
+
+@pytest.mark.parametrize(
+    ("key", "headers"), [(b"k", ()), (None, (("trace", b"1"),)), (b"k", (("trace", b"1"),))]
+)
+@in_virtual_time
+async def test_it_does_too_where_the_first_ones_had_neither(key: bytes | None, headers: Any) -> None:
+    rig = opened()
+    _ = rig.append(VALUE, key=key, headers=headers)
+    assert join(rig) is not None
+    [batch] = unresolved(rig)
+    columns = batch.columns
+    assert columns.values == [VALUE] * 3
+    assert columns.keys == (None if key is None else [None, key, None])
+    assert columns.headers == (None if not headers else [(), headers, ()])
+    assert len(batch.stretches) == 1
+
+
+@pytest.mark.parametrize(("rate", "due"), [(1.0, True), (0.5, False)])
+@in_virtual_time
+async def test_the_sender_is_due_a_turn_once_much_was_appended_as_it_is_sent(rate: float, due: bool) -> None:
+    rig = opened(buffer_bytes=4 * TURN_AFTER_BYTES)
+    turns = rig.accumulator.turns
+    rig.accumulator.topics[TOPIC].limits.rate = rate
+    _ = rig.append(b"v" * TURN_AFTER_BYTES)
+    assert not turns.due
+    _ = rig.append(b"v" * TURN_AFTER_BYTES)
+    assert turns.due is due
 
 
 @in_virtual_time

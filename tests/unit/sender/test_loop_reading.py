@@ -11,7 +11,7 @@ from aioproducer.sender.loop import Sender
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata
 from tests.unit.floor_rig import TOPIC, settle
-from tests.unit.sender.loop_rig import Rig, pass_time
+from tests.unit.sender.loop_rig import LINGER_S, Rig, pass_time
 
 
 class Office:
@@ -175,3 +175,15 @@ async def test_one_that_was_cancelled_sends_nothing_there(turns: list[str | None
         await settle()
         assert (turns, rig.sent_values()) == ([], [])
         sending.cancel()
+
+
+@in_virtual_time
+async def test_the_end_of_a_linger_is_the_turn_of_the_sender(turns: list[str | None]) -> None:
+    async with Rig() as rig:
+        rig.fill()
+        await settle()
+        turns.clear()
+        await pass_time(LINGER_S)
+        assert turns == [None]
+        assert len(rig.connection.calls) == 1
+    assert rig.wakeup.on_time is None, "nobody is there any more whose turn it could be"
