@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from asyncio import AbstractEventLoop, Future, TimerHandle, sleep
 from collections.abc import Callable
+from contextvars import copy_context
 from math import inf
 from typing import Final
 
@@ -101,10 +102,11 @@ class Wakeup:
     often later than the one it is set for: it rings too early once in a while, instead of being set each time.
     """
 
-    __slots__ = ("_held", "_loop", "_rings_at", "_rung", "_timer", "_waiter", "on_time")
+    __slots__ = ("_context", "_held", "_loop", "_rings_at", "_rung", "_timer", "_waiter", "on_time")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
+        self._context = copy_context()  # the timer is set in those of others
         self._rung = self._held = False
         self._timer: TimerHandle | None = None
         self._rings_at = inf  # of what is due at once uvloop's handle cannot tell
@@ -145,7 +147,7 @@ class Wakeup:
         if until is not None and until < self._rings_at:
             self.forget()
             self._rings_at = until
-            self._timer = self._loop.call_at(until, self._time_is_up)
+            self._timer = self._loop.call_at(until, self._time_is_up, context=self._context)
 
     async def wait(self, until: float | None) -> None:
         """Wait until it rings, which *until* sees to as `ring_at` does."""

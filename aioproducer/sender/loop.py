@@ -356,7 +356,7 @@ class Sender:
             self._bug = self._bug or bug
             raise
         finally:
-            if not connection.is_reading:
+            if not connection.is_reading or self._accumulator.finishing or self._bug:
                 self._wakeup.ring()
 
     def _go_on(self) -> None:
@@ -367,13 +367,7 @@ class Sender:
         try:
             if not self._waker.release():
                 self._wakeup.ring()
-            elif (
-                self._wakeup.has_rung
-                or self._transaction
-                or self._schedule.nodes()
-                or self._accumulator.finishing
-                or self._bug
-            ):
+            elif self._wakeup.has_rung or self._transaction or self._schedule.nodes():
                 self._have_turn()
         finally:
             self._wakeup.release()
@@ -386,9 +380,12 @@ class Sender:
                 wakeup.ring()
             else:
                 wakeup.ring_at(self._run_once())
-        except Exception as bug:  # noqa: BLE001 - `run` raises it
-            self._bug = bug
+        except BaseException as bug:  # `run` raises it
+            interrupted = not isinstance(bug, Exception)
+            self._bug = RuntimeError(f"interrupted by {bug!r}") if interrupted else bug
             wakeup.ring()
+            if interrupted:  # which is for the event loop to raise; the program may go on
+                raise
 
     def identity_changed(self) -> None:
         """Offer what waits to be admitted: there is an identity now, or a transaction takes it."""

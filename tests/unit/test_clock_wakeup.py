@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar, copy_context
 
 import pytest
 import uvloop
@@ -46,6 +47,24 @@ async def test_at_that_time_it_does_what_it_is_told_to() -> None:
     await wakeup.wait(5)
     assert called == [5, 7]
     assert now() == 7
+
+
+@in_virtual_time
+async def test_what_it_does_then_sees_nothing_of_whoever_has_set_the_time() -> None:
+    request: ContextVar[str] = ContextVar("request")
+    wakeup = Wakeup(asyncio.get_running_loop())
+    seen: list[str] = []
+
+    def in_its_place() -> None:
+        seen.append(request.get("nobody's"))
+        wakeup.ring()
+
+    wakeup.on_time = in_its_place
+    somebody = copy_context()
+    somebody.run(request.set, "somebody's")
+    somebody.run(wakeup.ring_at, 5)
+    await wakeup.wait(None)
+    assert seen == ["nobody's"]
 
 
 @in_virtual_time

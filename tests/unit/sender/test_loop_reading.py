@@ -187,3 +187,22 @@ async def test_the_end_of_a_linger_is_the_turn_of_the_sender(turns: list[str | N
         assert turns == [None]
         assert len(rig.connection.calls) == 1
     assert rig.wakeup.on_time is None, "nobody is there any more whose turn it could be"
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@in_virtual_time
+async def test_an_interrupt_in_a_callback_is_raised_and_the_sender_ends(
+    monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    """A program may go on after Ctrl-C: nobody knows how far that turn got, and what waits must not wait for ever."""
+
+    def interrupted(_: Sender) -> None:
+        raise interrupt
+
+    async with Rig() as rig:
+        monkeypatch.setattr(Sender, "_run_once", interrupted)
+        assert rig.wakeup.on_time is not None
+        with pytest.raises(interrupt):
+            rig.wakeup.on_time()
+        with pytest.raises(RuntimeError, match=interrupt.__name__):
+            await rig.running
