@@ -75,9 +75,6 @@ class Sender:
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
         self._most_in_flight = settings.max_in_flight if settings.acks != 0 else 1
-        self._largest = partial(
-            largest_request, accumulator.settings, self._most_in_flight, compresses=self._compresses
-        )
         self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
@@ -190,7 +187,9 @@ class Sender:
             return connection.throttled_until
         while self._schedule.is_ready(node_id) and self._may_send(connection):
             preparing, in_flight = self._preparing.get(node_id, ()), self._in_flight.get(connection, 0)
-            batches = self._schedule.drain(node_id, now, self._largest(in_flight, in_flight - len(preparing)))
+            written, batching = in_flight - len(preparing), self._accumulator.settings
+            max_bytes = largest_request(batching, self._settings, in_flight, written)
+            batches = self._schedule.drain(node_id, now, max_bytes)
             if not batches:  # what was ready is so no more
                 break
             if preparing or self._settings.acks == 0 or self._encoder.leaves_loop(batches):

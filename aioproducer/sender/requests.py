@@ -154,7 +154,7 @@ class Encoder:
 
 
 def largest_request(
-    batching: BatchingSettings, most_in_flight: int, in_flight: int, written: int, *, compresses: bool
+    batching: BatchingSettings, settings: SenderSettings, in_flight: int, written: int
 ) -> int:
     """Return how many bytes the next request may have, with so many *in_flight*, of which *written* have left.
 
@@ -164,11 +164,13 @@ def largest_request(
     goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
     """
     most = batching.max_request_bytes
-    if most_in_flight == 1:
+    if settings.max_in_flight == 1 or settings.acks == 0:  # nothing would be behind it
         return most
     if not in_flight:
         return min(batching.batch_bytes, most)
-    return min(max(written, 1) * COMPRESSED_REQUEST_BYTES, most) if compresses else most
+    if settings.codec is Codec.NONE:
+        return most
+    return min(max(written, 1) * COMPRESSED_REQUEST_BYTES, most)
 
 
 def produce_request(
