@@ -174,6 +174,8 @@ class Broker:
         frame = encode_response(response, header.api_version, header.correlation_id)
         await self._thawed.wait()
         for piece in strike.pieces(frame):
+            if writer.is_closing():  # asyncio would say nothing, and uvloop that it is a bug
+                raise ConnectionResetError("closed before the answer")
             writer.write(piece)
             await writer.drain()
         if strike.throttle_ms and answers_first:

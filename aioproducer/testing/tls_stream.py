@@ -34,6 +34,9 @@ class Writer(Protocol):
     async def drain(self) -> None:
         """Wait until it is worth writing more."""
 
+    def is_closing(self) -> bool:
+        """Whether there is nobody to write to any more."""
+
 
 class TlsStream:
     """The server's side of one connection: a reader and a writer."""
@@ -82,6 +85,10 @@ class TlsStream:
     async def drain(self) -> None:
         """Wait until it is worth writing more."""
         await self._writer.drain()
+
+    def is_closing(self) -> bool:
+        """Whether the connection below is closed, or being so."""
+        return self._writer.is_closing()
 
     def say_goodbye(self) -> None:
         """Tell the client that nothing more will come, if it can still hear it."""

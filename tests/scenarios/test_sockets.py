@@ -58,6 +58,22 @@ async def test_five_ways_to_send(cluster: Cluster) -> None:
 
 
 @on_each_loop
+async def test_a_broker_whose_connections_are_reset_before_it_answers(cluster: Cluster) -> None:
+    async with Producer(cluster.bootstrap_servers, retry_backoff_ms=1, reconnect_backoff_ms=1) as producer:
+        first = await producer.send(TOPIC, b"a", partition=0)
+        cluster.on("produce", times=None).delay(
+            0.05
+        )  # the second attempt's answer comes behind the first one's
+        waiting = await producer.enqueue(TOPIC, b"b", partition=0)
+        async with asyncio.timeout(30):
+            while cluster.request_count("produce") < 2:  # noqa: ASYNC110 - the cluster has no event for it
+                await asyncio.sleep(0)
+        cluster.disconnect(1)
+        cluster.disconnect(2)
+        assert [first.offset, (await waiting).offset] == [0, 1]
+
+
+@on_each_loop
 async def test_tasks_that_send_again_and_again_beside_lingers(cluster: Cluster) -> None:
     """The ends of lingers are often due at once, of which uvloop's timers cannot tell when."""
 
