@@ -25,12 +25,14 @@ from aioproducer.records.decode import DecodedBatch, decode_batches
 from aioproducer.sender import requests
 from aioproducer.sender.requests import (
     COMPRESS_OFF_LOOP_BYTES,
+    COMPRESSED_REQUEST_BYTES,
     Encoder,
     decoder_for,
+    largest_request,
     produce_request,
     version_for,
 )
-from tests.unit.floor_rig import FloorRig, sender_settings
+from tests.unit.floor_rig import FloorRig, batching_settings, sender_settings
 
 ID = b"i" * 16
 
@@ -309,3 +311,33 @@ class TestVersions:
             for number, each in enumerate(ids)
         ]
         return ProduceRequest(acks=-1, timeout_ms=1, topic_data=topics)
+
+
+MOST = 1024 * 1024
+READY = 16_384
+ZSTD = {"codec": Codec.ZSTD}
+
+
+@pytest.mark.parametrize(
+    ("settings", "in_flight", "written", "size"),
+    [
+        ({}, 0, 0, READY),
+        ({}, 1, 1, MOST),
+        (ZSTD, 0, 0, READY),
+        (ZSTD, 2, 0, COMPRESSED_REQUEST_BYTES),
+        (ZSTD, 2, 2, 2 * COMPRESSED_REQUEST_BYTES),
+        (ZSTD, 5, 5, MOST),
+        ({"max_in_flight": 1}, 0, 0, MOST),
+        ({"acks": 0}, 0, 0, MOST),
+    ],
+)
+def test_how_large_a_request_may_be(
+    settings: dict[str, object], in_flight: int, written: int, size: int
+) -> None:
+    batching = batching_settings(batch_bytes=READY, max_request_bytes=MOST)
+    assert largest_request(batching, sender_settings(**settings), in_flight, written) == size
+
+
+def test_a_request_is_never_larger_than_the_limit_however_large_batches_are() -> None:
+    batching = batching_settings(batch_bytes=READY, max_request_bytes=1_000)
+    assert largest_request(batching, sender_settings(), 0, 0) == 1_000
