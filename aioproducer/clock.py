@@ -142,14 +142,14 @@ class Wakeup:
         self._rung = False
         return True
 
-    def ring_at(self, until: float | None) -> None:
-        """Ring, or do `on_time`, when the loop's clock reads *until*, or now and then earlier; for None do nothing."""
-        if until is not None and until < self._rings_at:
+    def ring_at(self, until: float) -> None:
+        """Ring, or do `on_time`, when the loop's clock reads *until*, or now and then earlier; infinity never comes."""
+        if until < self._rings_at:
             self.forget()
             self._rings_at = until
             self._timer = self._loop.call_at(until, self._time_is_up, context=self._context)
 
-    async def wait(self, until: float | None) -> None:
+    async def wait(self, until: float) -> None:
         """Wait until it rings, which *until* sees to as `ring_at` does."""
         if not self._rung:
             self.ring_at(until)

@@ -186,15 +186,19 @@ class BatchCompletion:
             queue.request_epoch_bump(batch)
         self._offer_again(queue)
 
-    def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> None:
-        """Fail what is past its deadline, wherever it is; but for what may outlive that."""
+    def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> float:
+        """Fail what is past its deadline, wherever it is; but for what may outlive that. Return when the next of it is due."""
         accumulator, settings = self._accumulator, self._accumulator.settings
+        due_at = accumulator.deadlines.next_due()
+        if due_at > now:
+            return due_at
         for batch in accumulator.deadlines.take_due(now):
             if settings.outlives_deadline_if_led and accumulator.leader(batch) != NO_LEADER:
                 batch.postpone(now + settings.delivery_timeout_s)
                 accumulator.deadlines.add(batch, batch.deadline)
             else:
                 self.fail_or_expire(batch, failure_of(batch))
+        return accumulator.deadlines.next_due()
 
     def fail_or_expire(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, wherever it is."""

@@ -217,7 +217,10 @@ class PartitionQueue:
                 batch.assign_sequence(self.sequences.assign(len(batch)), self.numbered)
                 self.numbered += 1
         batch.drain()
-        insort(self.in_flight, batch, key=_by_order)
+        if self.in_flight:
+            insort(self.in_flight, batch, key=_by_order)
+        else:
+            self.in_flight.append(batch)
 
     def seal(self, batch: Batch) -> None:
         """Let *batch* take no more records and wait for none."""

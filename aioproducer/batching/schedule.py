@@ -55,20 +55,20 @@ class Deadlines(Generic[T]):
         if items is not None:
             items.pop(item, None)
 
-    def next_due(self) -> float | None:
-        """Return when the next item is due, or None if there is none."""
+    def next_due(self) -> float:
+        """Return when the next item is due; infinity if there is none."""
         while self._ticks:
             tick = self._ticks[0]
             if self._by_tick[tick]:
                 return tick * TICK_S
             heapq.heappop(self._ticks)
             del self._by_tick[tick]
-        return None
+        return inf
 
     def take_due(self, now: float) -> list[T]:
         """Remove and return what is due at *now*, by tick, and within it as it was added."""
         due: list[T] = []
-        while (at := self.next_due()) is not None and at <= now:
+        while self.next_due() <= now:
             due.extend(self._by_tick.pop(heapq.heappop(self._ticks)))
         return due
 
@@ -157,19 +157,19 @@ class Schedule:
         "_busy",
         "_identities",
         "_leaderless",
-        "_leaderless_news",
         "_lingering",
         "_lingering_for",
         "_number",
         "_ready",
         "_waiting",
         "_without_identity",
+        "leaderless_news",
     )
 
     def __init__(self, identities: IdentityKeeper) -> None:
         self._leaderless: dict[PartitionQueue, None] = {}
-        self._leaderless_news: set[str] = set()
-        """The topics of those that have come since they were taken."""
+        self.leaderless_news: set[str] = set()
+        """The topics of which something began to wait for a leader since they were last taken."""
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
@@ -228,10 +228,13 @@ class Schedule:
                 self._identities.want(queue.topic_partition)
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
-            self._leaderless_news.add(queue.topic)
+            self.leaderless_news.add(queue.topic)
         elif queue.offered_to is None:
             queue.offered_to = queue.leader
-            self._ready.setdefault(queue.leader, OrderedDict())[queue] = None
+            ready = self._ready.get(queue.leader)
+            if ready is None:
+                ready = self._ready[queue.leader] = OrderedDict()
+            ready[queue] = None
             self._waiting.setdefault(queue.leader, now)
 
     def offer_all(self, queues: Collection[PartitionQueue], now: float) -> None:
@@ -266,8 +269,8 @@ class Schedule:
             self.offer(queue, now)
 
     def take_leaderless_news(self) -> set[str]:
-        """Return the topics of which something began to wait for a leader since the last time that this was called."""
-        news, self._leaderless_news = self._leaderless_news, set()
+        """Return `leaderless_news`, which are news no more."""
+        news, self.leaderless_news = self.leaderless_news, set()
         return news
 
     def leaderless_topics(self) -> set[str]:
@@ -292,11 +295,10 @@ class Schedule:
         while self._backing_off and self._backing_off[0][0] <= now:
             self.offer(heapq.heappop(self._backing_off)[2], now)
 
-    def next_due(self) -> float | None:
-        """Return when `collect` will have something to do again."""
+    def next_due(self) -> float:
+        """Return when `collect` will have something to do again; infinity if there is nothing."""
         lingers_until = next(iter(self._lingering.values()))[0] if self._lingering else inf
-        due = min(lingers_until, self._backing_off[0][0] if self._backing_off else inf)
-        return due if due < inf else None
+        return min(lingers_until, self._backing_off[0][0]) if self._backing_off else lingers_until
 
     def nodes(self) -> list[int]:
         """Return the ids of the nodes that something may be sent to."""

@@ -105,7 +105,8 @@ class PartitionSequences:
                     end_offset = max(end_offset, each.end_offset)
                 acknowledged.clear()
             acknowledged.append(Acknowledged(order, base_offset, end_offset))
-            del acknowledged[:-_REMEMBERED]
+            if len(acknowledged) > _REMEMBERED:
+                del acknowledged[0]
 
     def proves(self, order: tuple[int, ...], count: int) -> bool:
         """Whether the batch in place *order*, with its *count* records, is in the log: one behind it is.

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Final
 
 from aioproducer.batching.accumulator import Accumulator
@@ -129,31 +130,31 @@ class Sender:
             self._encoder.close()
             await asyncio.gather(*preparing, return_exceptions=True)
 
-    def _run_once(self) -> float | None:
-        """Do everything that can be done now; return when there will be more to do, unless something happens."""
+    def _run_once(self) -> float:
+        """Do all that can be done now; return when there will be more unless something happens, which may be never."""
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
         accumulator.turns.over()
-        self._completion.expire(now, self.expired)
+        expires_at = self._completion.expire(now, self.expired)
         if self._transaction is not None:
             self._transaction.look()
         schedule.collect(now, hurry=accumulator.hurry)
-        leaderless = schedule.take_leaderless_news()
-        if leaderless:  # the updater goes on asking for them after each answer that does not help
-            self._updater.request_refresh(leaderless)
-        checks = [self._serve(node_id, now) for node_id in schedule.nodes()]
+        if (
+            schedule.leaderless_news
+        ):  # the updater goes on asking for them after each answer that does not help
+            self._updater.request_refresh(schedule.take_leaderless_news())
+        served = [self._serve(node_id, now) for node_id in schedule.nodes()]
         # Behind what was drained: that may have needed an epoch after the last one.
         if self._transaction is None and self._settings.idempotent and accumulator.identities.current is None:
-            checks.append(self._ask_for_identity(now))
-        checks += [schedule.next_due(), accumulator.deadlines.next_due()]
-        return min([check for check in checks if check is not None], default=None)
+            served.append(self._ask_for_identity(now))
+        return min(expires_at, schedule.next_due(), *served)
 
     def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:
         """Return the failure of *batch* at its deadline, or at the one of a call that has given a *timeout_s*."""
         leader = self._accumulator.leader(batch)
         return failure_at_deadline(batch, leader, self._pool.last_error(leader), timeout_s)
 
-    def _ask_for_identity(self, now: float) -> float | None:
+    def _ask_for_identity(self, now: float) -> float:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
         requester = self._producer_id
         if requester.patient_until > now:
@@ -164,21 +165,22 @@ class Sender:
             requester.ask(connection)
             return requester.patient_until
         if not others:
-            return None
+            return inf
         if requester.dial_next_at <= now:
             self._connect(requester.next_to_dial(others))
         return requester.dial_next_at
 
-    def _connect(self, node_id: int) -> float | None:
+    def _connect(self, node_id: int) -> float:
         """See to it that *node_id* gets a connection; return when to try again if none is on its way."""
         broker = self._updater.snapshot.brokers.get(node_id)
         if broker is None:  # gone from the cluster since: the next metadata will name another leader
             self._updater.request_refresh()
-            return None
+            return inf
         self._pool.connect_soon(node_id, broker.address)
-        return self._pool.next_attempt_at(node_id)
+        at = self._pool.next_attempt_at(node_id)
+        return inf if at is None else at
 
-    def _serve(self, node_id: int, now: float) -> float | None:
+    def _serve(self, node_id: int, now: float) -> float:
         """Send what is ready for *node_id*, as far as it goes; return when to look again."""
         connection = self._pool.get(node_id)
         if connection is None:
@@ -197,9 +199,9 @@ class Sender:
             else:
                 self._fail_unencodable(self._encoder.encode_all(batches))
                 self._write(connection, batches)
-        return None
+        return inf
 
-    def _reach(self, node_id: int, now: float) -> float | None:
+    def _reach(self, node_id: int, now: float) -> float:
         """See to a connection; fail what is for a node that refuses our logins for long. Return when to look again."""
         retry_at = self._connect(node_id)
         refused = self._pool.refused_logins(node_id)
@@ -207,7 +209,7 @@ class Sender:
             return retry_at
         patient_until = refused.since + REFUSAL_PATIENCE_S
         if now < patient_until:
-            return patient_until if retry_at is None else min(retry_at, patient_until)
+            return min(retry_at, patient_until)
         for batch in tuple(self._accumulator.unresolved):
             if self._accumulator.leader(batch) == node_id and batch.due and batch.state in UNSENT:
                 self._completion.fail(batch, failure_of_login(batch, refused.error))

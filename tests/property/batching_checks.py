@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import inf
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
@@ -86,7 +87,7 @@ def check_sleep(world: World) -> None:
         return
     assert set(world.schedule.nodes()) <= world.left_over
     for due in (world.schedule.next_due(), world.accumulator.deadlines.next_due()):
-        assert due is None or due >= world.check_at
+        assert due >= world.check_at
 
 
 def check_that_nothing_is_stuck(world: World) -> None:
@@ -131,5 +132,5 @@ def check_end(world: World) -> None:
     assert not accumulator.memory.waiters
     assert all(future.done() for future in world.futures.values())
     assert all(not call._outstanding for call in world.calls)
-    assert accumulator.deadlines.next_due() is None
+    assert accumulator.deadlines.next_due() == inf
     assert sum(world.told.values()) == len(world.batch_of)

@@ -240,12 +240,12 @@ class World:
         now = self.loop.time()
         self.completion.expire(now, lambda batch: failure_at_deadline(batch, self.accumulator.leader(batch)))
         self.schedule.collect(now, hurry=self.accumulator.hurry)
-        checks = [self.schedule.next_due(), self.accumulator.deadlines.next_due()]
+        check_at = min(self.schedule.next_due(), self.accumulator.deadlines.next_due())
         for node_id in self.schedule.nodes():
             if node_id in connected:
                 self._serve(node_id, slow=node_id in slow)
         self.left_over = set(self.schedule.nodes())
-        self.check_at = min((check for check in checks if check is not None), default=math.inf)
+        self.check_at = check_at
 
     def _serve(self, node_id: int, *, slow: bool) -> None:
         outstanding = self.outstanding[node_id]

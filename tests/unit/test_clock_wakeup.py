@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar, copy_context
+from math import inf
 
 import pytest
 import uvloop
@@ -19,7 +20,7 @@ async def test_it_waits_until_somebody_rings() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     loop.call_later(3, wakeup.ring)
-    await wakeup.wait(None)
+    await wakeup.wait(inf)
     assert now() == 3
 
 
@@ -63,7 +64,7 @@ async def test_what_it_does_then_sees_nothing_of_whoever_has_set_the_time() -> N
     somebody = copy_context()
     somebody.run(request.set, "somebody's")
     somebody.run(wakeup.ring_at, 5)
-    await wakeup.wait(None)
+    await wakeup.wait(inf)
     assert seen == ["nobody's"]
 
 
@@ -80,7 +81,7 @@ async def test_so_does_one_between_two_waits() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     loop.call_later(1, wakeup.ring)
-    await wakeup.wait(None)
+    await wakeup.wait(inf)
     wakeup.ring()
     await wakeup.wait(5)
     assert now() == 1
@@ -161,7 +162,7 @@ async def test_cancelling_the_wait_leaves_it_ready_for_the_next() -> None:
 def test_without_ring_or_time_it_never_ends() -> None:
     @in_virtual_time
     async def wait() -> None:
-        await Wakeup(asyncio.get_running_loop()).wait(None)
+        await Wakeup(asyncio.get_running_loop()).wait(inf)
 
     with pytest.raises(Deadlock):
         wait()
@@ -171,7 +172,7 @@ def test_without_ring_or_time_it_never_ends() -> None:
 async def test_what_is_rung_while_it_is_held_is_heard_at_the_release() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
-    waiting = loop.create_task(wakeup.wait(None))
+    waiting = loop.create_task(wakeup.wait(inf))
     await asyncio.sleep(0)
     wakeup.hold()
     wakeup.ring()
@@ -209,7 +210,7 @@ async def test_a_ring_may_be_taken_in_the_place_of_who_waits() -> None:
 async def test_what_is_rung_after_that_is_heard() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
-    waiting = loop.create_task(wakeup.wait(None))
+    waiting = loop.create_task(wakeup.wait(inf))
     await asyncio.sleep(1)
     wakeup.hold()
     assert wakeup.take()
@@ -227,16 +228,16 @@ async def test_nobody_takes_it_where_nobody_waits() -> None:
     assert not wakeup.take()
     await wakeup.wait(5)
     assert now() == 0
-    waiting = loop.create_task(wakeup.wait(None))
+    waiting = loop.create_task(wakeup.wait(inf))
     await asyncio.sleep(0)
     wakeup.ring()
     assert not wakeup.take()  # who waits is on its way
     await waiting
 
 
-@pytest.mark.parametrize(("until", "rings_at"), [(2, 2), (7, 5), (None, 5)])
+@pytest.mark.parametrize(("until", "rings_at"), [(2, 2), (7, 5), (inf, 5)])
 @in_virtual_time
-async def test_whoever_takes_it_says_when_to_look_again(until: float | None, rings_at: float) -> None:
+async def test_whoever_takes_it_says_when_to_look_again(until: float, rings_at: float) -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
     waiting = loop.create_task(wakeup.wait(5))
@@ -252,7 +253,7 @@ def test_on_uvloop_too_it_may_be_due_again_before_what_was_due_at_once() -> None
     async def main() -> None:
         loop = asyncio.get_running_loop()
         wakeup = Wakeup(loop)
-        waiting = asyncio.create_task(wakeup.wait(None))
+        waiting = asyncio.create_task(wakeup.wait(inf))
         await asyncio.sleep(0)
         assert wakeup.take()
         wakeup.ring_at(loop.time())

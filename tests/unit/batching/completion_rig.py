@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.waiters import Failure
@@ -31,7 +32,7 @@ def nothing_is_left(rig: FloorRig) -> bool:
         accumulator.memory.used == 0
         and accumulator.unfinished == 0
         and accumulator.idle
-        and accumulator.deadlines.next_due() is None
+        and accumulator.deadlines.next_due() == inf
         and rig.queue().idle
     )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 
 import pytest
 
@@ -271,7 +272,7 @@ async def test_told_an_earlier_deadline_a_batch_expires_earlier_never_later() ->
     rig.accumulator.expire_earlier(batch, future, 20.0)
     assert (batch.deadline, rig.wakes) == (20.0, wakes + 1)
     assert rig.accumulator.deadlines.take_due(20.0) == [batch]
-    assert rig.accumulator.deadlines.next_due() is None
+    assert rig.accumulator.deadlines.next_due() == inf
 
 
 @in_virtual_time
@@ -280,7 +281,7 @@ async def test_told_an_earlier_deadline_after_its_outcome_a_batch_does_not_come_
     batch, [future] = rig.sent()
     rig.completion.complete(batch, 0)
     rig.accumulator.expire_earlier(batch, future, 1.0)
-    assert rig.accumulator.deadlines.next_due() is None
+    assert rig.accumulator.deadlines.next_due() == inf
 
 
 @in_virtual_time
@@ -365,7 +366,7 @@ async def test_a_batch_is_held_with_its_memory_and_its_deadline_until_it_is_rele
     assert accumulator.memory.free == free - batch.size
     assert (accumulator.unfinished, list(accumulator.unresolved)) == (1, [batch])
     accumulator.resolved(batch)
-    assert (accumulator.unfinished, accumulator.idle, accumulator.deadlines.next_due()) == (1, True, None)
+    assert (accumulator.unfinished, accumulator.idle, accumulator.deadlines.next_due()) == (1, True, inf)
     accumulator.release(batch)
     assert (accumulator.unfinished, accumulator.memory.free) == (0, free)
 

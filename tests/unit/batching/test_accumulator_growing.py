@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from math import inf
 
 import pytest
 
@@ -49,7 +50,7 @@ async def test_a_batch_that_is_ready_may_go_and_takes_more_until_it_does() -> No
     assert (batch.state, len(batch)) == (BatchState.OPEN, 5)
     assert rig.wakes == wakes + 1
     assert rig.accumulator.memory.used == batch.size == room_for(1, 5)
-    assert rig.accumulator.schedule.next_due() is None, "it does not linger any more"
+    assert rig.accumulator.schedule.next_due() == inf, "it does not linger any more"
     assert rig.accumulator.schedule.drain(NODE, rig.loop.time(), 2**31) == [batch]
     put(rig)
     assert counts(unresolved(rig)) == [5, 1]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -10,7 +12,7 @@ from tests.unit.floor_rig import TOPIC
 def test_nothing_is_ready_at_first() -> None:
     floor = Floor(1)
     assert floor.schedule.nodes() == []
-    assert floor.schedule.next_due() is None
+    assert floor.schedule.next_due() == inf
     assert floor.drain() == []
 
 

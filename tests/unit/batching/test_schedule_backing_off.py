@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from aioproducer.batching.batch import Batch
@@ -25,7 +27,7 @@ def test_what_backs_off_is_ready_when_its_time_has_come() -> None:
     assert floor.schedule.next_due() == NOW + 3
     floor.schedule.collect(NOW + 3, hurry=False)
     assert floor.schedule.drain(1, NOW + 3, ALL) == batches[:1]
-    assert floor.schedule.next_due() is None
+    assert floor.schedule.next_due() == inf
 
 
 def test_the_next_thing_due_is_the_earlier_of_a_linger_and_a_backoff() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from aioproducer.batching.schedule import TICK_S, Deadlines
@@ -7,7 +9,7 @@ from aioproducer.batching.schedule import TICK_S, Deadlines
 
 def test_nothing_is_due_of_nothing() -> None:
     deadlines: Deadlines[str] = Deadlines()
-    assert deadlines.next_due() is None
+    assert deadlines.next_due() == inf
     assert deadlines.take_due(1e9) == []
 
 
@@ -21,7 +23,7 @@ def test_something_is_due_within_a_tick_of_its_deadline_and_never_before(deadlin
     assert due_at >= deadline or due_at == pytest.approx(deadline, rel=1e-12)
     assert deadlines.take_due(due_at - TICK_S / 2) == []
     assert deadlines.take_due(due_at) == ["late"]
-    assert deadlines.next_due() is None
+    assert deadlines.next_due() == inf
 
 
 def test_what_is_due_comes_by_tick_and_then_as_it_was_added() -> None:
@@ -48,7 +50,7 @@ def test_discarding_what_is_not_there_is_fine() -> None:
     deadlines.discard("never added", 1.0)
     assert deadlines.take_due(1.0) == ["late"]
     deadlines.discard("late", 1.0)
-    assert deadlines.next_due() is None
+    assert deadlines.next_due() == inf
 
 
 def test_a_tick_that_was_emptied_can_be_used_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import inf
 
 from tests.unit.batching.schedule_rig import NOW, Floor
 
@@ -75,7 +76,7 @@ def test_in_a_hurry_nothing_lingers() -> None:
         floor.linger(batch, NOW + 5)
     floor.schedule.collect(NOW, hurry=True)
     assert floor.drain() == batches
-    assert floor.schedule.next_due() is None
+    assert floor.schedule.next_due() == inf
 
 
 def test_a_batch_that_went_before_its_time_is_not_waited_for() -> None:
@@ -129,4 +130,4 @@ class TestAdaptiveLinger:
         floor.schedule.forget(batch)
         floor.schedule.mark_idle(1, NOW)
         assert not floor.schedule.is_ready(1)
-        assert floor.schedule.next_due() is None
+        assert floor.schedule.next_due() == inf

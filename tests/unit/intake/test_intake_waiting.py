@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 
 import pytest
 
@@ -195,7 +196,7 @@ class TestServedByAnother:
         [batch] = rig.drain()
         rig.completion.complete(batch, 0)
         assert (await waiting).result().offset == 0
-        assert rig.accumulator.deadlines.next_due() is None
+        assert rig.accumulator.deadlines.next_due() == inf
 
     @in_virtual_time
     async def test_if_its_batch_is_split_before_it_runs_the_half_with_the_record_expires_in_time(
