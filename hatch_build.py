@@ -41,7 +41,7 @@ def compile_in_place(root: str) -> str:
     unix = os.name == "posix"
     extension = Extension(
         "aioproducer._accelerator",
-        [f"aioproducer/{name}.c" for name in ("_accelerator", "_awaiting", "_encoding", "_rows")],
+        [f"aioproducer/{name}.c" for name in ("_accelerator", "_awaiting", "_encoding", "_produce", "_rows")],
         depends=["aioproducer/_accelerator.h"],
         py_limited_api=ABI3,
         extra_compile_args=["-O3", "-g0"] if unix else [],  # no debug information: it names folders

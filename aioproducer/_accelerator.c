@@ -1,15 +1,15 @@
-/* The accelerator: loops over records, and what their tasks await, in C. Each function does what the Python function of its
-   name does.
+/* The accelerator: loops over records, what their tasks await, and the requests that take them, in C. Each function does what
+   the Python function of its name does.
 
    aioproducer/acceleration.py imports it, if it was built and is wanted. The Python functions say what is meant, and
    tests/property/test_acceleration*.py compare the two. Most are called with what was checked before; anything else raises an
    exception all the same: no type and no size is taken for granted here.
 
    - Only the limited API of Python 3.11, so one build serves all later ones.
-   - No state besides the module, but in what waits for records (_awaiting.c). Columns are copied to tuples first: what is in
-     a tuple stays there, so references borrowed from it are good, whoever changes the lists meanwhile (bytes, str and tuples
-     do not change). Only `uniform_headers` reads the headers of a record where they are, while it holds the GIL and allocates
-     nothing; without a GIL it leaves lists and dicts to Python.
+   - No state besides the module, but in what waits for records (_awaiting.c), and the names of fields (_produce.c). Columns
+     are copied to tuples first: what is in a tuple stays there, so references borrowed from it are good, whoever changes the
+     lists meanwhile (bytes, str and tuples do not change). Only `uniform_headers` reads the headers of a record where they
+     are, while it holds the GIL and allocates nothing; without a GIL it leaves lists and dicts to Python.
    - Sizes are Py_ssize_t, and added by `sum`, which does not overflow.
 */
 #include "_accelerator.h"
@@ -22,6 +22,8 @@ static PyMethodDef functions[] = {
     {"measured_headers", measured_headers, METH_O, NULL},
     {"murmur2", murmur2, METH_O, NULL},
     {"new_metadata", new_metadata, METH_VARARGS, NULL},
+    {"produce_writer", produce_writer, METH_O, NULL},
+    {"read_acknowledgements", read_acknowledgements, METH_VARARGS, NULL},
     {"records_section", records_section, METH_VARARGS, NULL},
     {"set_outcomes", set_outcomes, METH_VARARGS, NULL},
     {"sizes", sizes, METH_VARARGS, NULL},

@@ -29,6 +29,10 @@ PyObject *keep_freed_memory(PyObject *module, PyObject *size);
 PyObject *records_section(PyObject *module, PyObject *args);
 PyObject *sizes(PyObject *module, PyObject *args);
 
+/* _produce.c */
+PyObject *produce_writer(PyObject *module, PyObject *by_name);
+PyObject *read_acknowledgements(PyObject *module, PyObject *args);
+
 /* _rows.c */
 PyObject *key_partitions(PyObject *module, PyObject *args);
 PyObject *measured_headers(PyObject *module, PyObject *headers);

@@ -60,23 +60,23 @@ class FrameReader:
                 return
             data = bytes(self._begun)
             self._begun.clear()
-        pos, end = 0, LENGTH.size
-        while end <= len(data):
-            end += self._payload_bytes(data, pos)
-            if end > len(data):
+        pos, end, size = 0, LENGTH.size, len(data)
+        while end <= size:
+            (length,) = LENGTH.unpack_from(data, pos)
+            if not MIN_PAYLOAD_BYTES <= length <= self._max:
+                raise self._nonsense(length, data[pos:end])
+            end += length
+            if end > size:
                 break
             yield data[pos + LENGTH.size : end]
             pos, end = end, end + LENGTH.size
-        self._begun += memoryview(data)[pos:]
+        if pos < size:
+            self._begun += memoryview(data)[pos:]
         self._wanted = end - pos
 
-    def _payload_bytes(self, data: bytes, pos: int) -> int:
-        (length,) = LENGTH.unpack_from(data, pos)
-        if MIN_PAYLOAD_BYTES <= length <= self._max:
-            return int(length)
-        head = data[pos : pos + LENGTH.size]
+    def _nonsense(self, length: int, head: bytes) -> ProtocolError:
         likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
-        raise ProtocolError(
+        return ProtocolError(
             f"a Kafka frame cannot be {length} bytes long ({MIN_PAYLOAD_BYTES} to {self._max} are possible);"
             f" it begins with {head!r}{likeness}"
         )

@@ -4,18 +4,18 @@ KIP-98 (v3: transactional ids), KIP-110 (v7: zstd), KIP-467 (v8: which records w
 flexible), KIP-951 (v10: who leads now), KIP-890 (v11 and v12: new error codes and rules, same bytes), KIP-516 (v13:
 topics by id, not by name).
 
-Every batch takes one of these requests and one of these answers, so at the end of this file the flexible versions
-are written and read by hand, in a quarter of the instructions that the declarations compile to.
+Every batch takes one of these requests and one of these answers, so at the end of this file requests in flexible
+versions are written by hand, and answers that only acknowledge are read, in a fraction of what the declarations take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
-from typing import Any, Final
+from typing import Final, NamedTuple
 
+from aioproducer.acceleration import fastest
 from aioproducer.protocol.fields import field, struct
-from aioproducer.protocol.schema import Message, Request, message, read_by_hand, written_by_hand
+from aioproducer.protocol.schema import Message, Request, message, written_by_hand
 from aioproducer.protocol.types import (
     INT16,
     INT32,
@@ -30,7 +30,6 @@ from aioproducer.protocol.types import (
 )
 from aioproducer.wire.primitives import (
     BytesLike,
-    Reader,
     Writer,
     append_compact_string,
     append_unsigned_varint,
@@ -132,36 +131,66 @@ class ProduceRequest(Request[ProduceResponse]):
 
 # By hand.
 
+FLEXIBLE: Final = ProduceRequest.FLEXIBLE_FROM
 _NO_TRANSACTION_ACKS_TIMEOUT: Final = Struct(">Bhi")
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX: Final = Struct(">i")
+_CORRELATION_ID_AND_TAGS: Final = Struct(">iB")
 _PARTITION: Final = Struct(">ihqqqBBB")
-"""A partition's answer up to its end, where there is nothing to tell: no record errors, no message, no tags."""
+"""A partition's answer that has no message, nor what comes before and behind it."""
 _THROTTLE_AND_TAGS: Final = Struct(">iB")
-_NO_RECORD_ERRORS: Final = 1
+_NOTHING_ELSE: Final = [1, 0, 0]
+"""The end of that: no record errors, no message, no tags."""
 _LENGTHS: Final = {length + 1: length for length in range(0x7F)}
 """Compact lengths by their one byte: null is not among them, nor what takes more bytes."""
-_NO_LEADER: Final = LeaderIdAndEpoch()
-"""What answers have that name no leader: one for all."""
-_response: Callable[..., ProduceResponse] = ProduceResponse
-_topic: Callable[..., TopicProduceResponse] = TopicProduceResponse
-_partition: Callable[..., PartitionProduceResponse] = PartitionProduceResponse
-"""Called with all fields by position: half the price of names and defaults, which is why type checkers are not told."""
 
 
-@written_by_hand(ProduceRequest, since=9)
+@written_by_hand(ProduceRequest, since=FLEXIBLE)
 def _request_writer(compiled: Writer, version: int) -> Writer:
-    append_topic = _append_name if version <= BY_NAME else _append_id
+    write_usual = produce_writer(version <= BY_NAME)
 
     def write(buf: bytearray, request: ProduceRequest) -> None:
         start = len(buf)
         try:
-            _write_request(buf, request, append_topic)
-        except (StructError, TypeError):  # something does not fit: the compiled one says what
+            write_usual(buf, request)
+        except (StructError, TypeError, ValueError, OverflowError):  # something does not fit
             del buf[start:]
-            compiled(buf, request)
+            compiled(buf, request)  # says what
 
     return write
+
+
+def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twin in C
+    """Return what writes a ProduceRequest in a flexible version: with its topics' names, or with their ids."""
+    append_topic = _append_name if by_name else _append_id
+
+    def write(buf: bytearray, request: ProduceRequest) -> None:
+        transactional_id = request.transactional_id
+        if transactional_id is None:
+            buf += _NO_TRANSACTION_ACKS_TIMEOUT.pack(0, request.acks, request.timeout_ms)
+        else:
+            append_compact_string(buf, transactional_id)
+            buf += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
+        append_unsigned_varint(buf, len(request.topic_data) + 1)
+        for topic in request.topic_data:
+            append_topic(buf, topic)
+            append_unsigned_varint(buf, len(topic.partition_data) + 1)
+            for partition in topic.partition_data:
+                buf += _INDEX.pack(partition.index)
+                records = partition.records
+                if records is None:
+                    buf.append(0)
+                else:
+                    append_unsigned_varint(buf, len(records) + 1)
+                    buf += records
+                buf.append(0)  # no tagged fields, here and below
+            buf.append(0)
+        buf.append(0)
+
+    return write
+
+
+produce_writer: Final = fastest("produce_writer", python_produce_writer)
 
 
 def _append_name(buf: bytearray, topic: TopicProduceData) -> None:
@@ -172,73 +201,62 @@ def _append_id(buf: bytearray, topic: TopicProduceData) -> None:
     buf += topic.topic_id
 
 
-def _write_request(
-    buf: bytearray, request: ProduceRequest, append_topic: Callable[[bytearray, TopicProduceData], None]
-) -> None:
-    transactional_id = request.transactional_id
-    if transactional_id is None:
-        buf += _NO_TRANSACTION_ACKS_TIMEOUT.pack(0, request.acks, request.timeout_ms)
-    else:
-        append_compact_string(buf, transactional_id)
-        buf += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
-    append_unsigned_varint(buf, len(request.topic_data) + 1)
-    for topic in request.topic_data:
-        append_topic(buf, topic)
-        append_unsigned_varint(buf, len(topic.partition_data) + 1)
-        for partition in topic.partition_data:
-            buf += _INDEX.pack(partition.index)
-            records = partition.records
-            if records is None:
-                buf.append(0)
-            else:
-                append_unsigned_varint(buf, len(records) + 1)
-                buf += records
-            buf.append(0)  # no tagged fields, here and below
-        buf.append(0)
-    buf.append(0)
+class Acknowledgements(NamedTuple):
+    """What a ProduceResponse says that acknowledges every batch, and has nothing else to tell."""
+
+    throttle_time_ms: int
+    offsets: dict[tuple[str, int], tuple[int, int]]
+    """By topic and partition: the base offset, and the time of appending in ms; either is -1 where it is not told."""
 
 
 class _MoreToTell(Exception):
-    """There is something in the answer that an acknowledgement does not have."""
+    """There is something in the answer that acknowledgements do not have."""
 
 
-@read_by_hand(ProduceResponse, since=9)
-def _response_reader(compiled: Reader, version: int) -> Reader:
-    by_name = version <= BY_NAME
+def python_read_acknowledgements(
+    kind: type[Acknowledgements], payload: bytes, names: dict[bytes, str] | None
+) -> tuple[Acknowledgements, int] | None:
+    """Return what *payload*, the answer to a request in a flexible version, acknowledges, and how many bytes are left over.
 
-    def read(data: bytes, pos: int) -> tuple[Any, int]:
-        try:
-            return _read_acknowledgements(data, pos, by_name=by_name)
-        except (_MoreToTell, StructError, LookupError, UnicodeDecodeError):
-            return compiled(data, pos)
+    *names* are those of the topics by their ids, or None where the answer has names. Returns None where there is more to
+    tell, or anything wrong: `decode_response` says what.
+    """
+    try:
+        return _read_acknowledgements(kind, payload, names)
+    except (_MoreToTell, StructError, LookupError, UnicodeDecodeError):
+        return None
 
-    return read
+
+read_acknowledgements: Final = fastest("read_acknowledgements", python_read_acknowledgements)
 
 
-def _read_acknowledgements(data: bytes, pos: int, *, by_name: bool) -> tuple[ProduceResponse, int]:
-    responses = []
-    name, topic_id = "", NO_TOPIC_ID
+def _read_acknowledgements(
+    kind: type[Acknowledgements], data: bytes, names: dict[bytes, str] | None
+) -> tuple[Acknowledgements, int]:
+    offsets: dict[tuple[str, int], tuple[int, int]] = {}
+    _, tags = _CORRELATION_ID_AND_TAGS.unpack_from(data)
+    if tags:
+        raise _MoreToTell
+    pos = _CORRELATION_ID_AND_TAGS.size
     topic_count, pos = _LENGTHS[data[pos]], pos + 1
     for _ in range(topic_count):
-        if by_name:
+        if names is None:
             topic_end = pos + 1 + _LENGTHS[data[pos]]
             name = data[pos + 1 : topic_end].decode()
         else:
             topic_end = pos + len(NO_TOPIC_ID)
-            topic_id = data[pos:topic_end]
-        partitions = []
+            name = names[data[pos:topic_end]]
         partition_count, pos = _LENGTHS[data[topic_end]], topic_end + 1
         for _ in range(partition_count):
-            *told, record_errors, message_bytes, tags = _PARTITION.unpack_from(data, pos)
-            if record_errors != _NO_RECORD_ERRORS or message_bytes or tags:
+            index, error_code, base_offset, appended_ms, _, *others = _PARTITION.unpack_from(data, pos)
+            if error_code or others != _NOTHING_ELSE:
                 raise _MoreToTell
-            partitions.append(_partition(*told, [], None, _NO_LEADER))
+            offsets[name, index] = base_offset, appended_ms
             pos += _PARTITION.size
         if data[pos]:
             raise _MoreToTell
         pos += 1
-        responses.append(_topic(name, topic_id, partitions))
     throttle_time_ms, tags = _THROTTLE_AND_TAGS.unpack_from(data, pos)
     if tags:
         raise _MoreToTell
-    return _response(responses, throttle_time_ms, []), pos + _THROTTLE_AND_TAGS.size
+    return kind(throttle_time_ms, offsets), len(data) - pos - _THROTTLE_AND_TAGS.size

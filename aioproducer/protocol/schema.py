@@ -126,9 +126,7 @@ def decode_start(cls: type[M], version: int, data: BytesLike, offset: int = 0) -
 
 
 MakeWriter: TypeAlias = Callable[[Writer, int], Writer]
-MakeReader: TypeAlias = Callable[[Reader, int], Reader]
 _hand_written: dict[type[Message], tuple[int, MakeWriter | None]] = {}
-_hand_read: dict[type[Message], tuple[int, MakeReader | None]] = {}
 
 
 def written_by_hand(cls: type[Message], *, since: int) -> Callable[[MakeWriter], MakeWriter]:
@@ -139,16 +137,6 @@ def written_by_hand(cls: type[Message], *, since: int) -> Callable[[MakeWriter],
 
     def register(make: MakeWriter) -> MakeWriter:
         _hand_written[cls] = since, make
-        return make
-
-    return register
-
-
-def read_by_hand(cls: type[Message], *, since: int) -> Callable[[MakeReader], MakeReader]:
-    """Let *cls* be read, from version *since* on, by what the function below makes of a version's compiled reader."""
-
-    def register(make: MakeReader) -> MakeReader:
-        _hand_read[cls] = since, make
         return make
 
     return register
@@ -171,9 +159,7 @@ def _writer(cls: type[Message], version: int) -> Writer:
 def _reader(cls: type[Message], version: int) -> Reader:
     reader = _readers.get((cls, version))
     if reader is None:
-        reader = struct_reader(cls, version, flexible=_is_flexible(cls, version))
-        since, make = _hand_read.get(cls, (NEVER, None))
-        reader = _readers[cls, version] = reader if make is None or version < since else make(reader, version)
+        reader = _readers[cls, version] = struct_reader(cls, version, flexible=_is_flexible(cls, version))
     return reader
 
 
@@ -205,16 +191,18 @@ def encode_request(
     request: Request[Any], version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
     """Return the frame, length included."""
-    frame = bytearray(_REQUEST_START.pack(0, request.API_KEY, version, correlation_id))
-    frame += _end_of_header(client_id, with_tags=version >= request.FLEXIBLE_FROM)
-    return _finish(frame, request, version)
+    frame = bytearray(_request_header(client_id, version >= request.FLEXIBLE_FROM))
+    _append(frame, request, version)
+    _REQUEST_START.pack_into(frame, 0, len(frame) - _LENGTH.size, request.API_KEY, version, correlation_id)
+    return frame
 
 
 @lru_cache(maxsize=64)  # of each producer it is the same in every request
-def _end_of_header(client_id: str | None, *, with_tags: bool) -> bytes:
-    end = bytearray()
-    append_nullable_string(end, client_id)
-    return bytes(end) + b"\0" * with_tags
+def _request_header(client_id: str | None, with_tags: bool) -> bytes:  # noqa: FBT001 - by name takes longer
+    """Return the length and the header of a request: zeros in place of what is another in each."""
+    header = bytearray(_REQUEST_START.size)
+    append_nullable_string(header, client_id)
+    return bytes(header) + b"\0" * with_tags
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> bytearray:
@@ -222,14 +210,14 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     frame = bytearray(_RESPONSE_START.pack(0, correlation_id))
     if _has_tags(type(response), version):
         frame.append(0)
-    return _finish(frame, response, version)
-
-
-def _finish(frame: bytearray, message: Message, version: int) -> bytearray:
-    write = _writers.get((type(message), version)) or _writer(type(message), version)
-    write(frame, message)
+    _append(frame, response, version)
     _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH.size)
     return frame
+
+
+def _append(frame: bytearray, message: Message, version: int) -> None:
+    write = _writers.get((type(message), version)) or _writer(type(message), version)
+    write(frame, message)
 
 
 def _has_tags(response_cls: type[Message], version: int) -> bool:
@@ -251,16 +239,15 @@ def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> 
     What is left over does no harm: where the next frame begins is known. Kafka's own client does not look, so there
     are brokers that say too much.
     """
-    data = bytes(payload)
-    return decode_start(response_cls, version, data, response_body(response_cls, version, data))
+    return decode_start(response_cls, version, payload, response_body(response_cls, version, payload))
 
 
-def response_body(response_cls: type[Message], version: int, payload: bytes) -> int:
+def response_body(response_cls: type[Message], version: int, payload: BytesLike) -> int:
     """Return where the message of the response in *payload* begins."""
     pos = _RESPONSE_START.size - _LENGTH.size
     if not _has_tags(response_cls, version):
         return pos
-    return pos + 1 if payload[pos : pos + 1] == b"\0" else read_tags(payload, pos, {}, None)
+    return pos + 1 if payload[pos : pos + 1] == b"\0" else read_tags(bytes(payload), pos, {}, None)
 
 
 def decode_request(

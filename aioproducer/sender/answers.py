@@ -26,9 +26,9 @@ from aioproducer.log_limits import Trouble
 from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
-from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse
+from aioproducer.protocol.produce import Acknowledgements, PartitionProduceResponse, ProduceResponse
 from aioproducer.sender import outcomes
-from aioproducer.sender.requests import SenderSettings
+from aioproducer.sender.requests import ProduceAnswer, SenderSettings
 
 log: Final = logging.getLogger(__name__)
 
@@ -46,31 +46,33 @@ class AnswerHandler:
         self._trouble = Trouble()
 
     def take(
-        self, connection: Connection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
+        self, connection: Connection, batches: Sequence[Batch], answer: ProduceAnswer | ProducerError
     ) -> None:
         """Settle each of *batches*; called once per request, when the connection has read its answer."""
         if isinstance(answer, ProducerError):
             self.lost(connection, batches, answer)
             return
-        answers: dict[tuple[str, int], PartitionProduceResponse] = {}
-        refused = False
-        for topic in answer.responses:
-            for partition in topic.partition_responses:
-                answers[topic.name, partition.index] = partition
-                refused = refused or partition.error_code != 0
-        if refused and answers.keys() <= {batch.topic_partition for batch in batches}:
-            self._follow_leaders(answer)
-            self._doubt_leader(connection, answer)
+        refusals: dict[tuple[str, int], PartitionProduceResponse] = {}
+        if isinstance(answer, Acknowledgements):
+            offsets = answer.offsets
+        else:
+            offsets, refusals = _by_partition(answer)
+            if refusals and {*offsets, *refusals} <= {batch.topic_partition for batch in batches}:
+                self._follow_leaders(answer)
+                self._doubt_leader(connection, answer)
         missing = []
         for batch in batches:
-            of_batch = answers.pop(batch.topic_partition, None)
-            if of_batch is None:
-                missing.append(batch)
-            else:
+            partition = batch.topic_partition
+            if (acknowledged := offsets.pop(partition, None)) is not None:
                 batch.answered()
-                self._judge(connection, batch, of_batch)
-        if missing or answers:
-            unasked = ", ".join(f"{topic}-{index}" for topic, index in answers)
+                self._complete(batch, *acknowledged)
+            elif (refusal := refusals.pop(partition, None)) is not None:
+                batch.answered()
+                self._judge(connection, batch, refusal)
+            else:
+                missing.append(batch)
+        if missing or offsets or refusals:
+            unasked = ", ".join(f"{topic}-{index}" for topic, index in (*offsets, *refusals))
             error = ProtocolError(
                 f"the answer to Produce lacks {', '.join(str(batch.topic_partition) for batch in missing) or 'nothing'}"
                 f" and has {unasked or 'nothing'} that was not asked for"
@@ -104,12 +106,13 @@ class AnswerHandler:
         if refused:
             self._updater.doubt_leader(connection.node_id, refused)
 
+    def _complete(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        self._completion.complete(batch, base_offset, log_append_time_ms)
+        if self._trouble.ill and self._trouble.is_over(batch.topic_partition):
+            log.info("batch.recovered partition=%s attempts=%d", batch.topic_partition, batch.attempts)
+
     def _judge(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
-        if not answer.error_code:
-            self._completion.complete(batch, answer.base_offset, answer.log_append_time_ms)
-            if self._trouble.ill and self._trouble.is_over(batch.topic_partition):
-                log.info("batch.recovered partition=%s attempts=%d", batch.topic_partition, batch.attempts)
-            return
+        """Judge *batch*, which the broker has refused."""
         kind = broker_error(answer.error_code)
         error = kind(answer.error_message or kind.__doc__ or kind.__name__)
         queue = self._completion.queue(batch)
@@ -210,6 +213,21 @@ class AnswerHandler:
 
     def _may_not_retry(self, batch: Batch) -> bool:
         return batch.state is BatchState.ABANDONED or batch.retries >= self._settings.retries
+
+
+def _by_partition(
+    answer: ProduceResponse,
+) -> tuple[dict[tuple[str, int], tuple[int, int]], dict[tuple[str, int], PartitionProduceResponse]]:
+    """Return the offsets of what *answer* acknowledges, as `Acknowledgements` has them, and what it refuses."""
+    offsets: dict[tuple[str, int], tuple[int, int]] = {}
+    refusals: dict[tuple[str, int], PartitionProduceResponse] = {}
+    for topic in answer.responses:
+        for each in topic.partition_responses:
+            if each.error_code:
+                refusals[topic.name, each.index] = each
+            else:
+                offsets[topic.name, each.index] = each.base_offset, each.log_append_time_ms
+    return offsets, refusals
 
 
 def failure_at(batch: Batch, connection: Connection, error: ProducerError) -> Failure:

@@ -20,7 +20,6 @@ from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
 from aioproducer.net.pool import REFUSAL_PATIENCE_S, Pool
-from aioproducer.protocol.produce import ProduceResponse
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import (
     AnswerHandler,
@@ -34,6 +33,7 @@ from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import (
     Encoder,
     OpenTransaction,
+    ProduceAnswer,
     SenderSettings,
     Unencodable,
     decoder_for,
@@ -75,7 +75,7 @@ class Sender:
         self._wakeup, self._waker, self._metrics = wakeup, waker, metrics
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
-        self._most_in_flight = settings.max_in_flight if settings.acks != 0 else 1
+        self._most_in_flight = settings.most_in_flight
         self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
@@ -335,7 +335,7 @@ class Sender:
         connection: Connection,
         batches: Sequence[Batch],
         sent_at: float,
-        answer: ProduceResponse | ProducerError,
+        answer: ProduceAnswer | ProducerError,
     ) -> None:
         """Take *answer*. A bug in that ends `run`: its batches would wait, and hold up others, for ever."""
         if connection.is_reading:  # else it is told that there will be no answer

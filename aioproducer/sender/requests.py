@@ -15,10 +15,13 @@ from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.produce import (
     BY_NAME,
+    FLEXIBLE,
+    Acknowledgements,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+    read_acknowledgements,
 )
 from aioproducer.protocol.schema import ApiVersionTable, decode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
@@ -44,6 +47,7 @@ first of them while we are at those behind it. With two to answer it is twice as
 each place in flight should hold much. It may hold one batch that is larger."""
 
 Unencodable = list[tuple[Batch, Exception]]
+ProduceAnswer = ProduceResponse | Acknowledgements
 
 
 class SenderSettings(NamedTuple):
@@ -54,7 +58,7 @@ class SenderSettings(NamedTuple):
     idempotent: bool
     """Get a producer id before anything is sent."""
     max_in_flight: int
-    """How many produce requests may wait for an answer on one connection."""
+    """How many produce requests may wait for an answer on one connection, if there are to be answers."""
     retries: int
     """How often a batch is sent again at most; the delivery timeout ends it sooner or later anyway."""
     request_timeout_s: float
@@ -67,6 +71,11 @@ class SenderSettings(NamedTuple):
     """The codec's own level; None is the codec's default."""
     transactional_id: str | None = None
     """Whose transactions the records are part of."""
+
+    @property
+    def most_in_flight(self) -> int:
+        """How many produce requests may be on their way on one connection; those that nobody answers, one by one."""
+        return self.max_in_flight if self.acks != 0 else 1
 
 
 class OpenTransaction(Protocol):
@@ -164,7 +173,7 @@ def largest_request(
     goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
     """
     most = batching.max_request_bytes
-    if settings.max_in_flight == 1 or settings.acks == 0:  # nothing would be behind it
+    if settings.most_in_flight == 1:  # nothing would be behind it
         return most
     if not in_flight:
         return min(batching.batch_bytes, most)
@@ -208,19 +217,30 @@ def version_for(request: ProduceRequest, versions: ApiVersionTable, at_most: int
 
 
 def decoder_for(request: ProduceRequest, version: int) -> Decode:
-    """Return what decodes the answer to *request*, with the topics' names in any *version*.
+    """Return what decodes the answer to *request*, to a ProduceAnswer, with the topics' names in any *version*.
 
     A topic may have got another id by then: what counts is which one was asked for.
     """
-    if version <= BY_NAME:
+    if version < FLEXIBLE:
         return decode_response
-    return partial(_decode_by_id, {topic.topic_id: topic.name for topic in request.topic_data})
+    by_name = version <= BY_NAME
+    names = None if by_name else {topic.topic_id: topic.name for topic in request.topic_data}
+    return partial(_decode, names)
 
 
-def _decode_by_id(
-    names: dict[bytes, str], response: type[ProduceResponse], version: int, payload: bytes
-) -> tuple[ProduceResponse, int]:
+def _decode(
+    names: dict[bytes, str] | None, response: type[ProduceResponse], version: int, payload: bytes
+) -> tuple[ProduceAnswer, int]:
+    return read_acknowledgements(Acknowledgements, payload, names) or _decode_whole(
+        names, response, version, payload
+    )
+
+
+def _decode_whole(
+    names: dict[bytes, str] | None, response: type[ProduceResponse], version: int, payload: bytes
+) -> tuple[ProduceAnswer, int]:
     answer, surplus = decode_response(response, version, payload)
-    for topic in answer.responses:
-        topic.name = names.get(topic.topic_id) or f"the topic with the id {topic.topic_id.hex()}"
+    if names is not None:
+        for topic in answer.responses:
+            topic.name = names.get(topic.topic_id) or f"the topic with the id {topic.topic_id.hex()}"
     return answer, surplus

@@ -34,11 +34,12 @@ from aioproducer.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioproducer.protocol.schema import decode, encode
+from aioproducer.protocol.schema import decode, encode, encode_response
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import decode_batches
 from aioproducer.records.record_batch import RecordColumns, encode_batch
 from aioproducer.records.sizes import SMALL_PAYLOAD, record_size_bound
+from aioproducer.sender.requests import decoder_for
 from benchmarks.micro.clock import Unit
 from benchmarks.payload import Window, window_of
 from benchmarks.settings import PARTITIONS, Settings, Work
@@ -170,13 +171,13 @@ def produce_request(batch: bytes) -> ProduceRequest:
 
 
 def produce_answer() -> bytes:
-    """Return a broker's answer to it."""
+    """Return a broker's answer to it, which acknowledges each."""
     partitions = [
         PartitionProduceResponse(index=index, error_code=0, base_offset=1_000, log_start_offset=0)
         for index in range(PARTITIONS)
     ]
     answer = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=partitions)])
-    return bytes(encode(answer, PRODUCE_VERSION))
+    return bytes(encode_response(answer, PRODUCE_VERSION, correlation_id=7)[4:])
 
 
 def metadata_answer(partitions: int) -> bytes:
@@ -279,7 +280,9 @@ def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
     partitioner = Murmur2Partitioner()
     available = list(range(PARTITIONS))
     request, answer = produce_request(bytes(SMALL_BATCH)), produce_answer()
+    read_answer = partial(decoder_for(request, PRODUCE_VERSION), ProduceResponse, PRODUCE_VERSION, answer)
     metadata = metadata_answer(LARGE_TOPIC)
+    assert len(read_answer()[0].offsets) == PARTITIONS
     assert murmur2(b"21") == python_murmur2(b"21") == -973_932_308
     assert len(decode(MetadataResponse, METADATA_VERSION, metadata).topics[0].partitions) == LARGE_TOPIC
     return {
@@ -292,7 +295,7 @@ def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
         "take in a record: key and headers": sending(rich, loop),
         "append a column": extending(plain, loop),
         "write a produce request": many(partial(encode, request, PRODUCE_VERSION), 20),
-        "read a produce answer": many(partial(decode, ProduceResponse, PRODUCE_VERSION, answer), 20),
+        "read a produce answer": many(read_answer, 20),
         "count a batch and its answer": counting(),
         f"read metadata of {LARGE_TOPIC} partitions": many(
             partial(decode, MetadataResponse, METADATA_VERSION, metadata), 1

@@ -6,6 +6,8 @@ import pytest
 
 from aioproducer.protocol.codec import struct_writer
 from aioproducer.protocol.produce import (
+    BY_NAME,
+    Acknowledgements,
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -15,12 +17,14 @@ from aioproducer.protocol.produce import (
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
+    read_acknowledgements,
 )
-from aioproducer.protocol.schema import Message, decode, encode
+from aioproducer.protocol.schema import Message, decode, encode, encode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
 from tests.unit.protocol.golden import check
 
 TOPIC_ID = bytes(range(1, 17))
+OTHER_ID = bytes(range(2, 18))
 REQUEST = ProduceRequest(
     acks=-1,
     timeout_ms=30_000,
@@ -177,20 +181,82 @@ class TestByHand:
         with pytest.raises(ValueError, match=r"acks.*99999"):
             encode(ProduceRequest(acks=99_999, timeout_ms=1, topic_data=[]), 12)
 
-    @pytest.mark.parametrize("count", [1, 126, 127, 300])
-    @pytest.mark.parametrize(("version", "topic"), [(12, {"name": "orders"}), (13, {"topic_id": TOPIC_ID})])
-    def test_acknowledgements_are_read(self, version: int, topic: dict[str, Any], count: int) -> None:
+
+class TestAcknowledgements:
+    """Of answers in flexible versions: what more there is to tell, `decode_response` reads."""
+
+    @staticmethod
+    def read(response: ProduceResponse, version: int = 13, more: bytes = b"") -> Any:
+        names = None if version <= BY_NAME else {TOPIC_ID: "orders", OTHER_ID: "bills"}
+        payload = bytes(encode_response(response, version, 7)[4:])
+        return read_acknowledgements(Acknowledgements, payload + more, names)
+
+    @pytest.mark.parametrize("count", [0, 1, 126])
+    @pytest.mark.parametrize("version", [9, 12, 13])
+    def test_they_say_where_each_batch_is(self, version: int, count: int) -> None:
         partitions = [
-            PartitionProduceResponse(index=index, error_code=index % 2, base_offset=index)
+            PartitionProduceResponse(
+                index=index, error_code=0, base_offset=index + 2**40, log_append_time_ms=-1
+            )
             for index in range(count)
         ]
-        topics = [TopicProduceResponse(**topic, partition_responses=partitions)] * count
-        response = ProduceResponse(responses=topics, throttle_time_ms=5)
-        assert decode(ProduceResponse, version, encode(response, version)) == response
+        topics = [
+            topic_response("orders", TOPIC_ID, version, partitions),
+            topic_response(
+                "bills",
+                OTHER_ID,
+                version,
+                [PartitionProduceResponse(index=0, error_code=0, base_offset=-1, log_append_time_ms=5)],
+            ),
+        ]
+        read, surplus = self.read(ProduceResponse(responses=topics, throttle_time_ms=5), version, b"??")
+        assert (type(read), surplus) == (Acknowledgements, 2)
+        assert read.throttle_time_ms == 5
+        assert read.offsets == {
+            **{("orders", index): (index + 2**40, -1) for index in range(count)},
+            ("bills", 0): (-1, 5),
+        }
 
-    def test_each_answer_has_lists_of_its_own(self) -> None:
-        partition = PartitionProduceResponse(index=1, error_code=0, base_offset=1)
-        topic = TopicProduceResponse(name="orders", partition_responses=[partition, partition])
-        response = decode(ProduceResponse, 12, encode(ProduceResponse(responses=[topic]), 12))
-        one, other = response.responses[0].partition_responses
-        assert one.record_errors is not other.record_errors
+    @pytest.mark.parametrize(
+        "partition",
+        [
+            MOVED,
+            PartitionProduceResponse(index=2, error_code=6, base_offset=-1),
+            PartitionProduceResponse(index=2, error_code=0, base_offset=1, error_message="well"),
+            PartitionProduceResponse(
+                index=2, error_code=0, base_offset=1, record_errors=[BatchIndexAndErrorMessage(batch_index=1)]
+            ),
+            PartitionProduceResponse(
+                index=2, error_code=0, base_offset=1, current_leader=LeaderIdAndEpoch(leader_id=3)
+            ),
+        ],
+    )
+    def test_a_refusal_is_none_nor_what_tells_more(self, partition: PartitionProduceResponse) -> None:
+        topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[partition])
+        assert self.read(ProduceResponse(responses=[topic])) is None
+
+    def test_nor_are_other_endpoints_topics_that_are_not_known_and_more_than_can_be_counted_in_a_byte(
+        self,
+    ) -> None:
+        endpoint = NodeEndpoint(node_id=1, host="b", port=1)
+        assert self.read(ProduceResponse(responses=[], node_endpoints=[endpoint])) is None
+        unknown = TopicProduceResponse(topic_id=b"?" * 16, partition_responses=[])
+        assert self.read(ProduceResponse(responses=[unknown])) is None
+        many = [PartitionProduceResponse(index=index, error_code=0, base_offset=1) for index in range(127)]
+        topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=many)
+        assert self.read(ProduceResponse(responses=[topic])) is None
+
+    def test_nor_is_what_is_not_whole(self) -> None:
+        partition = PartitionProduceResponse(index=2, error_code=0, base_offset=1)
+        topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[partition])
+        payload = bytes(encode_response(ProduceResponse(responses=[topic]), 13, 7)[4:])
+        for end in range(len(payload)):
+            assert read_acknowledgements(Acknowledgements, payload[:end], {TOPIC_ID: "orders"}) is None
+
+
+def topic_response(
+    name: str, topic_id: bytes, version: int, partitions: list[PartitionProduceResponse]
+) -> TopicProduceResponse:
+    if version <= BY_NAME:
+        return TopicProduceResponse(name=name, partition_responses=partitions)
+    return TopicProduceResponse(topic_id=topic_id, partition_responses=partitions)

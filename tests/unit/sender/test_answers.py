@@ -42,6 +42,16 @@ class TestDelivered:
         assert future.result()[-2:] == (123, True)
 
     @in_virtual_time
+    async def test_an_answer_that_only_acknowledges_says_the_same(self) -> None:
+        rig = Rig()
+        batch, futures = rig.sent(b"a", b"b")
+        rig.acknowledge([batch], p0=(7, 123))
+        assert [future.result().offset for future in futures] == [7, 8]
+        assert futures[0].result()[-2:] == (123, True)
+        assert (batch.state, batch.possibly_persisted) == (BatchState.DELIVERED, False)
+        assert rig.connection.closed_for is None
+
+    @in_virtual_time
     async def test_a_duplicate_is_delivered_at_an_unknown_offset(self) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b")
@@ -167,6 +177,19 @@ class TestNonsense:
         assert future.result().offset == 0
         assert str(rig.connection.closed_for) == (
             "the answer to Produce lacks nothing and has orders-8, orders-9 that was not asked for"
+        )
+
+    @in_virtual_time
+    async def test_so_does_one_that_only_acknowledges(self) -> None:
+        rig = Rig(partitions=2)
+        batches = [rig.fill(partition=partition) for partition in range(2)]
+        rig.drain()
+        for batch in batches:
+            batch.written()
+        rig.acknowledge(batches, p0=(0, -1), p8=(0, -1))
+        assert [batch.state for batch in batches] == [BatchState.DELIVERED, BatchState.BACKOFF]
+        assert str(rig.connection.closed_for) == (
+            "the answer to Produce lacks orders-1 and has orders-8 that was not asked for"
         )
 
 

@@ -13,6 +13,9 @@ from aioproducer.idempotence.identity import ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.protocol.produce import (
     BY_NAME,
+    FLEXIBLE,
+    Acknowledgements,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -286,24 +289,34 @@ class TestVersions:
         with pytest.raises(UnsupportedVersion, match="Produce"):
             version_for(self.request(NO_TOPIC_ID), ApiVersionTable({0: (BY_NAME + 1, 99)}), None)
 
-    def test_answers_have_names_in_any_version(self) -> None:
+    @pytest.mark.parametrize("version", [FLEXIBLE - 1, FLEXIBLE, BY_NAME, BY_NAME + 1])
+    def test_answers_have_names_in_any_version(self, version: int) -> None:
         request = self.request(ID, b"j" * 16)
-        for version in (BY_NAME, BY_NAME + 1):
-            answer = ProduceResponse(
-                responses=[
-                    TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[])
-                    for topic in request.topic_data
-                ]
-            )
-            payload = bytes(encode_response(answer, version, 7)[4:])
-            decoded, surplus = decoder_for(request, version)(ProduceResponse, version, payload)
-            assert ([topic.name for topic in decoded.responses], surplus) == (["topic-0", "topic-1"], 0)
+        payload = self.answer(request, version, error_code=6)
+        decoded, surplus = decoder_for(request, version)(ProduceResponse, version, payload + b"?")
+        assert ([topic.name for topic in decoded.responses], surplus) == (["topic-0", "topic-1"], 1)
+
+    @pytest.mark.parametrize("version", [FLEXIBLE, BY_NAME, BY_NAME + 1])
+    def test_acknowledgements_have_names_in_any_version(self, version: int) -> None:
+        request = self.request(ID, b"j" * 16)
+        payload = self.answer(request, version, error_code=0)
+        decoded, surplus = decoder_for(request, version)(ProduceResponse, version, payload + b"?")
+        assert decoded == Acknowledgements(0, {("topic-0", 3): (42, -1), ("topic-1", 3): (42, -1)})
+        assert surplus == 1
 
     def test_one_that_was_not_asked_for_is_called_by_its_id(self) -> None:
         answer = ProduceResponse(responses=[TopicProduceResponse(topic_id=b"?" * 16, partition_responses=[])])
         payload = bytes(encode_response(answer, BY_NAME + 1, 7)[4:])
         decoded, _ = decoder_for(self.request(ID), BY_NAME + 1)(ProduceResponse, BY_NAME + 1, payload)
         assert decoded.responses[0].name == f"the topic with the id {'3f' * 16}"
+
+    def answer(self, request: ProduceRequest, version: int, error_code: int) -> bytes:
+        partition = PartitionProduceResponse(index=3, error_code=error_code, base_offset=42)
+        topics = [
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[partition])
+            for topic in request.topic_data
+        ]
+        return bytes(encode_response(ProduceResponse(responses=topics), version, 7)[4:])
 
     def request(self, *ids: bytes) -> ProduceRequest:
         topics = [

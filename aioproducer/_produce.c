@@ -1,0 +1,320 @@
+/* Produce requests and what acknowledges them, in flexible versions: the twins of `python_produce_writer` and
+   `python_read_acknowledgements` in aioproducer/protocol/produce.py.
+
+   Every batch takes one of each: in Python they are a twentieth of the time of a record that is alone.
+*/
+#include "_accelerator.h"
+
+#define UUID_SIZE 16
+#define LONGEST_STRING 0x7FFF
+
+/* ---- produce_writer(by_name) ---- */
+
+enum { TRANSACTIONAL_ID, ACKS, TIMEOUT_MS, TOPIC_DATA, TOPIC, PARTITION_DATA, INDEX, RECORDS, FIELDS };
+
+static PyObject *field(PyObject *names, int which, PyObject *of)
+{
+    return PyObject_GetAttr(of, PyTuple_GetItem(names, which));
+}
+
+static int does_not_fit(const char *what)
+{
+    PyErr_Format(PyExc_OverflowError, "%s does not fit", what);
+    return -1;
+}
+
+/* Return where to write *size* bytes, behind what *buf* has, or NULL. */
+static char *room(PyObject *buf, Py_ssize_t size)
+{
+    Py_ssize_t end = PyByteArray_Size(buf);
+    return PyByteArray_Resize(buf, sum(end, size)) < 0 ? NULL : PyByteArray_AsString(buf) + end;
+}
+
+static int put_compact_length(PyObject *buf, Py_ssize_t length)
+{
+    char bytes[5];
+    int size = 0;
+    if (length >= INT32_MAX)
+        return does_not_fit("a length");
+    for (uint32_t rest = (uint32_t)length + 1; size == 0 || rest > 0; rest >>= 7)
+        bytes[size++] = (char)((rest & 0x7F) | (rest > 0x7F ? 0x80 : 0));
+    char *at = room(buf, size);
+    if (at != NULL)
+        memcpy(at, bytes, (size_t)size);
+    return at == NULL ? -1 : 0;
+}
+
+static int put_bytes(PyObject *buf, const char *bytes, Py_ssize_t size)
+{
+    char *at = room(buf, size);
+    if (at != NULL)
+        memcpy(at, bytes, (size_t)size);
+    return at == NULL ? -1 : 0;
+}
+
+static int put_no_tags(PyObject *buf)
+{
+    return put_bytes(buf, "", 1);
+}
+
+static int put_number(PyObject *buf, PyObject *number, int bytes)
+{
+    long long value = number == NULL ? -1 : PyLong_AsLongLong(number);
+    long long limit = 1LL << (8 * bytes - 1);
+    Py_XDECREF(number);
+    if (value == -1 && PyErr_Occurred())
+        return -1;
+    if (value < -limit || value >= limit)
+        return does_not_fit("a number");
+    char *at = room(buf, bytes);
+    if (at == NULL)
+        return -1;
+    for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
+        *at++ = (char)((uint64_t)value >> shift);
+    return 0;
+}
+
+static int put_string(PyObject *buf, PyObject *string)
+{
+    Py_ssize_t size;
+    const char *bytes = PyUnicode_AsUTF8AndSize(string, &size);
+    if (bytes == NULL)
+        return -1;
+    if (size > LONGEST_STRING)
+        return does_not_fit("a string");
+    return put_compact_length(buf, size) < 0 ? -1 : put_bytes(buf, bytes, size);
+}
+
+static int put_nullable_string(PyObject *buf, PyObject *string)
+{
+    int status = string == NULL ? -1 : string == Py_None ? put_compact_length(buf, -1) : put_string(buf, string);
+    Py_XDECREF(string);
+    return status;
+}
+
+static int put_records(PyObject *buf, PyObject *records)
+{
+    Py_buffer view;
+    int status = -1;
+    if (records == Py_None)
+        status = put_compact_length(buf, -1);
+    else if (records != NULL && PyObject_GetBuffer(records, &view, PyBUF_SIMPLE) == 0) {
+        if (put_compact_length(buf, view.len) == 0)
+            status = put_bytes(buf, view.buf, view.len);
+        PyBuffer_Release(&view);
+    }
+    Py_XDECREF(records);
+    return status;
+}
+
+static int put_partition(PyObject *buf, PyObject *names, PyObject *partition)
+{
+    if (put_number(buf, field(names, INDEX, partition), 4) < 0 || put_records(buf, field(names, RECORDS, partition)) < 0)
+        return -1;
+    return put_no_tags(buf);
+}
+
+/* Put the array that is field *which* of *of*, each item by *put*. */
+static int put_each(PyObject *buf, PyObject *names, int which, PyObject *of,
+                    int (*put)(PyObject *buf, PyObject *names, PyObject *item))
+{
+    PyObject *array = field(names, which, of), *items = array == NULL ? NULL : PySequence_Tuple(array);
+    int status = items == NULL ? -1 : put_compact_length(buf, PyTuple_Size(items));
+    for (Py_ssize_t index = 0; status == 0 && index < PyTuple_Size(items); index++)
+        status = put(buf, names, PyTuple_GetItem(items, index));
+    Py_XDECREF(items);
+    Py_XDECREF(array);
+    return status < 0 ? -1 : put_no_tags(buf);
+}
+
+static int put_topic_by_name(PyObject *buf, PyObject *names, PyObject *topic)
+{
+    PyObject *name = field(names, TOPIC, topic);
+    int status = name == NULL ? -1 : put_string(buf, name);
+    Py_XDECREF(name);
+    return status < 0 ? -1 : put_each(buf, names, PARTITION_DATA, topic, put_partition);
+}
+
+static int put_topic_by_id(PyObject *buf, PyObject *names, PyObject *topic)
+{
+    PyObject *id = field(names, TOPIC, topic);
+    int status = -1;
+    if (id != NULL && PyBytes_Check(id))
+        status = put_bytes(buf, PyBytes_AsString(id), PyBytes_Size(id));
+    else if (id != NULL)
+        (void)does_not_fit("a topic id");
+    Py_XDECREF(id);
+    return status < 0 ? -1 : put_each(buf, names, PARTITION_DATA, topic, put_partition);
+}
+
+static PyObject *write_request(PyObject *names, PyObject *args,
+                               int (*put_topic)(PyObject *buf, PyObject *names, PyObject *topic))
+{
+    PyObject *buf, *request;
+    if (!PyArg_ParseTuple(args, "O!O:write", &PyByteArray_Type, &buf, &request) ||
+        put_nullable_string(buf, field(names, TRANSACTIONAL_ID, request)) < 0 ||
+        put_number(buf, field(names, ACKS, request), 2) < 0 || put_number(buf, field(names, TIMEOUT_MS, request), 4) < 0 ||
+        put_each(buf, names, TOPIC_DATA, request, put_topic) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *write_by_name(PyObject *names, PyObject *args)
+{
+    return write_request(names, args, put_topic_by_name);
+}
+
+static PyObject *write_by_id(PyObject *names, PyObject *args)
+{
+    return write_request(names, args, put_topic_by_id);
+}
+
+static PyMethodDef writer_by_name = {"write", write_by_name, METH_VARARGS, NULL};
+static PyMethodDef writer_by_id = {"write", write_by_id, METH_VARARGS, NULL};
+
+PyObject *produce_writer(PyObject *module, PyObject *by_name)
+{
+    int is_by_name = PyObject_IsTrue(by_name);
+    const char *const all[FIELDS] = {"transactional_id", "acks", "timeout_ms", "topic_data",
+                                     is_by_name ? "name" : "topic_id", "partition_data", "index", "records"};
+    PyObject *names = is_by_name < 0 ? NULL : PyTuple_New(FIELDS), *write = NULL;
+    for (int which = 0; names != NULL && which < FIELDS; which++) {
+        PyObject *name = PyUnicode_InternFromString(all[which]);
+        if (name == NULL || PyTuple_SetItem(names, which, name) < 0)
+            Py_CLEAR(names);
+    }
+    if (names != NULL)
+        write = PyCFunction_New(is_by_name ? &writer_by_name : &writer_by_id, names);
+    Py_XDECREF(names);
+    (void)module;
+    return write;
+}
+
+/* ---- read_acknowledgements(kind, payload, names) ---- */
+
+#define RESPONSE_HEADER_SIZE 4
+#define PARTITION_SIZE 33
+#define RECORD_ERRORS_AT 30
+#define NO_RECORD_ERRORS 1
+
+/* What is not read yet. Functions that read return NULL or -1, and raise nothing, where there is more to tell than of an
+   acknowledgement, or less there. */
+typedef struct {
+    const unsigned char *at;
+    Py_ssize_t left;
+} Rest;
+
+static const unsigned char *take(Rest *rest, Py_ssize_t size)
+{
+    const unsigned char *taken = rest->at;
+    if (size > rest->left)
+        return NULL;
+    rest->at += size;
+    rest->left -= size;
+    return taken;
+}
+
+static int64_t big_endian(const unsigned char *at, int bytes)
+{
+    uint64_t number = at[0] & 0x80 ? UINT64_MAX : 0;
+    for (int index = 0; index < bytes; index++)
+        number = number << 8 | at[index];
+    return (int64_t)number;
+}
+
+/* Return the length that one byte says, or -1: it is null, or takes more. */
+static Py_ssize_t compact_length(Rest *rest)
+{
+    const unsigned char *at = take(rest, 1);
+    return at == NULL || at[0] > 0x7F ? -1 : (Py_ssize_t)at[0] - 1;
+}
+
+static int has_no_tags(Rest *rest)
+{
+    const unsigned char *at = take(rest, 1);
+    return at != NULL && at[0] == 0;
+}
+
+/* Return the name of the topic that comes next: it is there, or its id is, and *names* has the name. */
+static PyObject *topic_name(Rest *rest, PyObject *names)
+{
+    Py_ssize_t size = names == Py_None ? compact_length(rest) : UUID_SIZE;
+    const char *at = size < 0 ? NULL : (const char *)take(rest, size);
+    if (at == NULL)
+        return NULL;
+    if (names == Py_None) {
+        PyObject *name = PyUnicode_DecodeUTF8(at, size, NULL);
+        if (name == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
+            PyErr_Clear();
+        return name;
+    }
+    PyObject *id = PyBytes_FromStringAndSize(at, size);
+    PyObject *name = id == NULL ? NULL : PyDict_GetItemWithError(names, id);
+    Py_XINCREF(name);
+    Py_XDECREF(id);
+    return name;
+}
+
+static int read_partition(Rest *rest, PyObject *name, PyObject *offsets)
+{
+    const unsigned char *at = take(rest, PARTITION_SIZE);
+    if (at == NULL || at[4] || at[5] || at[RECORD_ERRORS_AT] != NO_RECORD_ERRORS || at[RECORD_ERRORS_AT + 1] ||
+        at[RECORD_ERRORS_AT + 2])
+        return -1;
+    PyObject *partition = Py_BuildValue("Oi", name, (int)big_endian(at, 4));
+    PyObject *offset = Py_BuildValue("LL", (long long)big_endian(at + 6, 8), (long long)big_endian(at + 14, 8));
+    int status = partition == NULL || offset == NULL ? -1 : PyDict_SetItem(offsets, partition, offset);
+    Py_XDECREF(partition);
+    Py_XDECREF(offset);
+    return status;
+}
+
+static int read_topic(Rest *rest, PyObject *names, PyObject *offsets)
+{
+    PyObject *name = topic_name(rest, names);
+    Py_ssize_t count = name == NULL ? -1 : compact_length(rest);
+    int status = count < 0 ? -1 : 0;
+    for (Py_ssize_t index = 0; status == 0 && index < count; index++)
+        status = read_partition(rest, name, offsets);
+    Py_XDECREF(name);
+    return status == 0 && has_no_tags(rest) ? 0 : -1;
+}
+
+/* Return a *kind* of tuple, of both: a throttle time in ms, and offsets, which are let go of. */
+static PyObject *answer_of(PyTypeObject *kind, int throttle_time_ms, PyObject *offsets)
+{
+    PyObject *answer = PyType_GenericAlloc(kind, 2), *throttle = PyLong_FromLong(throttle_time_ms);
+    if (answer == NULL || throttle == NULL) {
+        Py_XDECREF(throttle);
+        Py_DECREF(offsets);
+        Py_CLEAR(answer);
+    }
+    else if (PyTuple_SetItem(answer, 0, throttle) < 0 || PyTuple_SetItem(answer, 1, offsets) < 0)
+        Py_CLEAR(answer);
+    return answer;
+}
+
+PyObject *read_acknowledgements(PyObject *module, PyObject *args)
+{
+    PyObject *kind, *payload, *names;
+    if (!PyArg_ParseTuple(args, "O!SO:read_acknowledgements", &PyType_Type, &kind, &payload, &names))
+        return NULL;
+    if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type) || (names != Py_None && !PyDict_Check(names))) {
+        PyErr_SetString(PyExc_TypeError, "acknowledgements are tuples, and names a dict or None");
+        return NULL;
+    }
+    Rest rest = {(const unsigned char *)PyBytes_AsString(payload), PyBytes_Size(payload)};
+    Py_ssize_t count = take(&rest, RESPONSE_HEADER_SIZE) != NULL && has_no_tags(&rest) ? compact_length(&rest) : -1;
+    PyObject *offsets = PyDict_New(), *answer = NULL;
+    int status = offsets == NULL || count < 0 ? -1 : 0;
+    for (Py_ssize_t index = 0; status == 0 && index < count; index++)
+        status = read_topic(&rest, names, offsets);
+    const unsigned char *throttle_time_ms = status == 0 ? take(&rest, 4) : NULL;
+    if (throttle_time_ms != NULL && has_no_tags(&rest))
+        answer = answer_of((PyTypeObject *)kind, (int)big_endian(throttle_time_ms, 4), Py_NewRef(offsets));
+    Py_XDECREF(offsets);
+    (void)module;
+    if (answer == NULL && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return answer == NULL ? NULL : Py_BuildValue("Nn", answer, rest.left);
+}

@@ -1,0 +1,226 @@
+"""The functions in C for Produce do what those in Python do: requests written, acknowledgements read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from aioproducer.protocol.produce import (
+    BY_NAME,
+    Acknowledgements,
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+    python_produce_writer,
+    python_read_acknowledgements,
+)
+from aioproducer.protocol.schema import decode_response, encode, encode_response
+from aioproducer.protocol.types import NO_TOPIC_ID
+from tests.property.messages import instances
+from tests.property.test_acceleration import Raw, Text
+
+accelerator: Any = pytest.importorskip(
+    "aioproducer._accelerator", reason="it was not built", exc_type=ImportError
+)
+
+FLEXIBLE = (9, BY_NAME, BY_NAME + 1)
+TEXT = st.one_of(
+    st.sampled_from(["", "orders", "é" * 100, Text("orders"), "n" * 0x7FFF]),
+    st.text(max_size=5),
+    st.sampled_from(
+        ["n" * 0x8000, "\ud800", 5, bytes(16), None, 1.5]
+    ),  # these do not fit, nor None as a name
+)
+RECORDS = st.one_of(
+    st.none(),
+    st.binary(max_size=300),
+    st.binary(max_size=5).map(bytearray),
+    st.binary(max_size=5).map(memoryview),  # type: ignore[arg-type]
+    st.sampled_from([bytes(20_000), Raw(b"1"), "text", 5]),
+)
+IDS = st.one_of(st.binary(min_size=16, max_size=16), st.sampled_from(["n" * 16, "orders", 5]))
+
+
+def integers(bits: int) -> st.SearchStrategy[Any]:
+    edge = 2 ** (bits - 1)
+    return st.one_of(
+        st.integers(-edge, edge - 1),
+        st.sampled_from([True, -edge - 1, edge, 2**70, -(2**70), 1.0, "1", None]),
+    )
+
+
+PARTITIONS = st.builds(PartitionProduceData, index=integers(32), records=RECORDS)
+TOPICS = st.builds(
+    TopicProduceData, name=TEXT, topic_id=IDS, partition_data=st.lists(PARTITIONS, max_size=3) | st.just(5)
+)
+REQUESTS = st.builds(
+    ProduceRequest,
+    transactional_id=TEXT,
+    acks=integers(16),
+    timeout_ms=integers(32),
+    topic_data=st.lists(TOPICS, max_size=3) | st.just([]) | st.none(),
+)
+
+
+def many_partitions(count: int, name: Any = "t", topic_id: Any = bytes(range(16))) -> ProduceRequest:
+    partitions = [PartitionProduceData(index=index, records=b"12") for index in range(count)]
+    topic = TopicProduceData(name=name, topic_id=topic_id, partition_data=partitions)
+    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+
+
+def written(write: Callable[[bytearray, Any], None], request: Any) -> bytes | None:
+    """Return what *write* appends, or None if it refuses."""
+    buf = bytearray(b"header")
+    try:
+        write(buf, request)
+    except Exception:  # noqa: BLE001 - whatever it is, the compiled writer takes its place
+        return None
+    return bytes(buf)
+
+
+@given(REQUESTS, st.booleans())
+@example(many_partitions(0), True)
+@example(many_partitions(126), True)
+@example(many_partitions(127), False)
+@example(many_partitions(20_000), False)
+@example(many_partitions(1, topic_id="orders"), False)
+@example(many_partitions(1, topic_id="n" * 16), False)
+@example(many_partitions(1, name=bytes(16)), True)
+@example(many_partitions(1, name=None), True)
+def test_requests_are_written_the_same(request: ProduceRequest, by_name: bool) -> None:
+    expected = written(python_produce_writer(by_name), request)
+    assert written(accelerator.produce_writer(by_name), request) == expected
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+@given(data=st.data())
+def test_what_fits_is_written(data: st.DataObject, version: int) -> None:
+    request = data.draw(instances(ProduceRequest, version))
+    assert written(accelerator.produce_writer(version <= BY_NAME), request) == b"header" + encode(
+        request, version
+    )
+
+
+@st.composite
+def answers(draw: st.DrawFn, version: int) -> ProduceResponse:
+    """Make an answer, which nearly always acknowledges all there is."""
+    answer: ProduceResponse = draw(instances(ProduceResponse, version))
+    if draw(st.integers(0, 3)):
+        answer.node_endpoints = []
+        for topic in answer.responses:
+            for each in topic.partition_responses:
+                each.record_errors, each.error_message, each.current_leader = [], None, LeaderIdAndEpoch()
+                each.error_code = 0 if draw(st.integers(0, 5)) else each.error_code
+    return answer
+
+
+def names_in(answer: ProduceResponse, version: int) -> dict[bytes, str] | None:
+    if version <= BY_NAME:
+        return None
+    return {topic.topic_id: f"topic {number}" for number, topic in enumerate(answer.responses)}
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+@given(data=st.data())
+def test_acknowledgements_are_read_the_same(data: st.DataObject, version: int) -> None:
+    answer = data.draw(answers(version))
+    names = names_in(answer, version)
+    payload = bytes(encode_response(answer, version, 7))[4:] + data.draw(st.binary(max_size=3))
+    read = accelerator.read_acknowledgements(Acknowledgements, payload, names)
+    assert read == python_read_acknowledgements(Acknowledgements, payload, names)
+    if read is None:
+        return
+    assert type(read[0]) is Acknowledgements
+    whole, surplus = decode_response(ProduceResponse, version, payload)
+    assert (read[0].throttle_time_ms, read[1]) == (whole.throttle_time_ms, surplus)
+    assert read[0].offsets == {
+        (topic.name if names is None else names[topic.topic_id], each.index): (
+            each.base_offset,
+            each.log_append_time_ms,
+        )
+        for topic in whole.responses
+        for each in topic.partition_responses
+    }
+
+
+@pytest.mark.parametrize("version", FLEXIBLE)
+@given(data=st.data())
+def test_of_bytes_that_are_not_whole_or_make_no_sense_the_same_are_read(
+    data: st.DataObject, version: int
+) -> None:
+    answer = data.draw(answers(version))
+    names = names_in(answer, version)
+    payload = bytearray(encode_response(answer, version, 7))[4:]
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(payload) - 1))
+        payload[at] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
+    cut = bytes(payload[: data.draw(st.integers(0, len(payload)))])
+    expected = python_read_acknowledgements(Acknowledgements, cut, names)
+    assert accelerator.read_acknowledgements(Acknowledgements, cut, names) == expected
+
+
+def payload_of(partition: PartitionProduceResponse, version: int = BY_NAME + 1, name: str = "") -> bytes:
+    topic_id = NO_TOPIC_ID if name else ID
+    topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[partition])
+    return bytes(encode_response(ProduceResponse(responses=[topic], throttle_time_ms=9), version, 7))[4:]
+
+
+ID = bytes(range(16))
+FINE = PartitionProduceResponse(
+    index=3, error_code=0, base_offset=2**40, log_append_time_ms=7, log_start_offset=-5
+)
+
+
+@pytest.mark.parametrize("read", [python_read_acknowledgements, accelerator.read_acknowledgements])
+def test_what_acknowledgements_say(read: Callable[..., Any]) -> None:
+    expected = Acknowledgements(9, {("orders", 3): (2**40, 7)})
+    assert read(Acknowledgements, payload_of(FINE), {ID: "orders"}) == (expected, 0)
+    assert read(Acknowledgements, payload_of(FINE, BY_NAME, "orders") + b"12", None) == (expected, 2)
+
+
+@pytest.mark.parametrize("read", [python_read_acknowledgements, accelerator.read_acknowledgements])
+def test_what_is_no_acknowledgement_is_not_read(read: Callable[..., Any]) -> None:
+    refused = PartitionProduceResponse(index=3, error_code=-1, base_offset=-1)
+    told = PartitionProduceResponse(index=3, error_code=0, base_offset=1, error_message="so what")
+    led = PartitionProduceResponse(
+        index=3, error_code=0, base_offset=1, current_leader=LeaderIdAndEpoch(leader_id=1)
+    )
+    for each in (refused, told, led):
+        assert read(Acknowledgements, payload_of(each), {ID: "orders"}) is None
+    assert read(Acknowledgements, payload_of(FINE), {}) is None, "a topic that nobody asked for"
+    no_text = payload_of(FINE, BY_NAME, "xx").replace(b"xx", b"\xff\xff")
+    assert read(Acknowledgements, no_text, None) is None
+    assert read(Acknowledgements, b"", None) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: accelerator.read_acknowledgements(dict, b"", None),
+        lambda: accelerator.read_acknowledgements(7, b"", None),
+        lambda: accelerator.read_acknowledgements(Acknowledgements, "text", None),
+        lambda: accelerator.read_acknowledgements(Acknowledgements, b"", ["orders"]),
+        lambda: accelerator.read_acknowledgements(Acknowledgements, b""),
+        lambda: accelerator.produce_writer(True)(b"", many_partitions(1)),
+        lambda: accelerator.produce_writer(True)(bytearray()),
+    ],
+)
+def test_anything_else_is_refused(call: Callable[[], object]) -> None:
+    with pytest.raises(TypeError):
+        call()
+
+
+def test_whether_topics_are_named_may_be_anything_that_has_a_truth() -> None:
+    class NoTruth:
+        def __bool__(self) -> bool:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        accelerator.produce_writer(NoTruth())
