@@ -30,6 +30,14 @@ static char *room(PyObject *buf, Py_ssize_t size)
     return PyByteArray_Resize(buf, sum(end, size)) < 0 ? NULL : PyByteArray_AsString(buf) + end;
 }
 
+static int put_bytes(PyObject *buf, const char *bytes, Py_ssize_t size)
+{
+    char *at = room(buf, size);
+    if (at != NULL)
+        memcpy(at, bytes, (size_t)size);
+    return at == NULL ? -1 : 0;
+}
+
 static int put_compact_length(PyObject *buf, Py_ssize_t length)
 {
     char bytes[5];
@@ -38,18 +46,7 @@ static int put_compact_length(PyObject *buf, Py_ssize_t length)
         return does_not_fit("a length");
     for (uint32_t rest = (uint32_t)length + 1; size == 0 || rest > 0; rest >>= 7)
         bytes[size++] = (char)((rest & 0x7F) | (rest > 0x7F ? 0x80 : 0));
-    char *at = room(buf, size);
-    if (at != NULL)
-        memcpy(at, bytes, (size_t)size);
-    return at == NULL ? -1 : 0;
-}
-
-static int put_bytes(PyObject *buf, const char *bytes, Py_ssize_t size)
-{
-    char *at = room(buf, size);
-    if (at != NULL)
-        memcpy(at, bytes, (size_t)size);
-    return at == NULL ? -1 : 0;
+    return put_bytes(buf, bytes, size);
 }
 
 static int put_no_tags(PyObject *buf)
