@@ -25,6 +25,7 @@ static PyMethodDef functions[] = {
     {"produce_writer", produce_writer, METH_O, NULL},
     {"read_acknowledgements", read_acknowledgements, METH_VARARGS, NULL},
     {"records_section", records_section, METH_VARARGS, NULL},
+    {"running_loop_without_getpid", running_loop_without_getpid, METH_VARARGS, NULL},
     {"set_outcomes", set_outcomes, METH_VARARGS, NULL},
     {"sizes", sizes, METH_VARARGS, NULL},
     {"split_columns", split_columns, METH_VARARGS, NULL},

@@ -21,6 +21,7 @@
 /* _awaiting.c */
 PyObject *acknowledgements(PyObject *module, PyObject *base);
 PyObject *factory_of(PyObject *module, PyObject *args);
+PyObject *running_loop_without_getpid(PyObject *module, PyObject *args);
 PyObject *set_outcomes(PyObject *module, PyObject *args);
 PyObject *wake_each(PyObject *module, PyObject *resolved);
 

@@ -1,13 +1,21 @@
-"""The wall clock, in Kafka's unit, the event loop's turns, and what wakes a task. Durations use the event loop's clock."""
+"""The wall clock, in Kafka's unit; which event loop runs here, its turns, and what wakes a task.
+
+Durations use the event loop's clock.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from asyncio import AbstractEventLoop, Future, TimerHandle, sleep
+from asyncio import AbstractEventLoop, BaseEventLoop, Future, TimerHandle, get_running_loop, sleep
 from collections.abc import Callable
 from contextvars import copy_context
 from math import inf
-from typing import Final
+from threading import get_ident
+from typing import Any, Final
+
+from aioproducer.acceleration import fastest
 
 TURN_AFTER_S: Final = 0.01
 """So long may calls that await nothing keep the event loop to themselves …"""
@@ -16,6 +24,9 @@ TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
 ITERATIONS: Final = 3
 """Of the event loop, in such a turn: the sender writes what is there; what brokers have answered is read; the sender writes
 what that made room for."""
+
+_process: Final[list[object]] = [object()]
+"""Stands for this process: a forked child has another one in it."""
 
 
 def wall_ms() -> int:
@@ -169,3 +180,40 @@ class Wakeup:
     def _time_is_up(self) -> None:
         self._timer, self._rings_at = None, inf
         (self.on_time or self.ring)()
+
+
+def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop | None]:
+    """Return a function that returns *loop* if that runs here; else another one or None, or it raises RuntimeError.
+
+    That is `get_running_loop`, which before Python 3.12 makes the system call getpid each time: it is for forked children,
+    which have the thread's state, and are not to use it. Here they are noticed when they are forked.
+    """
+    if sys.version_info >= (3, 12) or not isinstance(loop, BaseEventLoop):
+        return get_running_loop
+    return running_loop_without_getpid(loop, _process)
+
+
+def python_running_loop_without_getpid(
+    loop: Any, process: list[object]
+) -> Callable[[], AbstractEventLoop | None]:
+    """Return a function that returns *loop* if that runs here, and the one item of *process* is what it was; else None."""
+    present = process[0]
+
+    def running_loop() -> AbstractEventLoop | None:
+        # What asyncio notes while the loop runs; another one cannot run in the same thread then.
+        return loop if loop._thread_id == get_ident() and process[0] is present else None  # noqa: SLF001
+
+    return running_loop
+
+
+running_loop_without_getpid: Final = fastest(
+    "running_loop_without_getpid", python_running_loop_without_getpid
+)
+
+
+def _forked() -> None:
+    _process[0] = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

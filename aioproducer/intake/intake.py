@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError, Future, get_running_loop
+from asyncio import AbstractEventLoop, CancelledError, Future, get_running_loop
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from operator import index
-from threading import get_ident
 from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator, W
@@ -18,6 +15,7 @@ from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement, Failure, factory_of
+from aioproducer.clock import running_loop_of
 from aioproducer.errors import (
     BufferFull,
     MetadataUnavailable,
@@ -53,8 +51,6 @@ from aioproducer.types import Headers, HeadersInput, ProducerRecord
 
 _NO_HEADERS: Final = ()
 """What the calls that send have by default; CPython has one empty tuple, and another one would only be slower."""
-_process: Final[list[object]] = [object()]
-"""Stands for this process: a forked child has another one in it."""
 
 
 class Intake:
@@ -368,32 +364,3 @@ class Intake:
     def _prepare_in_context(self, serialize: InContext, queues: TopicQueues, pending: Pending) -> Ready:
         key, value, headers = serialize(pending.topic, pending.headers, pending.key, pending.value)
         return self._prepare_plain(queues, pending._replace(key=key, value=value, headers=headers))
-
-
-def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop | None]:
-    """Return a function that returns *loop* if that runs here; else another one or None, or it raises RuntimeError.
-
-    That is `get_running_loop`, which before Python 3.12 makes the system call getpid each time: it is for forked children,
-    which have the thread's state, and are not to use it. Here they are noticed when they are forked.
-    """
-    if sys.version_info >= (3, 12) or not isinstance(loop, BaseEventLoop):
-        return get_running_loop
-    return _without_getpid(loop)
-
-
-def _without_getpid(loop: Any) -> Callable[[], AbstractEventLoop | None]:
-    process = _process[0]
-
-    def running_loop() -> AbstractEventLoop | None:
-        # What asyncio notes while the loop runs; another one cannot run in the same thread then.
-        return loop if loop._thread_id == get_ident() and _process[0] is process else None  # noqa: SLF001
-
-    return running_loop
-
-
-def _forked() -> None:
-    _process[0] = object()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

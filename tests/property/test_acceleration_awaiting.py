@@ -19,6 +19,7 @@ from aioproducer.batching.waiters import (
     python_set_outcomes,
     python_wake_each,
 )
+from aioproducer.clock import python_running_loop_without_getpid
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.types import RecordMetadata
 
@@ -263,5 +264,51 @@ class TestFactory:
         new, gone = factory_of(dict, {"it": argument}), weakref.ref(argument)
         argument.made, argument.new = new(), new  # type: ignore[attr-defined]
         del argument, new
+        gc.collect()
+        assert gone() is None
+
+
+@pytest.mark.parametrize(
+    "without_getpid", [python_running_loop_without_getpid, accelerator.running_loop_without_getpid]
+)
+class TestRunningLoop:
+    async def test_it_is_the_one_that_it_was_told_while_the_process_is_the_same(
+        self, without_getpid: Any
+    ) -> None:
+        loop, process = asyncio.get_running_loop(), [object()]
+        running_loop = without_getpid(loop, process)
+        assert running_loop() is loop
+        process[0] = object()
+        assert running_loop() is None
+        assert without_getpid(loop, process)() is loop
+
+    def test_elsewhere_it_is_none(self, without_getpid: Any) -> None:
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            running_loop = without_getpid(loop, [object()])
+            assert running_loop() is None, "it does not run"
+
+            async def look() -> tuple[Any, Any]:
+                return running_loop(), await asyncio.to_thread(running_loop)
+
+            assert runner.run(look()) == (loop, None)
+        assert running_loop() is None
+
+    def test_what_it_cannot_be_told_is_refused(self, without_getpid: Any) -> None:
+        with pytest.raises(AttributeError):
+            without_getpid(object(), [object()])()
+        with pytest.raises((TypeError, IndexError)):
+            without_getpid(object(), ())
+        with pytest.raises(IndexError):
+            without_getpid(object(), [])
+
+    def test_it_lets_go_of_what_it_was_told(self, without_getpid: Any) -> None:
+        class Loop:
+            pass
+
+        loop = Loop()
+        gone = weakref.ref(loop)
+        loop.running_loop = without_getpid(loop, [loop])  # type: ignore[attr-defined]
+        del loop
         gc.collect()
         assert gone() is None

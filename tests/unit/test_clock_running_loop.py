@@ -8,12 +8,18 @@ from collections.abc import Callable
 
 import pytest
 
-from aioproducer.intake.intake import _without_getpid, running_loop_of
+from aioproducer.clock import (
+    _process,
+    python_running_loop_without_getpid,
+    running_loop_of,
+    running_loop_without_getpid,
+)
 
 Way = Callable[[asyncio.AbstractEventLoop], Callable[[], asyncio.AbstractEventLoop | None]]
 WAYS: list[Way] = [
     running_loop_of,
-    _without_getpid,
+    lambda loop: running_loop_without_getpid(loop, _process),
+    lambda loop: python_running_loop_without_getpid(loop, _process),
 ]
 
 
