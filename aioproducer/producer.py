@@ -87,7 +87,7 @@ class Producer(Transactional):
         if timeout_s is not None:
             return await (await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s))
         outcome = self._try_append(self._awaits, topic, value, key, partition, headers, timestamp_ms)
-        if isinstance(outcome, Pending):
+        if type(outcome) is Pending:
             return await (await self._wait(outcome))
         return await outcome
 
@@ -116,7 +116,7 @@ class Producer(Transactional):
             outcome = await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
         else:
             outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
-        if isinstance(outcome, Pending):
+        if type(outcome) is Pending:
             outcome = await self._wait(outcome)
         if self._turns.due:
             await self._turns.take()
@@ -140,7 +140,7 @@ class Producer(Transactional):
             TypeError, ValueError, ProducerError: as `enqueue`.
         """
         outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
-        if isinstance(outcome, Pending):
+        if type(outcome) is Pending:
             raise self._sending().intake.refusal(outcome)
         return outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, final
 
 from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.append_lock import Ticket
@@ -30,6 +30,7 @@ class Ready(NamedTuple):
     size: int
 
 
+@final
 class Pending(NamedTuple):
     """A record whose call has to wait: for the topic's metadata, for its turn, or for memory."""
 
