@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from aioproducer.batching.batch import Batch, RecordFuture
@@ -33,7 +35,7 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
     sent, [out] = rig.sent(b"sent")
     waiting = rig.append(partition=1)
     [_, queued] = rig.accumulator.unresolved
-    rig.completion.expire(0.9, lambda _: SPOILT)
+    assert rig.completion.expire(0.9, lambda _: SPOILT) == pytest.approx(1.0), "the next is due then"
     assert not out.done()
     asked: list[Batch] = []
 
@@ -41,7 +43,7 @@ async def test_what_is_past_its_deadline_fails_wherever_it_is() -> None:
         asked.append(batch)
         return LATE
 
-    rig.completion.expire(1.0, failure_of)
+    assert rig.completion.expire(1.0, failure_of) == inf, "there is nothing more to expire"
     assert asked == [sent, queued]
     assert errors([out, waiting]) == [DeliveryTimeout, DeliveryTimeout]
     assert [sent.state, queued.state] == [BatchState.ABANDONED, BatchState.FAILED]
@@ -53,7 +55,7 @@ async def test_what_may_outlive_its_deadline_does_as_long_as_its_partition_has_a
     sent, [out] = rig.sent(b"sent")
     waiting = rig.append(partition=1)
     for now in (1.0, 2.0):
-        rig.completion.expire(now, lambda _: SPOILT)
+        assert rig.completion.expire(now, lambda _: SPOILT) == pytest.approx(now + 1.0)
         assert sent.deadline == now + 1.0
     rig.accumulator.update_topic(TOPIC, [NODE])
     rig.completion.expire(2.9, lambda _: SPOILT)
