@@ -1,13 +1,13 @@
-/* The accelerator: loops over records, what their tasks await, and the requests that take them, in C. Each function does what
-   the Python function of its name does.
+/* The accelerator: loops over records, what their tasks await, the requests that take them and the answers, in C. Each
+   function does what the Python function of its name does.
 
    aioproducer/acceleration.py imports it, if it was built and is wanted. The Python functions say what is meant, and
    tests/property/test_acceleration*.py compare the two. Most are called with what was checked before; anything else raises an
    exception all the same: no type and no size is taken for granted here.
 
    - Only the limited API of Python 3.11, so one build serves all later ones.
-   - No state besides the module, but in what waits for records (_awaiting.c), and the names of fields (_produce.c). Columns
-     are copied to tuples first: what is in a tuple stays there, so references borrowed from it are good, whoever changes the
+   - No state besides the module, but in what waits for records, and in functions that are made of what they always need
+     (`factory_of`, `running_loop_without_getpid`, `produce_writer`). Columns are copied to tuples first: what is in a tuple stays there, so references borrowed from it are good, whoever changes the
      lists meanwhile (bytes, str and tuples do not change). Only `uniform_headers` reads the headers of a record where they
      are, while it holds the GIL and allocates nothing; without a GIL it leaves lists and dicts to Python.
    - Sizes are Py_ssize_t, and added by `sum`, which does not overflow.
@@ -23,7 +23,7 @@ static PyMethodDef functions[] = {
     {"murmur2", murmur2, METH_O, NULL},
     {"new_metadata", new_metadata, METH_VARARGS, NULL},
     {"produce_writer", produce_writer, METH_O, NULL},
-    {"read_acknowledgements", read_acknowledgements, METH_VARARGS, NULL},
+    {"read_base_offsets", read_base_offsets, METH_VARARGS, NULL},
     {"records_section", records_section, METH_VARARGS, NULL},
     {"running_loop_without_getpid", running_loop_without_getpid, METH_VARARGS, NULL},
     {"set_outcomes", set_outcomes, METH_VARARGS, NULL},

@@ -32,7 +32,7 @@ PyObject *sizes(PyObject *module, PyObject *args);
 
 /* _produce.c */
 PyObject *produce_writer(PyObject *module, PyObject *by_name);
-PyObject *read_acknowledgements(PyObject *module, PyObject *args);
+PyObject *read_base_offsets(PyObject *module, PyObject *args);
 
 /* _rows.c */
 PyObject *key_partitions(PyObject *module, PyObject *args);

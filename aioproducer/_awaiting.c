@@ -1,5 +1,6 @@
 /* What waits for records: the twins of `python_acknowledgements`, `python_set_outcomes`, `python_wake_each` and
-   `python_factory_of` in aioproducer/batching/waiters.py; and of `python_running_loop_without_getpid` in aioproducer/clock.py.
+   `python_factory_of` in aioproducer/batching/waiters.py. And which event loop runs here, which each call asks: that of
+   `python_running_loop_without_getpid` in aioproducer/clock.py.
 
    For a generator, and two frames of Python, a task takes a sixth of all that its record costs. An acknowledgement belongs to
    one event loop, and so to one thread. What it lets go of is let go last, since that may run anything.
@@ -268,36 +269,36 @@ PyObject *factory_of(PyObject *module, PyObject *args)
 
 /* ---- running_loop_without_getpid(loop, process) ---- */
 
-/* Return the loop if it runs in this thread, and nobody has replaced what the list has of the process; else None. */
+enum { LOOP, PROCESS, PRESENT, THREAD_ID };
+
+/* Return the loop if it runs in this thread and the process is the same (a fork replaces the item of *process*), else None. */
 static PyObject *running_loop(PyObject *known, PyObject *unused)
 {
-    PyObject *loop = PyTuple_GetItem(known, 0), *process = PyTuple_GetItem(known, 1);
-    PyObject *thread_id = PyObject_GetAttr(loop, PyTuple_GetItem(known, 3));
+    PyObject *loop = PyTuple_GetItem(known, LOOP);
+    PyObject *thread_id = PyObject_GetAttr(loop, PyTuple_GetItem(known, THREAD_ID));
     if (thread_id == NULL)
         return NULL;
     int is_here = PyLong_Check(thread_id) && PyLong_AsUnsignedLong(thread_id) == PyThread_get_thread_ident();
-    PyObject *same = is_here ? PyList_GetItem(process, 0) : NULL;
+    PyObject *process = is_here ? PyList_GetItem(PyTuple_GetItem(known, PROCESS), 0) : NULL;
     (void)unused;
     Py_DECREF(thread_id);
     if (PyErr_Occurred())
         return NULL;
-    return Py_NewRef(same == PyTuple_GetItem(known, 2) ? loop : Py_None);
+    return Py_NewRef(process == PyTuple_GetItem(known, PRESENT) ? loop : Py_None);
 }
 
 static PyMethodDef running_loop_method = {"running_loop", running_loop, METH_NOARGS, NULL};
 
 PyObject *running_loop_without_getpid(PyObject *module, PyObject *args)
 {
-    PyObject *loop, *process, *name = PyUnicode_InternFromString("_thread_id");
-    if (name == NULL || !PyArg_ParseTuple(args, "OO!:running_loop_without_getpid", &loop, &PyList_Type, &process)) {
-        Py_XDECREF(name);
+    PyObject *loop, *process;
+    if (!PyArg_ParseTuple(args, "OO!:running_loop_without_getpid", &loop, &PyList_Type, &process))
         return NULL;
-    }
-    PyObject *present = PyList_GetItem(process, 0);
-    PyObject *known = present == NULL ? NULL : PyTuple_Pack(4, loop, process, present, name);
+    PyObject *present = PyList_GetItem(process, 0), *name = PyUnicode_InternFromString("_thread_id");
+    PyObject *known = present == NULL || name == NULL ? NULL : PyTuple_Pack(4, loop, process, present, name);
     PyObject *function = known == NULL ? NULL : PyCFunction_NewEx(&running_loop_method, known, NULL);
     (void)module;
     Py_XDECREF(known);
-    Py_DECREF(name);
+    Py_XDECREF(name);
     return function;
 }

@@ -1,7 +1,7 @@
-/* Produce requests and what acknowledges them, in flexible versions: the twins of `python_produce_writer` and
-   `python_read_acknowledgements` in aioproducer/protocol/produce.py.
+/* Produce requests, and the answers that only acknowledge, in flexible versions: the twins of `python_produce_writer` and
+   `python_read_base_offsets` in aioproducer/protocol/produce.py.
 
-   Every batch takes one of each: in Python they are a twentieth of the time of a record that is alone.
+   A record that is alone in its request waits for both: in Python they are a twentieth of its time.
 */
 #include "_accelerator.h"
 
@@ -53,6 +53,9 @@ static int put_no_tags(PyObject *buf)
 {
     return put_bytes(buf, "", 1);
 }
+
+/* `put_number`, `put_nullable_string` and `put_records` are handed a `field(…)`, and let go of it; there is an exception if it
+   is NULL. The others borrow. */
 
 static int put_number(PyObject *buf, PyObject *number, int bytes)
 {
@@ -187,15 +190,16 @@ PyObject *produce_writer(PyObject *module, PyObject *by_name)
     return write;
 }
 
-/* ---- read_acknowledgements(kind, payload, names) ---- */
+/* ---- read_base_offsets(kind, payload, names) ---- */
 
 #define RESPONSE_HEADER_SIZE 4
-#define PARTITION_SIZE 33
-#define RECORD_ERRORS_AT 30
-#define NO_RECORD_ERRORS 1
+/* A partition that is acknowledged: index int32, error code int16, base offset int64, log append time int64, log start offset
+   int64; then a byte each: no record errors, no message (null), no tags. */
+enum { ERROR_CODE_AT = 4, BASE_OFFSET_AT = 6, APPENDED_AT = 14, NOTHING_ELSE_AT = 30, PARTITION_SIZE = 33 };
+static const char no_error[] = {0, 0}, nothing_else[] = {1, 0, 0};
 
-/* What is not read yet. Functions that read return NULL or -1, and raise nothing, where there is more to tell than of an
-   acknowledgement, or less there. */
+/* What is left to read. Functions that read return NULL or -1, without an exception, if there is an error in the answer or more
+   to tell, or if it ends too early; with one only if memory runs out. */
 typedef struct {
     const unsigned char *at;
     Py_ssize_t left;
@@ -255,11 +259,12 @@ static PyObject *topic_name(Rest *rest, PyObject *names)
 static int read_partition(Rest *rest, PyObject *name, PyObject *offsets)
 {
     const unsigned char *at = take(rest, PARTITION_SIZE);
-    if (at == NULL || at[4] || at[5] || at[RECORD_ERRORS_AT] != NO_RECORD_ERRORS || at[RECORD_ERRORS_AT + 1] ||
-        at[RECORD_ERRORS_AT + 2])
+    if (at == NULL || memcmp(at + ERROR_CODE_AT, no_error, sizeof no_error) != 0 ||
+        memcmp(at + NOTHING_ELSE_AT, nothing_else, sizeof nothing_else) != 0)
         return -1;
     PyObject *partition = Py_BuildValue("Oi", name, (int)big_endian(at, 4));
-    PyObject *offset = Py_BuildValue("LL", (long long)big_endian(at + 6, 8), (long long)big_endian(at + 14, 8));
+    PyObject *offset = Py_BuildValue("LL", (long long)big_endian(at + BASE_OFFSET_AT, 8),
+                                     (long long)big_endian(at + APPENDED_AT, 8));
     int status = partition == NULL || offset == NULL ? -1 : PyDict_SetItem(offsets, partition, offset);
     Py_XDECREF(partition);
     Py_XDECREF(offset);
@@ -277,24 +282,22 @@ static int read_topic(Rest *rest, PyObject *names, PyObject *offsets)
     return status == 0 && has_no_tags(rest) ? 0 : -1;
 }
 
-/* Return a *kind* of tuple, of both: a throttle time in ms, and offsets, which are let go of. */
+/* Return a *kind* of tuple with both. */
 static PyObject *answer_of(PyTypeObject *kind, int throttle_time_ms, PyObject *offsets)
 {
-    PyObject *answer = PyType_GenericAlloc(kind, 2), *throttle = PyLong_FromLong(throttle_time_ms);
-    if (answer == NULL || throttle == NULL) {
-        Py_XDECREF(throttle);
-        Py_DECREF(offsets);
+    PyObject *throttle = PyLong_FromLong(throttle_time_ms);
+    PyObject *answer = throttle == NULL ? NULL : PyType_GenericAlloc(kind, 2);
+    if (answer != NULL && (PyTuple_SetItem(answer, 0, Py_NewRef(throttle)) < 0 ||
+                           PyTuple_SetItem(answer, 1, Py_NewRef(offsets)) < 0))
         Py_CLEAR(answer);
-    }
-    else if (PyTuple_SetItem(answer, 0, throttle) < 0 || PyTuple_SetItem(answer, 1, offsets) < 0)
-        Py_CLEAR(answer);
+    Py_XDECREF(throttle);
     return answer;
 }
 
-PyObject *read_acknowledgements(PyObject *module, PyObject *args)
+PyObject *read_base_offsets(PyObject *module, PyObject *args)
 {
     PyObject *kind, *payload, *names;
-    if (!PyArg_ParseTuple(args, "O!SO:read_acknowledgements", &PyType_Type, &kind, &payload, &names))
+    if (!PyArg_ParseTuple(args, "O!SO:read_base_offsets", &PyType_Type, &kind, &payload, &names))
         return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type) || (names != Py_None && !PyDict_Check(names))) {
         PyErr_SetString(PyExc_TypeError, "acknowledgements are tuples, and names a dict or None");
@@ -308,7 +311,7 @@ PyObject *read_acknowledgements(PyObject *module, PyObject *args)
         status = read_topic(&rest, names, offsets);
     const unsigned char *throttle_time_ms = status == 0 ? take(&rest, 4) : NULL;
     if (throttle_time_ms != NULL && has_no_tags(&rest))
-        answer = answer_of((PyTypeObject *)kind, (int)big_endian(throttle_time_ms, 4), Py_NewRef(offsets));
+        answer = answer_of((PyTypeObject *)kind, (int)big_endian(throttle_time_ms, 4), offsets);
     Py_XDECREF(offsets);
     (void)module;
     if (answer == NULL && !PyErr_Occurred())

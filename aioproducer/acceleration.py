@@ -26,7 +26,7 @@ def _accelerator() -> ModuleType | None:
 _ACCELERATOR: Final = _accelerator()
 
 accelerated: Final[bool] = _ACCELERATOR is not None
-"""Whether loops over records, what the tasks of single sends await, and the codec of Produce are in C."""
+"""Whether loops over records, what the tasks of single sends await, and what writes their requests are in C."""
 
 
 def fastest(name: str, python: F) -> F:

@@ -25,9 +25,6 @@ ITERATIONS: Final = 3
 """Of the event loop, in such a turn: the sender writes what is there; what brokers have answered is read; the sender writes
 what that made room for."""
 
-_process: Final[list[object]] = [object()]
-"""Stands for this process: a forked child has another one in it."""
-
 
 def wall_ms() -> int:
     """Return the milliseconds since the epoch, as Kafka's CreateTime counts them."""
@@ -185,8 +182,8 @@ class Wakeup:
 def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop | None]:
     """Return a function that returns *loop* if that runs here; else another one or None, or it raises RuntimeError.
 
-    That is `get_running_loop`, which before Python 3.12 makes the system call getpid each time: it is for forked children,
-    which have the thread's state, and are not to use it. Here they are noticed when they are forked.
+    That is `get_running_loop`, which before Python 3.12 makes the system call getpid each time, so that a forked child does
+    not take its parent's loop for its own. Here a hook notices the fork.
     """
     if sys.version_info >= (3, 12) or not isinstance(loop, BaseEventLoop):
         return get_running_loop
@@ -209,6 +206,10 @@ def python_running_loop_without_getpid(
 running_loop_without_getpid: Final = fastest(
     "running_loop_without_getpid", python_running_loop_without_getpid
 )
+
+
+_process: Final[list[object]] = [object()]
+"""Stands for this process: a forked child has another one in it."""
 
 
 def _forked() -> None:

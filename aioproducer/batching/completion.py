@@ -187,7 +187,7 @@ class BatchCompletion:
         self._offer_again(queue)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> float:
-        """Fail what is past its deadline, wherever it is; but for what may outlive that. Return when the next of it is due."""
+        """Fail what is past its deadline, wherever it is; what may outlive that gets another. Return the next deadline."""
         accumulator, settings = self._accumulator, self._accumulator.settings
         due_at = accumulator.deadlines.next_due()
         if due_at > now:

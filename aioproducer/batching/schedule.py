@@ -157,19 +157,19 @@ class Schedule:
         "_busy",
         "_identities",
         "_leaderless",
+        "_leaderless_news",
         "_lingering",
         "_lingering_for",
         "_number",
         "_ready",
         "_waiting",
         "_without_identity",
-        "leaderless_news",
     )
 
     def __init__(self, identities: IdentityKeeper) -> None:
         self._leaderless: dict[PartitionQueue, None] = {}
-        self.leaderless_news: set[str] = set()
-        """The topics of which something began to wait for a leader since they were last taken."""
+        self._leaderless_news: set[str] = set()
+        """The topics of those that have come since they were taken."""
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
@@ -228,7 +228,7 @@ class Schedule:
                 self._identities.want(queue.topic_partition)
         elif queue.leader == NO_LEADER:
             self._leaderless[queue] = None
-            self.leaderless_news.add(queue.topic)
+            self._leaderless_news.add(queue.topic)
         elif queue.offered_to is None:
             queue.offered_to = queue.leader
             ready = self._ready.get(queue.leader)
@@ -268,9 +268,11 @@ class Schedule:
         for queue in waiting:
             self.offer(queue, now)
 
-    def take_leaderless_news(self) -> set[str]:
-        """Return `leaderless_news`, which are news no more."""
-        news, self.leaderless_news = self.leaderless_news, set()
+    def take_leaderless_news(self) -> Collection[str]:
+        """Return the topics of which something began to wait for a leader since the last time that this was called."""
+        if not self._leaderless_news:
+            return ()
+        news, self._leaderless_news = self._leaderless_news, set()
         return news
 
     def leaderless_topics(self) -> set[str]:

@@ -30,7 +30,7 @@ class Ready(NamedTuple):
     size: int
 
 
-@final
+@final  # so its type alone tells it: `isinstance` takes three times as long, for every record
 class Pending(NamedTuple):
     """A record whose call has to wait: for the topic's metadata, for its turn, or for memory."""
 

@@ -64,7 +64,7 @@ class FrameReader:
         while end <= size:
             (length,) = LENGTH.unpack_from(data, pos)
             if not MIN_PAYLOAD_BYTES <= length <= self._max:
-                raise self._nonsense(length, data[pos:end])
+                raise self._impossible_length(length, data[pos:end])
             end += length
             if end > size:
                 break
@@ -74,7 +74,7 @@ class FrameReader:
             self._begun += memoryview(data)[pos:]
         self._wanted = end - pos
 
-    def _nonsense(self, length: int, head: bytes) -> ProtocolError:
+    def _impossible_length(self, length: int, head: bytes) -> ProtocolError:
         likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
         return ProtocolError(
             f"a Kafka frame cannot be {length} bytes long ({MIN_PAYLOAD_BYTES} to {self._max} are possible);"
@@ -83,7 +83,8 @@ class FrameReader:
 
 
 Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[Any, int]]
-"""As `protocol.schema.decode_response`: response class, version and payload to message and number of bytes left over."""
+"""As `protocol.schema.decode_response`: response class, version and payload to an answer, which has `throttle_time_ms` where
+its response has, and the number of bytes left over."""
 
 
 _HIGHEST_ID: Final = 0x7FFF_FFFF

@@ -199,7 +199,7 @@ def encode_request(
 
 @lru_cache(maxsize=64)  # of each producer it is the same in every request
 def _request_header(client_id: str | None, with_tags: bool) -> bytes:  # noqa: FBT001 - by name takes longer
-    """Return the length and the header of a request: zeros in place of what is another in each."""
+    """Return the length and the header of a request; what differs between requests is zero."""
     header = bytearray(_REQUEST_START.size)
     append_nullable_string(header, client_id)
     return bytes(header) + b"\0" * with_tags

@@ -26,7 +26,7 @@ from aioproducer.log_limits import Trouble
 from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
-from aioproducer.protocol.produce import Acknowledgements, PartitionProduceResponse, ProduceResponse
+from aioproducer.protocol.produce import BaseOffsets, PartitionProduceResponse, ProduceResponse
 from aioproducer.sender import outcomes
 from aioproducer.sender.requests import ProduceAnswer, SenderSettings
 
@@ -53,7 +53,7 @@ class AnswerHandler:
             self.lost(connection, batches, answer)
             return
         refusals: dict[tuple[str, int], PartitionProduceResponse] = {}
-        if isinstance(answer, Acknowledgements):
+        if isinstance(answer, BaseOffsets):
             offsets = answer.offsets
         else:
             offsets, refusals = _by_partition(answer)
@@ -111,10 +111,9 @@ class AnswerHandler:
         if self._trouble.ill and self._trouble.is_over(batch.topic_partition):
             log.info("batch.recovered partition=%s attempts=%d", batch.topic_partition, batch.attempts)
 
-    def _judge(self, connection: Connection, batch: Batch, answer: PartitionProduceResponse) -> None:
-        """Judge *batch*, which the broker has refused."""
-        kind = broker_error(answer.error_code)
-        error = kind(answer.error_message or kind.__doc__ or kind.__name__)
+    def _judge(self, connection: Connection, batch: Batch, refusal: PartitionProduceResponse) -> None:
+        kind = broker_error(refusal.error_code)
+        error = kind(refusal.error_message or kind.__doc__ or kind.__name__)
         queue = self._completion.queue(batch)
         oldest = queue.oldest_unsettled is batch
         batch.refused(error, in_turn=oldest or queue.asks_newest, newest=oldest and queue.is_newest(batch))
@@ -130,7 +129,7 @@ class AnswerHandler:
         )
         record_errors = {
             each.batch_index: each.batch_index_error_message or error.args[0]
-            for each in answer.record_errors
+            for each in refusal.record_errors
             if 0 <= each.batch_index < len(batch)
         }
         verdict = outcomes.judge(error, standing, record_errors)
@@ -142,7 +141,7 @@ class AnswerHandler:
         completion = self._completion
         match verdict:
             case outcomes.Complete(base_offset, log_append_time_ms):
-                completion.complete(batch, base_offset, log_append_time_ms)
+                self._complete(batch, base_offset, log_append_time_ms)
             case outcomes.Retry(error):
                 self._retry(connection, batch, error)
             case outcomes.Renumber(error):
@@ -218,7 +217,7 @@ class AnswerHandler:
 def _by_partition(
     answer: ProduceResponse,
 ) -> tuple[dict[tuple[str, int], tuple[int, int]], dict[tuple[str, int], PartitionProduceResponse]]:
-    """Return the offsets of what *answer* acknowledges, as `Acknowledgements` has them, and what it refuses."""
+    """Return the offsets of what *answer* acknowledges, as `BaseOffsets` has them, and what it refuses."""
     offsets: dict[tuple[str, int], tuple[int, int]] = {}
     refusals: dict[tuple[str, int], PartitionProduceResponse] = {}
     for topic in answer.responses:

@@ -75,7 +75,7 @@ class Sender:
         self._wakeup, self._waker, self._metrics = wakeup, waker, metrics
         self._encoder = Encoder(settings)
         self._compresses = settings.codec is not Codec.NONE
-        self._most_in_flight = settings.most_in_flight
+        self._most_in_flight = settings.in_flight_limit
         self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
         self._bug: BaseException | None = None
@@ -131,18 +131,20 @@ class Sender:
             await asyncio.gather(*preparing, return_exceptions=True)
 
     def _run_once(self) -> float:
-        """Do all that can be done now; return when there will be more unless something happens, which may be never."""
+        """Do all that can be done now; return when to look again if nothing happens before, infinity if there is no such time.
+
+        So do those below that return a time.
+        """
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
         accumulator.turns.over()
-        expires_at = self._completion.expire(now, self.expired)
+        expires_at = self._completion.expire(now, self.expired)  # what follows sets no earlier deadline
         if self._transaction is not None:
             self._transaction.look()
         schedule.collect(now, hurry=accumulator.hurry)
-        if (
-            schedule.leaderless_news
-        ):  # the updater goes on asking for them after each answer that does not help
-            self._updater.request_refresh(schedule.take_leaderless_news())
+        leaderless = schedule.take_leaderless_news()
+        if leaderless:  # the updater goes on asking for them after each answer that does not help
+            self._updater.request_refresh(leaderless)
         served = [self._serve(node_id, now) for node_id in schedule.nodes()]
         # Behind what was drained: that may have needed an epoch after the last one.
         if self._transaction is None and self._settings.idempotent and accumulator.identities.current is None:

@@ -16,12 +16,12 @@ from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.produce import (
     BY_NAME,
     FLEXIBLE,
-    Acknowledgements,
+    BaseOffsets,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
-    read_acknowledgements,
+    read_base_offsets,
 )
 from aioproducer.protocol.schema import ApiVersionTable, decode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
@@ -47,7 +47,8 @@ first of them while we are at those behind it. With two to answer it is twice as
 each place in flight should hold much. It may hold one batch that is larger."""
 
 Unencodable = list[tuple[Batch, Exception]]
-ProduceAnswer = ProduceResponse | Acknowledgements
+ProduceAnswer = ProduceResponse | BaseOffsets
+"""What `decoder_for` makes of an answer: the offsets alone, where there is nothing else in it."""
 
 
 class SenderSettings(NamedTuple):
@@ -73,8 +74,8 @@ class SenderSettings(NamedTuple):
     """Whose transactions the records are part of."""
 
     @property
-    def most_in_flight(self) -> int:
-        """How many produce requests may be on their way on one connection; those that nobody answers, one by one."""
+    def in_flight_limit(self) -> int:
+        """`max_in_flight`; with acks=0, where nobody answers, 1."""
         return self.max_in_flight if self.acks != 0 else 1
 
 
@@ -173,7 +174,7 @@ def largest_request(
     goes in several, for the same reason; larger ones where many are on their way, since the way is long then.
     """
     most = batching.max_request_bytes
-    if settings.most_in_flight == 1:  # nothing would be behind it
+    if settings.in_flight_limit == 1:  # nothing would be behind it
         return most
     if not in_flight:
         return min(batching.batch_bytes, most)
@@ -231,14 +232,9 @@ def decoder_for(request: ProduceRequest, version: int) -> Decode:
 def _decode(
     names: dict[bytes, str] | None, response: type[ProduceResponse], version: int, payload: bytes
 ) -> tuple[ProduceAnswer, int]:
-    return read_acknowledgements(Acknowledgements, payload, names) or _decode_whole(
-        names, response, version, payload
-    )
-
-
-def _decode_whole(
-    names: dict[bytes, str] | None, response: type[ProduceResponse], version: int, payload: bytes
-) -> tuple[ProduceAnswer, int]:
+    offsets = read_base_offsets(BaseOffsets, payload, names)
+    if offsets is not None:
+        return offsets
     answer, surplus = decode_response(response, version, payload)
     if names is not None:
         for topic in answer.responses:

@@ -31,12 +31,17 @@ from aioproducer.errors import (
     ProducerError,
 )
 from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from aioproducer.protocol.produce import (
+    BaseOffsets,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from aioproducer.records.compression import Codec
 from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender.answers import AnswerHandler, failure_at_deadline
-from aioproducer.sender.requests import SenderSettings
+from aioproducer.sender.requests import ProduceAnswer, SenderSettings
 from tests.fakes import FakeConnection, FakeUpdater
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
 
@@ -204,7 +209,12 @@ class World:
                 self.unsure.update(written.values)
             if index != omits:
                 answers.append(answer)
-        response = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=answers)])
+        response: ProduceAnswer = ProduceResponse(
+            responses=[TopicProduceResponse(name=TOPIC, partition_responses=answers)]
+        )
+        if not any(each.error_code for each in answers):  # it is decoded to the offsets alone
+            offsets = {(TOPIC, each.index): (each.base_offset, each.log_append_time_ms) for each in answers}
+            response = BaseOffsets(0, offsets)
         self._take(connection, batches, response)
         if connection.closed_for is not None:
             self.lose(node_id, arrived=0, unsent=0)
@@ -228,7 +238,7 @@ class World:
     # The sender.
 
     def _take(
-        self, connection: FakeConnection, batches: Sequence[Batch], answer: ProduceResponse | ProducerError
+        self, connection: FakeConnection, batches: Sequence[Batch], answer: ProduceAnswer | ProducerError
     ) -> None:
         self.handler.take(connection.real, batches, answer)
         if self.schedule.nodes():  # as the sender does: there may be room for more now

@@ -282,18 +282,6 @@ class TestRunningLoop:
         assert running_loop() is None
         assert without_getpid(loop, process)() is loop
 
-    def test_elsewhere_it_is_none(self, without_getpid: Any) -> None:
-        with asyncio.Runner() as runner:
-            loop = runner.get_loop()
-            running_loop = without_getpid(loop, [object()])
-            assert running_loop() is None, "it does not run"
-
-            async def look() -> tuple[Any, Any]:
-                return running_loop(), await asyncio.to_thread(running_loop)
-
-            assert runner.run(look()) == (loop, None)
-        assert running_loop() is None
-
     def test_what_it_cannot_be_told_is_refused(self, without_getpid: Any) -> None:
         with pytest.raises(AttributeError):
             without_getpid(object(), [object()])()

@@ -16,11 +16,17 @@ from aioproducer.clock import (
 )
 
 Way = Callable[[asyncio.AbstractEventLoop], Callable[[], asyncio.AbstractEventLoop | None]]
-WAYS: list[Way] = [
-    running_loop_of,
-    lambda loop: running_loop_without_getpid(loop, _process),
-    lambda loop: python_running_loop_without_getpid(loop, _process),
-]
+
+
+def python(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
+    return python_running_loop_without_getpid(loop, _process)
+
+
+def fastest(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
+    return running_loop_without_getpid(loop, _process)
+
+
+WAYS: list[Way] = [running_loop_of, python, fastest]
 
 
 def answer(running_loop: Callable[[], asyncio.AbstractEventLoop | None]) -> asyncio.AbstractEventLoop | None:

@@ -107,10 +107,10 @@ def test_without_a_leader_a_partition_waits_and_its_topic_is_named() -> None:
 
 def test_a_topic_without_a_leader_is_news_once_and_again_when_something_comes() -> None:
     floor = Floor(NO_LEADER)
-    assert floor.schedule.take_leaderless_news() == set()
+    assert not floor.schedule.take_leaderless_news()
     floor.batch()
     assert floor.schedule.take_leaderless_news() == {TOPIC}
-    assert floor.schedule.take_leaderless_news() == set()
+    assert not floor.schedule.take_leaderless_news()
     floor.schedule.offer(floor.queues[0], NOW)
     assert floor.schedule.take_leaderless_news() == {TOPIC}
 

@@ -7,7 +7,7 @@ import pytest
 from aioproducer.protocol.codec import struct_writer
 from aioproducer.protocol.produce import (
     BY_NAME,
-    Acknowledgements,
+    BaseOffsets,
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -17,7 +17,7 @@ from aioproducer.protocol.produce import (
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
-    read_acknowledgements,
+    read_base_offsets,
 )
 from aioproducer.protocol.schema import Message, decode, encode, encode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
@@ -182,14 +182,14 @@ class TestByHand:
             encode(ProduceRequest(acks=99_999, timeout_ms=1, topic_data=[]), 12)
 
 
-class TestAcknowledgements:
+class TestBaseOffsets:
     """Of answers in flexible versions: what more there is to tell, `decode_response` reads."""
 
     @staticmethod
     def read(response: ProduceResponse, version: int = 13, more: bytes = b"") -> Any:
         names = None if version <= BY_NAME else {TOPIC_ID: "orders", OTHER_ID: "bills"}
         payload = bytes(encode_response(response, version, 7)[4:])
-        return read_acknowledgements(Acknowledgements, payload + more, names)
+        return read_base_offsets(BaseOffsets, payload + more, names)
 
     @pytest.mark.parametrize("count", [0, 1, 126])
     @pytest.mark.parametrize("version", [9, 12, 13])
@@ -210,7 +210,7 @@ class TestAcknowledgements:
             ),
         ]
         read, surplus = self.read(ProduceResponse(responses=topics, throttle_time_ms=5), version, b"??")
-        assert (type(read), surplus) == (Acknowledgements, 2)
+        assert (type(read), surplus) == (BaseOffsets, 2)
         assert read.throttle_time_ms == 5
         assert read.offsets == {
             **{("orders", index): (index + 2**40, -1) for index in range(count)},
@@ -231,27 +231,31 @@ class TestAcknowledgements:
             ),
         ],
     )
-    def test_a_refusal_is_none_nor_what_tells_more(self, partition: PartitionProduceResponse) -> None:
+    def test_refusals_and_details_are_left_to_decode_response(
+        self, partition: PartitionProduceResponse
+    ) -> None:
         topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[partition])
         assert self.read(ProduceResponse(responses=[topic])) is None
 
-    def test_nor_are_other_endpoints_topics_that_are_not_known_and_more_than_can_be_counted_in_a_byte(
-        self,
-    ) -> None:
+    def test_so_are_other_endpoints(self) -> None:
         endpoint = NodeEndpoint(node_id=1, host="b", port=1)
         assert self.read(ProduceResponse(responses=[], node_endpoints=[endpoint])) is None
+
+    def test_so_are_topics_that_nobody_asked_for(self) -> None:
         unknown = TopicProduceResponse(topic_id=b"?" * 16, partition_responses=[])
         assert self.read(ProduceResponse(responses=[unknown])) is None
+
+    def test_so_are_more_partitions_than_a_byte_counts(self) -> None:
         many = [PartitionProduceResponse(index=index, error_code=0, base_offset=1) for index in range(127)]
         topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=many)
         assert self.read(ProduceResponse(responses=[topic])) is None
 
-    def test_nor_is_what_is_not_whole(self) -> None:
+    def test_so_is_what_is_not_whole(self) -> None:
         partition = PartitionProduceResponse(index=2, error_code=0, base_offset=1)
         topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[partition])
         payload = bytes(encode_response(ProduceResponse(responses=[topic]), 13, 7)[4:])
         for end in range(len(payload)):
-            assert read_acknowledgements(Acknowledgements, payload[:end], {TOPIC_ID: "orders"}) is None
+            assert read_base_offsets(BaseOffsets, payload[:end], {TOPIC_ID: "orders"}) is None
 
 
 def topic_response(

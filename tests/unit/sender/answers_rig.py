@@ -5,7 +5,7 @@ from __future__ import annotations
 from aioproducer.batching.batch import Batch
 from aioproducer.errors import BrokerError
 from aioproducer.protocol.produce import (
-    Acknowledgements,
+    BaseOffsets,
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceResponse,
@@ -42,7 +42,7 @@ class Rig(FloorRig):
     def acknowledge(self, batches: list[Batch], **offsets: tuple[int, int]) -> None:
         """Answer as most answers are; *offsets* are those of the partitions `p0`, `p1` and so on."""
         by_partition = {(TOPIC, int(name[1:])): each for name, each in offsets.items()}
-        self.handler.take(self.connection.real, batches, Acknowledgements(0, by_partition))
+        self.handler.take(self.connection.real, batches, BaseOffsets(0, by_partition))
 
     def refuse(self, batch: Batch, kind: type[BrokerError], message: str | None = None) -> None:
         self.take([batch], refused(kind, batch.topic_partition.partition, message=message))

@@ -14,7 +14,7 @@ from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.protocol.produce import (
     BY_NAME,
     FLEXIBLE,
-    Acknowledgements,
+    BaseOffsets,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -301,7 +301,7 @@ class TestVersions:
         request = self.request(ID, b"j" * 16)
         payload = self.answer(request, version, error_code=0)
         decoded, surplus = decoder_for(request, version)(ProduceResponse, version, payload + b"?")
-        assert decoded == Acknowledgements(0, {("topic-0", 3): (42, -1), ("topic-1", 3): (42, -1)})
+        assert decoded == BaseOffsets(0, {("topic-0", 3): (42, -1), ("topic-1", 3): (42, -1)})
         assert surplus == 1
 
     def test_one_that_was_not_asked_for_is_called_by_its_id(self) -> None:
