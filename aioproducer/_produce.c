@@ -282,7 +282,7 @@ static int read_topic(Rest *rest, PyObject *names, PyObject *offsets)
     return status == 0 && has_no_tags(rest) ? 0 : -1;
 }
 
-/* Return a *kind* of tuple with both. */
+/* Return a *kind* of tuple with both. Nobody asks for its hash, which from Python 3.14 on such a tuple would have wrong. */
 static PyObject *answer_of(PyTypeObject *kind, int throttle_time_ms, PyObject *offsets)
 {
     PyObject *throttle = PyLong_FromLong(throttle_time_ms);

@@ -217,15 +217,21 @@ class AnswerHandler:
 def _by_partition(
     answer: ProduceResponse,
 ) -> tuple[dict[tuple[str, int], tuple[int, int]], dict[tuple[str, int], PartitionProduceResponse]]:
-    """Return the offsets of what *answer* acknowledges, as `BaseOffsets` has them, and what it refuses."""
+    """Return the offsets of what *answer* acknowledges, as `BaseOffsets` has them, and what it refuses.
+
+    Of a partition that is there twice the last one counts.
+    """
     offsets: dict[tuple[str, int], tuple[int, int]] = {}
     refusals: dict[tuple[str, int], PartitionProduceResponse] = {}
     for topic in answer.responses:
         for each in topic.partition_responses:
+            partition = topic.name, each.index
             if each.error_code:
-                refusals[topic.name, each.index] = each
+                refusals[partition] = each
+                offsets.pop(partition, None)
             else:
-                offsets[topic.name, each.index] = each.base_offset, each.log_append_time_ms
+                offsets[partition] = each.base_offset, each.log_append_time_ms
+                refusals.pop(partition, None)
     return offsets, refusals
 
 

@@ -180,6 +180,21 @@ class TestNonsense:
         )
 
     @in_virtual_time
+    async def test_of_a_partition_that_is_told_of_twice_the_last_word_counts(self) -> None:
+        rig = Rig(partitions=2)
+        batches = [rig.fill(partition=partition) for partition in range(2)]
+        rig.drain()
+        rig.take(
+            batches,
+            accepted(7, 0),
+            refused(TopicAuthorizationFailed, 0),
+            refused(TopicAuthorizationFailed, 1),
+            accepted(9, 1),
+        )
+        assert [batch.state for batch in batches] == [BatchState.FAILED, BatchState.DELIVERED]
+        assert rig.connection.closed_for is None
+
+    @in_virtual_time
     async def test_so_does_one_that_only_acknowledges(self) -> None:
         rig = Rig(partitions=2)
         batches = [rig.fill(partition=partition) for partition in range(2)]
