@@ -183,7 +183,7 @@ class TestABug:
             raise bug
 
         async with producing(partitions=2) as (producer, _):
-            monkeypatch.setattr(AnswerHandler, "_judge", fail)
+            monkeypatch.setattr(AnswerHandler, "_complete", fail)
             outcomes = await asyncio.gather(
                 *(producer.send(TOPIC, b"v", partition=partition) for partition in range(2)),
                 return_exceptions=True,
