@@ -300,7 +300,7 @@ PyObject *read_base_offsets(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!SO:read_base_offsets", &PyType_Type, &kind, &payload, &names))
         return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type) || (names != Py_None && !PyDict_Check(names))) {
-        PyErr_SetString(PyExc_TypeError, "acknowledgements are tuples, and names a dict or None");
+        PyErr_SetString(PyExc_TypeError, "a kind of tuple is wanted, and names in a dict or None");
         return NULL;
     }
     Rest rest = {(const unsigned char *)PyBytes_AsString(payload), PyBytes_Size(payload)};

@@ -180,6 +180,19 @@ class TestNonsense:
         )
 
     @in_virtual_time
+    async def test_so_does_one_that_only_acknowledges(self) -> None:
+        rig = Rig(partitions=2)
+        batches = [rig.fill(partition=partition) for partition in range(2)]
+        rig.drain()
+        for batch in batches:
+            batch.written()
+        rig.acknowledge(batches, p0=(0, -1), p8=(0, -1))
+        assert [batch.state for batch in batches] == [BatchState.DELIVERED, BatchState.BACKOFF]
+        assert str(rig.connection.closed_for) == (
+            "the answer to Produce lacks orders-1 and has orders-8 that was not asked for"
+        )
+
+    @in_virtual_time
     async def test_of_a_partition_that_is_told_of_twice_the_last_word_counts(self) -> None:
         rig = Rig(partitions=2)
         batches = [rig.fill(partition=partition) for partition in range(2)]
@@ -193,19 +206,6 @@ class TestNonsense:
         )
         assert [batch.state for batch in batches] == [BatchState.FAILED, BatchState.DELIVERED]
         assert rig.connection.closed_for is None
-
-    @in_virtual_time
-    async def test_so_does_one_that_only_acknowledges(self) -> None:
-        rig = Rig(partitions=2)
-        batches = [rig.fill(partition=partition) for partition in range(2)]
-        rig.drain()
-        for batch in batches:
-            batch.written()
-        rig.acknowledge(batches, p0=(0, -1), p8=(0, -1))
-        assert [batch.state for batch in batches] == [BatchState.DELIVERED, BatchState.BACKOFF]
-        assert str(rig.connection.closed_for) == (
-            "the answer to Produce lacks orders-1 and has orders-8 that was not asked for"
-        )
 
 
 class TestLeaderHints:
