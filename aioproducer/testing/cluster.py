@@ -111,6 +111,7 @@ class Cluster(TransactionControls, TelemetryControls):
             opened.callback(self._state.timers.stop)
             for node_id, broker in self._brokers.items():
                 await broker.start()
+                opened.callback(broker.listener.release)
                 opened.push_async_callback(broker.stop)
                 self._state.nodes[node_id] = Node(node_id, broker.listener.address)
             for name, partitions in self._topics.items():
@@ -303,7 +304,7 @@ class Cluster(TransactionControls, TelemetryControls):
         return self._script.add(rule)
 
     async def stop_broker(self, node_id: int, *, failover: bool = False) -> None:
-        """Stop a node: its connections are reset, its port is closed, clients no longer hear of it.
+        """Stop a node: its connections are reset, its port refuses others, clients no longer hear of it.
 
         Its partitions have no leader until it is back; with *failover* another node leads them, for good.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from aioproducer.net.address import Address
@@ -26,7 +27,10 @@ class Listener(Protocol):
         """Call *accept* with each new connection from now on. Raises: OSError."""
 
     def close(self) -> None:
-        """Refuse connections from now on; those that there are stay."""
+        """Refuse connections from now on; those that there are stay, and nobody else gets the address."""
+
+    def release(self) -> None:
+        """Leave the address of a closed listener to others."""
 
     async def wait_closed(self) -> None:
         """Wait until *accept* has been called for the last time."""
@@ -41,35 +45,47 @@ class TcpListener:
 
     def __init__(self, host: str, port: int) -> None:
         self.address: Address = Address(host, port)
-        self._sock: socket.socket
         self._accept: Accept
+        self._sock: socket.socket | None = None
+        self._held: socket.socket | None = None
         self._connecting: set[asyncio.Task[None]] = set()
 
     async def open(self, accept: Accept) -> None:
         """Listen; the first time tells the port."""
         self._accept = accept
-        self._sock = socket.create_server(self.address, backlog=1024)
-        self._sock.setblocking(False)
-        self.address = Address(*self._sock.getsockname()[:2])
+        self.release()
+        sock = socket.create_server(self.address, backlog=1024)
+        sock.setblocking(False)
+        self.address = Address(*sock.getsockname()[:2])
         try:
-            asyncio.get_running_loop().add_reader(self._sock, self._take)
+            asyncio.get_running_loop().add_reader(sock, self._take, sock)
         except BaseException:
-            self._sock.close()
+            sock.close()
             raise
+        self._sock = sock
 
     def close(self) -> None:
-        """Stop listening."""
-        if self._sock.fileno() >= 0:
+        """Stop listening, but hold the port: clients go on asking there, and would take another server for this node."""
+        if self._sock is not None:
             asyncio.get_running_loop().remove_reader(self._sock)
             self._sock.close()
+            self._sock = None
+            with suppress(OSError):  # somebody was quicker; opening will say so
+                self._held = _hold(self.address)
+
+    def release(self) -> None:
+        """Leave the port to others."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     async def wait_closed(self) -> None:
         """Wait for the connections that were accepted last."""
         await asyncio.gather(*self._connecting)
 
-    def _take(self) -> None:
+    def _take(self, sock: socket.socket) -> None:
         try:
-            conn, _ = self._sock.accept()
+            conn, _ = sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return  # the client did not wait
         # As Kafka does. asyncio does so for sockets that know that they are TCP, which accepted ones do not. Without it the
@@ -84,3 +100,17 @@ class TcpListener:
         reader = asyncio.StreamReader(limit=READ_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, self._accept, loop=loop)
         await loop.connect_accepted_socket(lambda: protocol, conn)
+
+
+def _hold(address: Address) -> socket.socket:
+    """Return a socket at *address* that refuses connections, and shares it with nobody. Raises: OSError."""
+    held = socket.socket()
+    try:
+        # Only for binding: connections that were accepted at the address may still be open.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(address)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    except BaseException:
+        held.close()
+        raise
+    return held

@@ -50,6 +50,9 @@ class MemoryListener:
         """
         routes[self.address] = _refuse
 
+    def release(self) -> None:
+        """Return: an address is never used again."""
+
     async def wait_closed(self) -> None:
         """Return: there is nothing to wait for."""
 

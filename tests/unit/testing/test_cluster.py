@@ -249,6 +249,15 @@ async def use_and_fail(cluster: Cluster) -> None:
         raise LookupError
 
 
+async def test_the_port_of_a_stopped_broker_is_nobody_elses_until_the_cluster_ends() -> None:
+    async with Cluster(1) as cluster:
+        host, _, port = cluster.bootstrap_servers.partition(":")
+        await cluster.stop_broker(1)
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server((host, int(port)))
+    socket.create_server((host, int(port))).close()
+
+
 async def test_a_stopped_node_may_still_be_stopped_by_leaving() -> None:
     async with Cluster(2) as cluster:
         await cluster.stop_broker(1)

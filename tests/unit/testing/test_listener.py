@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 
 import pytest
@@ -34,6 +35,40 @@ async def test_it_accepts_until_it_is_closed_and_again_at_the_same_port() -> Non
     second = await asyncio.open_connection(*address)
     await close(second, await accepted.get())
     listener.close()
+    listener.release()
+
+
+async def test_nobody_else_gets_the_port_before_it_is_released() -> None:
+    accepted: asyncio.Queue[Streams] = asyncio.Queue()
+    listener = TcpListener(LOOPBACK, 0)
+    await listener.open(lambda *streams: accepted.put_nowait(streams))
+    client = await asyncio.open_connection(
+        *listener.address
+    )  # a connection that is still open hinders nothing
+    served = await accepted.get()
+    listener.close()
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(listener.address)
+    listener.release()
+    socket.create_server(listener.address).close()
+    await close(client, served)
+
+
+async def test_a_port_that_another_got_first_is_an_error_of_the_next_opening(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listener = TcpListener(LOOPBACK, 0)
+    await listener.open(lambda _reader, _writer: None)
+
+    def taken(_sock: socket.socket, _address: object) -> None:
+        raise OSError(errno.EADDRINUSE, "in use")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", type("Taken", (socket.socket,), {"bind": taken}))
+        listener.close()
+    with socket.create_server(listener.address), pytest.raises(OSError, match="in use"):
+        await listener.open(lambda _reader, _writer: None)
+    listener.release()
 
 
 async def test_small_answers_do_not_wait_for_each_other_on_the_way() -> None:
@@ -46,6 +81,7 @@ async def test_small_answers_do_not_wait_for_each_other_on_the_way() -> None:
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     await close(client, served)
     listener.close()
+    listener.release()
 
 
 async def test_what_was_accepted_before_closing_is_handed_over() -> None:
@@ -53,21 +89,26 @@ async def test_what_was_accepted_before_closing_is_handed_over() -> None:
     listener = TcpListener(LOOPBACK, 0)
     await listener.open(lambda *streams: accepted.append(streams))
     with socket.create_connection(listener.address):
-        listener._take()
+        assert listener._sock is not None
+        listener._take(listener._sock)
         listener.close()
         assert accepted == []
         await listener.wait_closed()
         assert len(accepted) == 1
     await close(*accepted)
+    listener.release()
 
 
 async def test_a_client_that_does_not_wait_to_be_accepted_is_nobody() -> None:
     listener = TcpListener(LOOPBACK, 0)
     await listener.open(lambda _reader, _writer: None)
-    listener._take()
+    assert listener._sock is not None
+    listener._take(listener._sock)
     listener.close()
     listener.close()
     await listener.wait_closed()
+    listener.release()
+    listener.release()
 
 
 async def test_a_port_that_is_taken_is_an_error() -> None:
