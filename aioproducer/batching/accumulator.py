@@ -95,7 +95,7 @@ class Accumulator:
     def queue(self, batch: Batch) -> PartitionQueue:
         """Return the queue of *batch*, which has its end still before it: its topic is not forgotten before."""
         topic, partition = batch.topic_partition
-        return self.topics[topic][partition]
+        return self.topics[topic].by_partition[partition]
 
     def leader(self, batch: Batch) -> int:
         """Return the node that *batch* would be sent to, or NO_LEADER; *batch* may be one of long ago."""
@@ -369,6 +369,7 @@ class Accumulator:
         self.deadlines.discard(batch, batch.deadline)
         if not batch.due:  # else it lingers no more
             self.schedule.forget(batch)
+        batch.drop_encoded()
         self.memory.give_back(batch.size)
 
     def finish(self) -> None:

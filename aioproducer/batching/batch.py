@@ -323,7 +323,7 @@ class Batch:
         log_append = log_append_time_ms >= 0
         timestamps = [log_append_time_ms] * len(self) if log_append else self.columns.timestamps
         topic, partition = self.topic_partition
-        delivered = Delivered(topic, partition, base_offset, timestamps, log_append)
+        delivered = tuple.__new__(Delivered, (topic, partition, base_offset, timestamps, log_append))
         if len(self.stretches) == 1:
             self.stretches[0].resolve(delivered)
             return

@@ -52,30 +52,29 @@ class BatchCompletion:
         """*on_failure* hears first of whatever fails, and says what is told of it: a transaction fails with it."""
         self._accumulator = accumulator
         self._schedule = accumulator.schedule
+        self.queue: Final = accumulator.queue
+        """Returns the queue of a batch that has its end still before it."""
         self._observer = observer
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._burst = Burst()
 
-    def queue(self, batch: Batch) -> PartitionQueue:
-        """Return the queue of *batch*, which has its end still before it."""
-        return self._accumulator.queue(batch)
-
     def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
         """The broker has *batch*: resolve its records and go on with its partition."""
         queue = self.queue(batch)
         abandoned = batch.state is BatchState.ABANDONED
-        queue.remove(batch)
+        queue.in_flight.remove(batch)
         batch.acknowledge()
         if batch.sequence is not None:
             alone = not (queue.in_flight or queue.retrying)
-            queue.sequences.acknowledge(batch.sequence, batch.order, len(batch), base_offset, alone=alone)
+            count = len(batch.columns.values)  # len(batch) is a call more
+            queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone=alone)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
-        self._end(batch)
+        self._accumulator.release(batch)
         if not abandoned:
             batch.resolve(base_offset, log_append_time_ms)
-        if queue.has_unsent:
+        if queue.batches or queue.retrying:  # else it is not worth an offer
             self._schedule.offer(queue, self._loop.time())
 
     def fail(self, batch: Batch, failure: Failure) -> None:
@@ -84,7 +83,7 @@ class BatchCompletion:
         abandoned = batch.state is BatchState.ABANDONED
         queue.remove(batch)
         batch.fail()
-        self._end(batch)
+        self._accumulator.release(batch)
         if batch.sequence is not None:
             queue.request_epoch_bump(batch)
         if not abandoned:
@@ -253,11 +252,7 @@ class BatchCompletion:
         batch.split(parts)
         for part in parts:
             self._accumulator.hold(part)
-        self._end(batch)
-
-    def _end(self, batch: Batch) -> None:
         self._accumulator.release(batch)
-        batch.drop_encoded()
 
     def _reject(self, batch: Batch, failure: Failure) -> None:
         if not len(batch):

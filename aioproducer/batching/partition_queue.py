@@ -103,11 +103,6 @@ class PartitionQueue:
         return not (self.batches or self.retrying or self.in_flight)
 
     @property
-    def has_unsent(self) -> bool:
-        """Whether anything of it waits to be sent: only then it is worth an offer to the schedule."""
-        return bool(self.batches or self.retrying)
-
-    @property
     def oldest_unsettled(self) -> Batch | None:
         """The first of those that were sent and have no final answer."""
         return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)
@@ -214,7 +209,7 @@ class PartitionQueue:
             self.batches.popleft()
             self.seal(batch)
             if self._settings.idempotent:
-                batch.assign_sequence(self.sequences.assign(len(batch)), self.numbered)
+                batch.assign_sequence(self.sequences.assign(len(batch.columns.values)), self.numbered)
                 self.numbered += 1
         batch.drain()
         if self.in_flight:

@@ -174,7 +174,7 @@ class Schedule:
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._waiting: dict[int, float] = {}
-        """Since when something has waited to be drained for a node."""
+        """The nodes that have ready partitions, and since when something has waited to be drained for them."""
         self._lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = (
             OrderedDict()
         )  # one linger for all: first in, first due
@@ -291,8 +291,10 @@ class Schedule:
     def collect(self, now: float, *, hurry: bool) -> None:
         """Offer what has lingered or backed off long enough; in a *hurry*, whatever lingers."""
         lingering = self._lingering
-        while lingering and (hurry or next(iter(lingering.values()))[0] <= now):
-            batch, (_, queue, _node_id) = next(iter(lingering.items()))
+        while lingering:
+            batch, (until, queue, _node_id) = next(iter(lingering.items()))
+            if until > now and not hurry:
+                break
             self._make_due(batch, queue, now)
         while self._backing_off and self._backing_off[0][0] <= now:
             self.offer(heapq.heappop(self._backing_off)[2], now)
@@ -304,7 +306,7 @@ class Schedule:
 
     def nodes(self) -> list[int]:
         """Return the ids of the nodes that something may be sent to."""
-        return [node_id for node_id, ready in self._ready.items() if ready]
+        return list(self._waiting)
 
     def waiting_since(self, at: float) -> list[int]:
         """Return the ids of the nodes for which something has waited since before *at*, and nothing was drained."""
@@ -312,7 +314,7 @@ class Schedule:
 
     def is_ready(self, node_id: int) -> bool:
         """Whether there is anything to drain for *node_id*."""
-        return bool(self._ready.get(node_id))
+        return node_id in self._waiting
 
     def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:
         """Take at most one batch per partition of *node_id*, up to *max_bytes* together, at least one if any is ready.
@@ -338,7 +340,7 @@ class Schedule:
                 queue.take(batch)
                 batches.append(batch)
             queue.offered_to = None
-            if queue.has_unsent:
+            if queue.batches or queue.retrying:
                 self.offer(queue, now)
         if batches and self._lingering_for[node_id]:
             self._take_along(node_id, now, batches, max_bytes - total)
@@ -351,10 +353,10 @@ class Schedule:
 
         Their lingers end together then, and with one request, instead of one after the other.
         """
-        taken = {batch.topic_partition for batch in batches}
         fitting = []
         for batch, queue in self._lingering_for[node_id].items():
-            if queue.leader == node_id and batch.topic_partition not in taken and queue.batches[0] is batch:
+            goes_already = queue.in_flight and any(each in batches for each in queue.in_flight)
+            if queue.leader == node_id and queue.batches[0] is batch and not goes_already:
                 room -= batch.bytes_to_send
                 if room < 0:
                     break
@@ -365,5 +367,5 @@ class Schedule:
             if queue.next_batch(now) is batch:
                 queue.take(batch)
                 batches.append(batch)
-            if queue.has_unsent:
+            if queue.batches or queue.retrying:
                 self.offer(queue, now)

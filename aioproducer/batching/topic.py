@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from aioproducer.batching.append_lock import AppendLock, Ticket
@@ -95,6 +95,19 @@ class BatchLimits:
         self.full = int(min(self._settings.batch_max_bytes, self._cap) / self.rate)
 
 
+class _Queues(dict[int, PartitionQueue]):
+    """Queues by partition, each made when it is first asked for; what is there is found without a call of Python code."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[int], PartitionQueue]) -> None:
+        self._make = make
+
+    def __missing__(self, partition: int) -> PartitionQueue:
+        queue = self[partition] = self._make(partition)
+        return queue
+
+
 class TopicQueues:
     """A topic's queues, and which partition records without a key stick to."""
 
@@ -102,13 +115,13 @@ class TopicQueues:
         "_has_choice",
         "_identities",
         "_paces",
-        "_queues",
         "_settings",
         "_stalled",
         "_sticky_from",
         "append_lock",
         "available",
         "awaiting_partition",
+        "by_partition",
         "callers",
         "leaders",
         "limits",
@@ -143,7 +156,8 @@ class TopicQueues:
         """How many calls are on their way here, in line or not."""
         self.sticky: PartitionQueue | None = None
         """Where records for any partition go now."""
-        self._queues: dict[int, PartitionQueue] = {}
+        self.by_partition: Mapping[int, PartitionQueue] = _Queues(self._make)
+        """Those that were written to; asked for another one, it is made. The append path's way to do as `topic[partition]`."""
         self._settings = settings
         self._identities = identities
         self._stalled = stalled
@@ -154,23 +168,23 @@ class TopicQueues:
 
     def __getitem__(self, partition: int) -> PartitionQueue:
         """Return the queue of *partition*, made when it is first written to."""
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = PartitionQueue(self.name, partition, self._settings, self._identities)
-            queue.leader = self._leader(partition)
-            self._queues[partition] = queue
+        return self.by_partition[partition]
+
+    def _make(self, partition: int) -> PartitionQueue:
+        queue = PartitionQueue(self.name, partition, self._settings, self._identities)
+        queue.leader = self._leader(partition)
         return queue
 
     @property
     def idle(self) -> bool:
         """Whether no call is on its way here and no partition has anything anywhere."""
-        return not self.callers and all(queue.idle for queue in self._queues.values())
+        return not self.callers and all(queue.idle for queue in self.by_partition.values())
 
     @property
     def may_retire(self) -> bool:
         """Whether nobody misses anything if this is forgotten now."""
         return self.idle and not any(
-            queue.sequences.is_kept(self._identities) for queue in self._queues.values()
+            queue.sequences.is_kept(self._identities) for queue in self.by_partition.values()
         )
 
     def update(self, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> list[PartitionQueue]:
@@ -182,14 +196,14 @@ class TopicQueues:
         is_another = is_news and self.topic_id != NO_TOPIC_ID
         if is_news:
             self.topic_id = topic_id
-            for queue in self._queues.values():
+            for queue in self.by_partition.values():
                 queue.sequences.forget_log(max((batch.order for batch in queue.in_flight), default=()))
                 queue.forget_denials()
         self.leaders = leaders
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
         self._has_choice = self._settings.partitioning_is_adaptive and len(set(leaders) - {NO_LEADER}) > 1
         changed = []
-        for partition, queue in self._queues.items():
+        for partition, queue in self.by_partition.items():
             leader = self._leader(partition)
             if leader != queue.leader:
                 queue.leader = leader
@@ -209,13 +223,13 @@ class TopicQueues:
 
     def retire(self) -> None:
         """Make an end, while `idle`; queues of the same name start afresh."""
-        for queue in self._queues.values():
+        for queue in self.by_partition.values():
             queue.sequences.retire(self._identities)
 
     def cap(self, batch_bytes: int, now: float) -> None:
         """Send no batch larger than *batch_bytes* for a while, those that are open neither."""
         self.limits.cap(batch_bytes, now)
-        for queue in self._queues.values():
+        for queue in self.by_partition.values():
             if queue.open is not None:
                 queue.open.limit_to(self.limits.full)
 
@@ -273,7 +287,7 @@ class TopicQueues:
 
     def _backlog(self, partition: int) -> int:
         """Return how many batches' worth of *partition* is not acknowledged."""
-        queue = self._queues.get(partition)
+        queue = self.by_partition.get(partition)
         return 0 if queue is None else queue.backlog_bytes // max(1, self.limits.ready)
 
     def share(self, size: int) -> int:

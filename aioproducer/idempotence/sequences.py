@@ -104,7 +104,7 @@ class PartitionSequences:
                 for each in acknowledged:
                     end_offset = max(end_offset, each.end_offset)
                 acknowledged.clear()
-            acknowledged.append(Acknowledged(order, base_offset, end_offset))
+            acknowledged.append(tuple.__new__(Acknowledged, (order, base_offset, end_offset)))
             if len(acknowledged) > _REMEMBERED:
                 del acknowledged[0]
 
@@ -181,6 +181,8 @@ class PartitionSequences:
         """Give the next *count* sequences to a batch; `may_assign` has just said yes."""
         if self._identity is None:
             raise AssertionError("assign() before may_assign() said yes")
-        sequence = BatchSequence(self._identity, self._next)
-        self._next = add_to_sequence(self._next, count)
+        sequence = tuple.__new__(
+            BatchSequence, (self._identity, self._next)
+        )  # without the frame of a NamedTuple's own
+        self._next = (self._next + count) % _SEQUENCES
         return sequence

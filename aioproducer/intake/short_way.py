@@ -98,7 +98,7 @@ class ShortWay:
             return None
         if partition is None and key is not None and self._partition_of_key is not None:
             chosen = self._partition_of_key(topic, key, len(queues.leaders), queues.available)
-            queue: PartitionQueue | None = queues[chosen]
+            queue: PartitionQueue | None = queues.by_partition[chosen]
         else:
             queue = self._queue(queues, key, partition, headers)
         waiter = self._accumulator.append(queues, queue, value, key, headers, timestamp_ms, size, new_waiter)

@@ -124,7 +124,8 @@ class MetadataUpdater:
 
     def touch(self, topic: str, now: float) -> None:
         """Note that *topic* is in use, and have it asked for if it is not known."""
-        if self.snapshot.knows(topic):
+        info = self.snapshot.topics.get(topic)
+        if info is not None and info.partitions:  # `knows` without a call: this is asked for each batch
             self._schedule.touch(topic, now)
         else:
             self.request_refresh([topic])

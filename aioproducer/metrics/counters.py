@@ -8,6 +8,7 @@ changes nothing, and may do so from any thread.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
@@ -244,25 +245,13 @@ class Metrics:
     def __init__(self, clock: Callable[[], float]) -> None:
         """*clock* is that of the event loop."""
         self.clock: Final = clock
-        self.topics: Final[dict[str, TopicTally]] = {}
-        self.nodes: Final[dict[int, NodeTally]] = {}
+        self.topics: Final = defaultdict[str, TopicTally](lambda: TopicTally(clock()))
+        self.nodes: Final = defaultdict[int, NodeTally](lambda: NodeTally(clock()))
+        self.topic: Final = self.topics.__getitem__
+        """Returns the tally of a topic; for what there is a rate of, see `event`."""
+        self.node: Final = self.nodes.__getitem__
+        """Returns the tally of a node, for its connections to keep: they begin its windows."""
         self.calls: Final = CallTally(clock())
-
-    def topic(self, name: str) -> TopicTally:
-        """Return the tally of topic *name*; for what there is a rate of, see `event`."""
-        try:
-            return self.topics[name]
-        except KeyError:
-            tally = self.topics[name] = TopicTally(self.clock())
-            return tally
-
-    def node(self, node_id: int) -> NodeTally:
-        """Return the tally of a node, for its connections to keep: they begin its windows."""
-        try:
-            return self.nodes[node_id]
-        except KeyError:
-            tally = self.nodes[node_id] = NodeTally(self.clock())
-            return tally
 
     def event(self, topic: str) -> TopicTally:
         """Return the tally of *topic*, to be added to now."""

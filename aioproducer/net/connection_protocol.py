@@ -316,9 +316,8 @@ class ConnectionProtocol:
         frame = encode_request(request, version, correlation_id, self._settings.client_id)
         if on_answer is not None:
             deadline = now + self._settings.request_timeout_s
-            self._in_flight.add(
-                Call(correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted)
-            )
+            told = (correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted)
+            self._in_flight.add(tuple.__new__(Call, told))  # without the frame of a NamedTuple's own
             if deadline < self.next_timeout:  # noqa: PLR1730 - a call would take longer than all of that
                 self.next_timeout = deadline
         self._accepted += len(frame)

@@ -9,7 +9,7 @@ anything else is not an answer. Sources: https://kafka.apache.org/protocol.html#
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -48,12 +48,19 @@ class FrameReader:
         start = bytes(self._begun[LENGTH.size : LENGTH.size + MIN_PAYLOAD_BYTES])
         return start if len(start) == MIN_PAYLOAD_BYTES else b""
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield each payload that is complete with *data*; the chunk is consumed when the iterator is exhausted.
+    def feed(self, data: bytes) -> Iterable[bytes]:
+        """Return each payload that is complete with *data*, most often one; the chunk is consumed when all are taken.
 
         Raises: ProtocolError at a length that cannot be, after the payloads before it were yielded. The reader
             is of no use after that: where the next frame begins is not known.
         """
+        if not self._begun and len(data) > LENGTH.size:
+            (length,) = LENGTH.unpack_from(data)
+            if MIN_PAYLOAD_BYTES <= length <= self._max and length == len(data) - LENGTH.size:
+                return (data[LENGTH.size :],)
+        return self._payloads(data)
+
+    def _payloads(self, data: bytes) -> Iterator[bytes]:
         if self._begun:
             self._begun += data
             if len(self._begun) < self._wanted:

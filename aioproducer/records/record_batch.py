@@ -179,11 +179,13 @@ def encode_batch(
     if not columns.values:
         raise ValueError("a batch has at least one record")
     if compress is None:
-        batch = _section(columns, room=HEADER.size)
+        batch = records_section(
+            columns.values, columns.keys, columns.headers, columns.timestamps, HEADER.size
+        )
     else:
         batch = bytearray(HEADER.size)
         batch += compress(_section(columns, room=0))
-    count, timestamps = len(columns), columns.timestamps
+    timestamps, count = columns.timestamps, len(columns.timestamps)
     attributes = codec | TRANSACTIONAL if transactional else codec
     HEADER.pack_into(
         batch, 0,

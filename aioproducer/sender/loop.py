@@ -38,6 +38,7 @@ from aioproducer.sender.requests import (
     Unencodable,
     decoder_for,
     largest_request,
+    not_failed,
     produce_request,
     version_for,
 )
@@ -189,8 +190,8 @@ class Sender:
             return self._reach(node_id, now)
         if connection.throttled_until > now:
             return connection.throttled_until
-        while self._schedule.is_ready(node_id) and self._may_send(connection):
-            preparing, in_flight = self._preparing.get(node_id, ()), self._in_flight.get(connection, 0)
+        while (in_flight := self._in_flight.get(connection, 0)) < self._most_in_flight:
+            preparing = self._preparing.get(node_id, ())
             written, batching = in_flight - len(preparing), self._accumulator.settings
             max_bytes = largest_request(batching, self._settings, in_flight, written)
             batches = self._schedule.drain(node_id, now, max_bytes)
@@ -199,8 +200,14 @@ class Sender:
             if preparing or self._settings.acks == 0 or self._encoder.leaves_loop(batches):
                 self._prepare(connection, batches, preparing[-1] if preparing else None)
             else:
-                self._fail_unencodable(self._encoder.encode_all(batches))
+                if failed := self._encoder.encode_all(batches):
+                    self._fail_unencodable(failed)
+                    batches = not_failed(batches)
                 self._write(connection, batches)
+            if (
+                not self._schedule.is_ready(node_id) or connection.closed
+            ):  # the write may have shown that it is
+                break
         return inf
 
     def _reach(self, node_id: int, now: float) -> float:
@@ -216,10 +223,6 @@ class Sender:
             if self._accumulator.leader(batch) == node_id and batch.due and batch.state in UNSENT:
                 self._completion.fail(batch, failure_of_login(batch, refused.error))
         return retry_at
-
-    def _may_send(self, connection: Connection) -> bool:
-        # the write before may have shown that it is closed
-        return self._in_flight.get(connection, 0) < self._most_in_flight and not connection.closed
 
     def _prepare(
         self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
@@ -243,7 +246,7 @@ class Sender:
             with suppress(ProducerError):
                 await connection.drain()
         self._give_back(connection, batches)
-        self._write(connection, batches)
+        self._write(connection, not_failed(batches))
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
                 await connection.drain()
@@ -276,8 +279,6 @@ class Sender:
         self._wakeup.ring()
 
     def _write(self, connection: Connection, batches: Sequence[Batch]) -> None:
-        # What failed meanwhile has failed as never written: it must not go out now.
-        batches = [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
         if not batches:
             return
         request = produce_request(batches, self._accumulator.topics, self._settings)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from aioproducer.allocator import LARGEST_BYTES, keep_freed_memory
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.produce import (
@@ -161,6 +162,11 @@ class Encoder:
         elif sequence != batch.encoded_sequence:
             set_sequence(batch.encoded, producer_id, epoch, base_sequence)
             batch.keep_encoded(batch.encoded)
+
+
+def not_failed(batches: Sequence[Batch]) -> list[Batch]:
+    """Return those of *batches* that are still to be written: what has failed meanwhile did as never written."""
+    return [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
 
 
 def largest_request(

@@ -37,17 +37,6 @@ def test_it_is_idle_while_nothing_of_it_is_anywhere() -> None:
     assert rig.queue.idle
 
 
-def test_what_waits_to_be_sent_is_appended_or_backs_off() -> None:
-    rig = Rig()
-    assert not rig.queue.has_unsent
-    batch = rig.add()
-    assert rig.queue.has_unsent
-    rig.take()
-    assert not rig.queue.has_unsent
-    back_off(rig.queue, batch, 1.0)
-    assert rig.queue.has_unsent
-
-
 def test_a_batch_is_sent_only_when_due() -> None:
     rig = Rig()
     assert rig.queue.next_batch(0.0) is None
