@@ -106,18 +106,21 @@ class Wakeup:
     """Many may ring it, one task waits for it; ringing it twice is ringing it once.
 
     An `asyncio.Event` under `asyncio.timeout_at` does the same and costs three times as much, on a
-    path that every request takes. The timer stays from one wait to the next, since deadlines are most
-    often later than the one it is set for: it rings too early once in a while, instead of being set each time.
+    path that every request takes. Timers stay from one wait to the next, since deadlines are most often later
+    than those that are set: it rings too early once in a while, instead of one being set each time. One for an earlier
+    deadline is set beside those for later ones: asyncio keeps what was cancelled until its time, minutes of that, and
+    every timer of the loop is compared with some of it.
     """
 
-    __slots__ = ("_context", "_held", "_loop", "_rings_at", "_rung", "_timer", "_waiter", "on_time")
+    __slots__ = ("_context", "_held", "_loop", "_rings_at", "_rung", "_timers", "_waiter", "on_time")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._context = copy_context()  # the timer is set in those of others
         self._rung = self._held = False
-        self._timer: TimerHandle | None = None
-        self._rings_at = inf  # of what is due at once uvloop's handle cannot tell
+        self._timers: list[tuple[float, TimerHandle]] = []
+        """Each earlier than the one before; with their times, which of what is due at once uvloop's handles cannot tell."""
+        self._rings_at = inf
         self._waiter: Future[None] | None = None
         self.on_time: Callable[[], None] | None = None
         """What to do at the time of `ring_at`, in place of ringing."""
@@ -153,9 +156,9 @@ class Wakeup:
     def ring_at(self, until: float) -> None:
         """Ring, or do `on_time`, when the loop's clock reads *until*, or now and then earlier; infinity never comes."""
         if until < self._rings_at:
-            self.forget()
             self._rings_at = until
-            self._timer = self._loop.call_at(until, self._time_is_up, context=self._context)
+            timer = self._loop.call_at(until, self._time_is_up, until, context=self._context)
+            self._timers.append((until, timer))
 
     async def wait(self, until: float) -> None:
         """Wait until it rings, which *until* sees to as `ring_at` does."""
@@ -169,13 +172,16 @@ class Wakeup:
         self._rung = False
 
     def forget(self) -> None:
-        """Let the timer go; the next wait that has a deadline sets it again."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._rings_at = None, inf
+        """Let the timers go; the next wait that has a deadline sets one again."""
+        for _, timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._rings_at = inf
 
-    def _time_is_up(self) -> None:
-        self._timer, self._rings_at = None, inf
+    def _time_is_up(self, until: float) -> None:
+        while self._timers and self._timers[-1][0] <= until:  # of several that are due at once uvloop may take any first
+            self._timers.pop()
+        self._rings_at = self._timers[-1][0] if self._timers else inf
         (self.on_time or self.ring)()
 
 

@@ -138,6 +138,34 @@ async def test_a_wait_with_an_earlier_time_ends_then() -> None:
 
 
 @in_virtual_time
+async def test_the_timer_for_a_later_time_stays_and_is_set_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was cancelled asyncio would keep until then, minutes of it where a linger ends each few milliseconds."""
+    loop = asyncio.get_running_loop()
+    wakeup, set_for, call_at = Wakeup(loop), list[float](), loop.call_at
+    monkeypatch.setattr(
+        loop, "call_at", lambda when, *args, **named: (set_for.append(when), call_at(when, *args, **named))[1]
+    )
+    wakeup.ring_at(9)
+    for linger in (2, 4, 6):
+        await wakeup.wait(linger)
+        assert now() == linger
+        wakeup.ring_at(9)
+    await wakeup.wait(inf)
+    assert now() == 9
+    assert set_for == [9, 2, 4, 6]
+
+
+@in_virtual_time
+async def test_all_timers_are_forgotten() -> None:
+    wakeup = Wakeup(asyncio.get_running_loop())
+    wakeup.ring_at(9)
+    wakeup.ring_at(2)
+    wakeup.forget()
+    await wakeup.wait(11)
+    assert now() == 11
+
+
+@in_virtual_time
 async def test_a_timer_that_is_forgotten_ends_nothing() -> None:
     loop = asyncio.get_running_loop()
     wakeup = Wakeup(loop)
