@@ -23,7 +23,9 @@ class OutcomeObserver:
         """Count the batch; tell the interceptors of each record."""
         now = self._metrics.clock()
         latency_s = now - batch.created_at
-        tally = self._metrics.topic(batch.topic_partition.topic).at(now)
+        tally = self._metrics.topic(batch.topic_partition.topic)
+        if now >= tally.window_ends_at:
+            tally.begin_window(now)
         tally.delivered_s += latency_s
         if latency_s > tally.delivered_s_max:  # noqa: PLR1730 - max() would take as long as all the rest
             tally.delivered_s_max = latency_s

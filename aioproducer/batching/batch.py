@@ -181,18 +181,6 @@ class Batch:
         """Forget what was written: it is not sent again."""
         self.encoded = None
 
-    def written(self) -> None:
-        """Note that it is handed to a socket."""
-        self.persistence.written()
-
-    def not_written(self) -> None:
-        """Note that it was not after all: the request could not be made."""
-        self.persistence.not_written()
-
-    def answered(self) -> None:
-        """Note that its answer has come; what that says comes next."""
-        self.persistence.answered()
-
     def refused(self, error: BrokerError, *, in_turn: bool, newest: bool = True) -> None:
         """Note that the broker has answered *error*; *in_turn* and *newest* as in `Persistence.refused`."""
         self.persistence.refused(type(error), in_turn=in_turn, newest=newest)
@@ -206,10 +194,6 @@ class Batch:
         """Note that there will be no answer. *reached_socket*: bytes of the request may have left."""
         self.persistence.connection_lost(reached_socket=reached_socket)
         self.last_error = error
-
-    def answer_not_understood(self) -> None:
-        """Note that a bug of ours kept us from taking its answer."""
-        self.persistence.answer_not_understood()
 
     def rule_out(self) -> None:
         """Note that it is surely not in the log: one before it is not."""

@@ -115,25 +115,14 @@ class Pace:
         return self._took_s if silent_s < REMEMBERED_S else 0.0
 
 
-class Paces:
-    """The pace of each node that requests were written to."""
+class Paces(defaultdict[int, Pace]):
+    """The pace of each node that requests were written to, by its id."""
 
-    __slots__ = ("_paces", "_time")
+    __slots__ = ("_time",)
 
     def __init__(self, time: Callable[[], float]) -> None:
+        super().__init__(Pace)
         self._time = time
-        self._paces: dict[int, Pace] = {}
-
-    def sent(self, node_id: int, now: float) -> None:
-        """Note that a node has one more request to answer."""
-        pace = self._paces.get(node_id)
-        if pace is None:
-            pace = self._paces[node_id] = Pace()
-        pace.sent(now)
-
-    def answered(self, node_id: int, now: float) -> None:
-        """Note that a node has answered a request, or never will."""
-        self._paces[node_id].answered(now)
 
     def is_long(self, node_id: int) -> bool:
         """Whether a node would take long to answer one more request."""
@@ -145,7 +134,7 @@ class Paces:
 
     def expected_s(self, node_id: int) -> float:
         """Return how long a node would take to answer one more request."""
-        pace = self._paces.get(node_id)
+        pace = self.get(node_id)
         return 0.0 if pace is None else pace.expected_s(self._time())
 
 

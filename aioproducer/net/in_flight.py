@@ -166,10 +166,12 @@ class InFlight:
 
         Raises: ProtocolError if it answers another call, or nothing, or does not decode; no call is taken out then.
         """
-        call = self.expect(payload)
-        if call is None:
-            self._last_answered = read_correlation_id(payload)
-            return None
+        call = self._calls[0] if self._calls else None
+        if call is None or read_correlation_id(payload) != call.correlation_id:
+            call = self.expect(payload)
+            if call is None:
+                self._last_answered = read_correlation_id(payload)
+                return None
         answer, surplus = call.decode(call.response, call.version, payload)
         self._calls.popleft()
         self._last_answered = call.correlation_id

@@ -64,10 +64,12 @@ class AnswerHandler:
         for batch in batches:
             partition = batch.topic_partition
             if (acknowledged := offsets.pop(partition, None)) is not None:
-                batch.answered()
-                self._complete(batch, *acknowledged)
+                batch.persistence.answered()
+                self._completion.complete(batch, *acknowledged)
+                if self._trouble.ill:
+                    self._look_whether_well(batch)
             elif (refusal := refusals.pop(partition, None)) is not None:
-                batch.answered()
+                batch.persistence.answered()
                 self._judge(connection, batch, refusal)
             else:
                 missing.append(batch)
@@ -106,9 +108,8 @@ class AnswerHandler:
         if refused:
             self._updater.doubt_leader(connection.node_id, refused)
 
-    def _complete(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        self._completion.complete(batch, base_offset, log_append_time_ms)
-        if self._trouble.ill and self._trouble.is_over(batch.topic_partition):
+    def _look_whether_well(self, batch: Batch) -> None:
+        if self._trouble.is_over(batch.topic_partition):
             log.info("batch.recovered partition=%s attempts=%d", batch.topic_partition, batch.attempts)
 
     def _judge(self, connection: Connection, batch: Batch, refusal: PartitionProduceResponse) -> None:
@@ -141,7 +142,8 @@ class AnswerHandler:
         completion = self._completion
         match verdict:
             case outcomes.Complete(base_offset, log_append_time_ms):
-                self._complete(batch, base_offset, log_append_time_ms)
+                completion.complete(batch, base_offset, log_append_time_ms)
+                self._look_whether_well(batch)
             case outcomes.Retry(error):
                 self._retry(connection, batch, error)
             case outcomes.Renumber(error):

@@ -204,9 +204,7 @@ class Sender:
                     self._fail_unencodable(failed)
                     batches = not_failed(batches)
                 self._write(connection, batches)
-            if (
-                not self._schedule.is_ready(node_id) or connection.closed
-            ):  # the write may have shown that it is
+            if not self._schedule.is_ready(node_id) or connection.closed:  # as the write may have shown
                 break
         return inf
 
@@ -284,7 +282,7 @@ class Sender:
         request = produce_request(batches, self._accumulator.topics, self._settings)
         at_most = None if self._transaction is None else self._transaction.write(batches)
         for batch in batches:
-            batch.written()
+            batch.persistence.written()
         now = self._loop.time()
         try:
             version = version_for(request, connection.versions, at_most)
@@ -294,10 +292,10 @@ class Sender:
                 answered = partial(self._answered, connection, batches, now)
                 connection.call(request, answered, version=version, decode=decoder_for(request, version))
                 self._sent(connection)
-                self._accumulator.paces.sent(connection.node_id, now)
+                self._accumulator.paces[connection.node_id].sent(now)
         except UnsupportedVersion as error:
             for batch in batches:
-                batch.not_written()
+                batch.persistence.not_written()
                 self._completion.fail(batch, failure_at(batch, connection, error))
         except ProducerError as error:
             self._answers.lost(connection, batches, error)
@@ -346,7 +344,7 @@ class Sender:
             self._waker.hold()
             self._wakeup.hold()
         self._received(connection)
-        self._accumulator.paces.answered(connection.node_id, self._loop.time())
+        self._accumulator.paces[connection.node_id].answered(self._loop.time())
         if not isinstance(answer, ProducerError):
             now = connection.last_used  # just now: the answer has come
             connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)
@@ -356,7 +354,7 @@ class Sender:
             self._answers.take(connection, batches, answer)
         except Exception as bug:
             for batch in batches:
-                batch.answer_not_understood()
+                batch.persistence.answer_not_understood()
             self._bug = self._bug or bug
             raise
         finally:

@@ -304,7 +304,7 @@ class World:
             alive = Request([batch for batch, _ in pairs], [written for _, written in pairs])
             self.outstanding[node_id].append(alive)
             for batch in alive.batches:
-                batch.written()
+                batch.persistence.written()
 
     # The users.
 

@@ -160,7 +160,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.rig.turn()
         for batch in self.rig.drain():
             self.rig.records.write([batch])
-            batch.written()
+            batch.persistence.written()
             assert batch.sequence is not None
             self.in_flight.append(
                 Produced(

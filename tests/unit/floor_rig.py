@@ -170,7 +170,7 @@ class FloorRig:
         """Append *values* and return their batch, which is with the broker, and their Futures."""
         futures = [self.append(value, partition=partition) for value in values or (b"value",)]
         [batch] = self.drain()
-        batch.written()
+        batch.persistence.written()
         return batch, futures
 
     def _wake(self) -> None:
@@ -200,7 +200,7 @@ def doubt(*batches: Batch) -> None:
     """Let *batches*, which are out, be out for the second time: the first answer was lost."""
     lose(*batches)
     for batch in batches:
-        batch.written()
+        batch.persistence.written()
 
 
 def back_off(queue: PartitionQueue, batch: Batch, at: float) -> None:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from math import inf
+from typing import Any
 
 import pytest
 import uvloop
@@ -142,9 +143,12 @@ async def test_the_timer_for_a_later_time_stays_and_is_set_once(monkeypatch: pyt
     """What was cancelled asyncio would keep until then, minutes of it where a linger ends each few milliseconds."""
     loop = asyncio.get_running_loop()
     wakeup, set_for, call_at = Wakeup(loop), list[float](), loop.call_at
-    monkeypatch.setattr(
-        loop, "call_at", lambda when, *args, **named: (set_for.append(when), call_at(when, *args, **named))[1]
-    )
+
+    def counted(when: float, *args: Any, context: Context) -> asyncio.TimerHandle:
+        set_for.append(when)
+        return call_at(when, *args, context=context)
+
+    monkeypatch.setattr(loop, "call_at", counted)
     wakeup.ring_at(9)
     for linger in (2, 4, 6):
         await wakeup.wait(linger)

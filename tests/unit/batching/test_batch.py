@@ -28,6 +28,22 @@ LOST = lost()
 Note = Callable[[Batch], None]
 
 
+def written(batch: Batch) -> None:
+    batch.persistence.written()
+
+
+def not_written(batch: Batch) -> None:
+    batch.persistence.not_written()
+
+
+def answered(batch: Batch) -> None:
+    batch.persistence.answered()
+
+
+def answer_not_understood(batch: Batch) -> None:
+    batch.persistence.answer_not_understood()
+
+
 def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     batch = batch_in()
     assert batch.state is BatchState.OPEN
@@ -129,15 +145,15 @@ class TestWhatIsNotedOfIt:
         ("notes", "possibly", "last_error"),
         [
             ([], False, None),
-            ([Batch.written], True, None),
-            ([Batch.written, Batch.not_written], False, None),
-            ([Batch.written, Batch.answered], False, None),
-            ([Batch.written, lambda batch: batch.refused(REFUSED, in_turn=True)], False, REFUSED),
-            ([Batch.written, lambda batch: batch.refused(LEFT_OPEN, in_turn=True)], True, LEFT_OPEN),
-            ([Batch.written, lambda batch: batch.connection_lost(LOST, reached_socket=True)], True, LOST),
-            ([Batch.written, lambda batch: batch.connection_lost(LOST, reached_socket=False)], False, LOST),
-            ([Batch.written, Batch.answered, Batch.answer_not_understood], True, None),
-            ([Batch.written, Batch.answered, Batch.answer_not_understood, Batch.rule_out], False, None),
+            ([written], True, None),
+            ([written, not_written], False, None),
+            ([written, answered], False, None),
+            ([written, lambda batch: batch.refused(REFUSED, in_turn=True)], False, REFUSED),
+            ([written, lambda batch: batch.refused(LEFT_OPEN, in_turn=True)], True, LEFT_OPEN),
+            ([written, lambda batch: batch.connection_lost(LOST, reached_socket=True)], True, LOST),
+            ([written, lambda batch: batch.connection_lost(LOST, reached_socket=False)], False, LOST),
+            ([written, answered, answer_not_understood], True, None),
+            ([written, answered, answer_not_understood, Batch.rule_out], False, None),
         ],
     )
     def test_an_attempt_may_leave_it_in_the_log_and_an_error(
@@ -153,7 +169,7 @@ class TestWhatIsNotedOfIt:
     def test_a_leader_that_denies_it_is_believed_if_it_is_the_oldest(self, *, oldest: bool) -> None:
         """But not so far that its failure would say so: a leader may have forgotten it."""
         batch = batch_in(BatchState.IN_FLIGHT)
-        batch.written()
+        batch.persistence.written()
         lose(batch)
         for _ in range(DENIALS_BELIEVED):
             batch.refused(OutOfOrderSequenceNumber("no"), in_turn=oldest)
@@ -162,7 +178,7 @@ class TestWhatIsNotedOfIt:
 
     def test_denied_before_a_newer_one_was_asked_for_it_stays_in_doubt(self) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
-        batch.written()
+        batch.persistence.written()
         lose(batch)
         for _ in range(DENIALS_BELIEVED):
             batch.refused(OutOfOrderSequenceNumber("no"), in_turn=True, newest=False)
@@ -248,10 +264,10 @@ class TestParts:
         self, sequence: BatchSequence | None, doubted: bool, possibly: bool, half: bool
     ) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
-        batch.written()
+        batch.persistence.written()
         if doubted:
             lose(batch)
-        batch.answered()
+        batch.persistence.answered()
         part = batch.part([], 0, BatchState.BACKOFF, sequence=sequence)
         assert part.possibly_persisted is possibly
         assert part.persistence.half_of_possibly_persisted is half

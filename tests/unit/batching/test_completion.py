@@ -250,7 +250,7 @@ async def test_if_one_may_be_in_the_log_and_fails_what_may_be_behind_it_keeps_it
     doubt(batch)
     lose(uncertain)
     for each in (absent, late):
-        each.answered()
+        each.persistence.answered()
     for each in (absent, uncertain):
         rig.completion.reenqueue(each, 0.1)
     rig.completion.fail(batch, SPOILT)
@@ -271,7 +271,7 @@ async def test_a_sequence_that_is_given_up_shows_that_nothing_behind_it_is_in_th
     refused, _ = rig.sent(b"refused")
     lose(uncertain)
     for each in (given_up, refused):
-        each.answered()
+        each.persistence.answered()
     for each in (given_up, uncertain):
         rig.completion.reenqueue(each, 0.1)
     rig.completion.renumber(refused, 0.1)
@@ -290,7 +290,7 @@ async def test_behind_one_that_is_surely_not_in_the_log_nothing_is() -> None:
     lose(before, behind)
     for each in (before, behind):
         rig.completion.reenqueue(each, 0.1)
-    gap.answered()
+    gap.persistence.answered()
     rig.completion.renumber(gap, 0.1)
     assert before.sequence == BatchSequence(FIRST, 0)
     assert (behind.state, behind.sequence, behind.possibly_persisted) == (BatchState.SEALED, None, False)

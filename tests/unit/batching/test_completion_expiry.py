@@ -72,7 +72,7 @@ async def test_what_may_outlive_its_deadline_does_as_long_as_its_partition_has_a
 async def test_a_batch_that_expires_before_it_is_written_leaves_its_sequence_behind() -> None:
     rig = FloorRig()
     batch, _ = rig.sent()
-    batch.not_written()
+    batch.persistence.not_written()
     rig.completion.fail_or_expire(batch, LATE)
     assert batch.state is BatchState.FAILED
     assert nothing_is_left(rig)

@@ -136,7 +136,7 @@ async def test_behind_a_batch_that_is_surely_missing_halves_are_as_any_batch() -
     batch, _ = rig.sent(b"a", b"b")
     doubt(batch)
     rig.completion.split(batch)
-    missing.answered()
+    missing.persistence.answered()
     rig.completion.fail(missing, SPOILT)
     for part in batch.successors:
         assert part.sequence is None

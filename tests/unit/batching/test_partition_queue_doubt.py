@@ -28,7 +28,7 @@ def queue_of(count: int, *, records: int = 1) -> tuple[PartitionQueue, list[Batc
         batch.mark_due()
         queue.batches.append(batch)
         queue.take(batch)
-        batch.written()
+        batch.persistence.written()
         batches.append(batch)
     return queue, batches
 
@@ -103,7 +103,7 @@ class TestTheNewest:
 
     def test_nor_is_one_that_never_left(self) -> None:
         queue, batches = queue_of(2)
-        batches[1].not_written()
+        batches[1].persistence.not_written()
         assert queue.is_newest(batches[0])
 
     def test_with_one_behind_it_in_the_log_it_is_not(self) -> None:
@@ -155,7 +155,7 @@ class TestALeaderThatDeniesTheOldest:
 class TestAnEpochBump:
     def test_what_surely_is_not_in_the_log_leaves_a_gap(self) -> None:
         queue, [first] = queue_of(1)
-        first.answered()
+        first.persistence.answered()
         queue.request_epoch_bump(first)
         assert queue.sequences.needs_epoch_bump
         assert queue.sequences.gap_at == first.order

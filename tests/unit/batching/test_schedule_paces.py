@@ -14,25 +14,25 @@ class Nodes:
 
     def answer(self, node_id: int, took_s: float) -> None:
         """Let a node take so long for a request."""
-        self.paces.sent(node_id, self.now)
+        self.paces[node_id].sent(self.now)
         self.now += took_s
-        self.paces.answered(node_id, self.now)
+        self.paces[node_id].answered(self.now)
 
 
 def test_one_more_request_waits_for_all_that_are_there() -> None:
     nodes = Nodes()
     for unanswered in range(1, 4):
-        nodes.paces.sent(1, 5.0)
+        nodes.paces[1].sent(5.0)
         nodes.now = 5.0 + LONG_S
         assert nodes.paces.expected_s(1) == (unanswered + 1) * (nodes.now - 5.0)
 
 
 def test_each_is_taken_to_last_as_long_as_the_last_one_or_as_this_one_so_far() -> None:
     nodes = Nodes()
-    nodes.paces.sent(1, nodes.now)
-    nodes.paces.sent(1, nodes.now)
+    nodes.paces[1].sent(nodes.now)
+    nodes.paces[1].sent(nodes.now)
     nodes.now = 6.0
-    nodes.paces.answered(1, nodes.now)
+    nodes.paces[1].answered(nodes.now)
     assert nodes.paces.expected_s(1) == 2 * 1.0
     nodes.now = 6.5
     assert nodes.paces.expected_s(1) == 2 * 1.0
@@ -43,20 +43,20 @@ def test_each_is_taken_to_last_as_long_as_the_last_one_or_as_this_one_so_far() -
 def test_where_the_way_is_long_each_has_its_share_of_the_time() -> None:
     nodes = Nodes()
     for at in (5.0, 5.001, 5.002):
-        nodes.paces.sent(1, at)
+        nodes.paces[1].sent(at)
     for at, share in ((5.1, 1), (5.101, 2), (5.102, 3)):
         nodes.now = at
-        nodes.paces.answered(1, at)
+        nodes.paces[1].answered(at)
         assert nodes.paces.expected_s(1) == pytest.approx((4 - share) * 0.1 / share)
 
 
 def test_those_that_are_lost_together_took_long_together() -> None:
     nodes = Nodes()
     for _ in range(2):
-        nodes.paces.sent(1, 5.0)
+        nodes.paces[1].sent(5.0)
     nodes.now = 35.0
     for _ in range(2):
-        nodes.paces.answered(1, 35.0)
+        nodes.paces[1].answered(35.0)
     assert nodes.paces.expected_s(1) == 15
 
 

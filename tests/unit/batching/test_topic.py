@@ -23,7 +23,9 @@ def no_time() -> float:
 def topic(*leaders: int, paces: Paces | None = None, **settings: Any) -> TopicQueues:
     identities = IdentityKeeper()
     identities.assign(*FIRST)
-    queues = TopicQueues("orders", batching_settings(**settings), identities, paces or Paces(no_time))
+    queues = TopicQueues(
+        "orders", batching_settings(**settings), identities, Paces(no_time) if paces is None else paces
+    )
     assert queues.update(leaders) == []
     return queues
 
@@ -245,7 +247,7 @@ class TestSticky:
         paces = Paces(lambda: clock[0])
         queues = topic(1, 2, paces=paces)
         queues.sticky = queues[0]
-        paces.sent(1, 0.0)
+        paces[1].sent(0.0)
         clock[0] = LONG_S / 2
         assert queues.next_sticky(100) is queues[0]
         clock[0] = LONG_S
@@ -258,7 +260,7 @@ class TestSticky:
         queues = topic(1, 2, paces=paces)
         queues.sticky = queues[0]
         for node in (1, 2):
-            paces.sent(node, 0.0)
+            paces[node].sent(0.0)
         clock[0] = 1.0
         assert queues.next_sticky(100) is queues[0]
         assert {queues.switch().partition for _ in range(20)} == {0, 1}
@@ -271,7 +273,7 @@ class TestSticky:
         paces = Paces(lambda: clock[0])
         queues = topic(*leaders, paces=paces, partitioning_is_adaptive=adaptive)
         queues.sticky = queues[0]
-        paces.sent(1, 0.0)
+        paces[1].sent(0.0)
         clock[0] = 1.0
         assert queues.next_sticky(100) is queues[0]
 
@@ -280,7 +282,7 @@ class TestSticky:
         paces = Paces(lambda: clock[0])
         queues = topic(1, 2, paces=paces, batch_bytes=1_000)
         queue_up(queues, 1, 5_000)
-        paces.sent(1, 0.0)
+        paces[1].sent(0.0)
         clock[0] = 1.0
         assert {queues.switch().partition for _ in range(20)} == {1}
 

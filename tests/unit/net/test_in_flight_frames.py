@@ -55,7 +55,7 @@ def test_other_protocols_are_called_by_their_name(start: bytes, likeness: str) -
 
 
 def test_a_payload_before_an_impossible_length_is_given_first() -> None:
-    frames = FrameReader(6).feed(STREAM + b"junk")
+    frames = iter(FrameReader(6).feed(STREAM + b"junk"))
     assert [next(frames), next(frames)] == PAYLOADS
     with pytest.raises(ProtocolError, match="it begins with b'junk'"):
         next(frames)

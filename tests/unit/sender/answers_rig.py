@@ -51,7 +51,7 @@ class Rig(FloorRig):
         """Drain the one batch that may be sent now, as if its backoff were over."""
         self.accumulator.schedule.collect(self.loop.time() + 1_000, hurry=True)
         [batch] = self.accumulator.schedule.drain(1, self.loop.time() + 1_000, 2**31)
-        batch.written()
+        batch.persistence.written()
         return batch
 
 

@@ -157,7 +157,7 @@ class TestNonsense:
         batches = [rig.fill(partition=partition) for partition in range(3)]
         rig.drain()
         for batch in batches:
-            batch.written()
+            batch.persistence.written()
         rig.take(batches, accepted(0, 0))
         assert batches[0].state is BatchState.DELIVERED
         error = rig.connection.closed_for
@@ -185,7 +185,7 @@ class TestNonsense:
         batches = [rig.fill(partition=partition) for partition in range(2)]
         rig.drain()
         for batch in batches:
-            batch.written()
+            batch.persistence.written()
         rig.acknowledge(batches, p0=(0, -1), p8=(0, -1))
         assert [batch.state for batch in batches] == [BatchState.DELIVERED, BatchState.BACKOFF]
         assert str(rig.connection.closed_for) == (

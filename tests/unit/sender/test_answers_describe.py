@@ -52,9 +52,9 @@ async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
     batch, _ = FloorRig().sent()
     error, connection = TopicAuthorizationFailed(), FakeConnection().real
     assert failure_at(batch, connection, error).possibly_persisted
-    batch.answered()
+    batch.persistence.answered()
     assert not failure_at(batch, connection, error).possibly_persisted
-    batch.written()
+    batch.persistence.written()
     lose(batch)
     assert failure_at(batch, connection, error).possibly_persisted
 
@@ -77,7 +77,7 @@ class TestExpired:
     async def test_in_parts_that_are_under_way(self) -> None:
         rig = FloorRig()
         batch, _ = rig.sent()
-        batch.answered()
+        batch.persistence.answered()
         batch.split((rig.fill(),))
         failure = failure_at_deadline(batch, NODE, timeout_s=2.5)
         assert failure.kind is DeliveryTimeout

@@ -251,7 +251,7 @@ class TestBugs:
         async with Rig() as rig:
             batch = rig.fill()
             await pass_time(LINGER_S)
-            batch.answered()  # as the handler notes first
+            batch.persistence.answered()  # as the handler notes first
             with pytest.raises(LookupError):  # the connection wants to hear of it, too
                 rig.accept()
             await settle()

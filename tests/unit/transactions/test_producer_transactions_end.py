@@ -44,7 +44,7 @@ class TestCommit:
             await settle()
             [batch] = made.drain()
             made.records.write([batch])
-            batch.written()
+            batch.persistence.written()
             made.completion.complete(batch, 0)
             await made.answers()
             await committing

@@ -83,7 +83,7 @@ class TestPartitions:
                 await made.answers()
                 [batch] = made.drain()
                 made.records.write([batch])
-                batch.written()
+                batch.persistence.written()
                 made.completion.complete(batch, 0)
                 await made.answered(made.transactions.commit(None))
                 await made.transactions.begin()

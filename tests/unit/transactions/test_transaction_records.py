@@ -181,7 +181,7 @@ class TestSettled:
             assert not waiting.done()
             [batch] = made.drain()
             made.records.write([batch])
-            batch.written()
+            batch.persistence.written()
             made.completion.complete(batch, 0)
             await waiting
             assert future.done()

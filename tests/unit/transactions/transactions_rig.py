@@ -232,7 +232,7 @@ class TransactionsRig(FloorRig):
         future = self.append(value, partition=partition)
         [batch] = self.drain()
         self.records.write([batch])
-        batch.written()
+        batch.persistence.written()
         return batch, future
 
     def written(self, partition: int = 0) -> Batch:
