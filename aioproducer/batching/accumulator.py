@@ -74,9 +74,8 @@ class Accumulator:
         self.wake: Callable[[], None] = wake
         self._wake_at, self._loop, self._touch = wake_at, loop, touch
 
-    @property
-    def hurry(self) -> bool:
-        """Whether batches go without lingering: someone waits for them, for their memory, or for the end."""
+    def hurries(self) -> bool:
+        """Return whether batches go without lingering: someone waits for them, for their memory, or for the end."""
         return bool(self.flushing or self.memory.waiters or self.finishing)
 
     @property
@@ -294,12 +293,12 @@ class Accumulator:
         limit = topic.limits.first_limit(now, is_next=is_busy)
         deadline, rate = now + self.settings.delivery_timeout_s, topic.limits.rate
         at, order = queue.topic_partition, queue.next_order()
-        queue.open = batch = Batch(at, order, created_at=now, deadline=deadline, limit=limit, rate=rate)
+        queue.open = batch = Batch(at, order, now, deadline, limit, rate)  # names would take as long again
         queue.batches.append(batch)
         self.hold(batch)
         self._touch(topic.name, now)
         self.clock.forget()
-        if not self.settings.linger_s or (is_adaptive and not is_busy) or self.hurry:
+        if not self.settings.linger_s or (is_adaptive and not is_busy) or self.hurries():
             self._ready(batch, queue, now)
         elif self.schedule.linger(queue, batch, until := now + self.settings.linger_s):
             self._wake_at(until)

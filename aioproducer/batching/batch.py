@@ -32,6 +32,10 @@ RecordFuture = asyncio.Future[RecordMetadata]
 NewWaiter = Callable[[], RecordFuture | Acknowledgement]
 """Makes what waits for a single record."""
 
+_SEALED, _SEAL, _DRAIN = BatchState.SEALED, BatchEvent.SEAL, BatchEvent.DRAIN
+_ACKNOWLEDGE = BatchEvent.ACKNOWLEDGE
+"""What every batch goes through: before Python 3.12 to look up a member of an Enum costs more than a call."""
+
 
 class Batch:
     """Records as columns, who waits for them, and where the batch is in its life.
@@ -73,11 +77,11 @@ class Batch:
         self,
         topic_partition: TopicPartition,
         order: Order,
-        *,
         created_at: float,
         deadline: float,
         limit: int = 0,
         rate: float = 1.0,
+        *,
         columns: RecordColumns | None = None,
         stretches: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
@@ -132,10 +136,11 @@ class Batch:
     def __repr__(self) -> str:
         return f"<Batch {self.topic_partition} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
 
-    @property
     def bytes_to_send(self) -> int:
-        """How much of a request it takes; estimated, until it is encoded."""
-        return int(self.size * self.rate) if self.encoded is None else len(self.encoded)
+        """Return how much of a request it takes; estimated, until it is encoded."""
+        if self.encoded is not None:
+            return len(self.encoded)
+        return self.size if self.rate == 1.0 else int(self.size * self.rate)
 
     @property
     def possibly_persisted(self) -> bool:
@@ -158,8 +163,8 @@ class Batch:
 
     def seal(self) -> None:
         """Take no more records, and wait for none."""
-        if self.state is not BatchState.SEALED:
-            self._happened(BatchEvent.SEAL)
+        if self.state is not _SEALED:
+            self._happened(_SEAL)
         self.due = True
 
     def assign_sequence(self, sequence: BatchSequence, numbered_before: int) -> None:
@@ -169,7 +174,7 @@ class Batch:
 
     def drain(self) -> None:
         """Be in flight: the sender takes it."""
-        self._happened(BatchEvent.DRAIN)
+        self._happened(_DRAIN)
         self.attempts += 1
 
     def keep_encoded(self, encoded: bytearray) -> None:
@@ -201,7 +206,7 @@ class Batch:
 
     def acknowledge(self) -> None:
         """Be delivered: the broker has it."""
-        self._happened(BatchEvent.ACKNOWLEDGE)
+        self._happened(_ACKNOWLEDGE)
 
     def retry(self, at: float) -> None:
         """Wait to be sent again at *at*, under the sequence it has."""

@@ -22,6 +22,8 @@ from aioproducer.records.sizes import sizes
 
 log: Final = logging.getLogger(__name__)
 
+_ABANDONED = BatchState.ABANDONED  # asked for each batch; see batch.py
+
 
 class Observer(Protocol):
     """Told of every outcome before those who wait for it: interceptors and metrics are fed from here."""
@@ -62,7 +64,7 @@ class BatchCompletion:
     def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
         """The broker has *batch*: resolve its records and go on with its partition."""
         queue = self.queue(batch)
-        abandoned = batch.state is BatchState.ABANDONED
+        abandoned = batch.state is _ABANDONED
         queue.in_flight.remove(batch)
         batch.acknowledge()
         if batch.sequence is not None:
@@ -80,7 +82,7 @@ class BatchCompletion:
     def fail(self, batch: Batch, failure: Failure) -> None:
         """*batch* has failed for good: tell its waiters, and let its sequence, if any, be left behind."""
         queue = self.queue(batch)
-        abandoned = batch.state is BatchState.ABANDONED
+        abandoned = batch.state is _ABANDONED
         queue.remove(batch)
         batch.fail()
         self._accumulator.release(batch)
@@ -153,7 +155,7 @@ class BatchCompletion:
                 range(half, len(batch)), 1, state, sequence=None if sequence is None else sequence.after(half)
             ),
         )
-        larger_part = batch.bytes_to_send * max(part.size for part in parts) // batch.size
+        larger_part = batch.bytes_to_send() * max(part.size for part in parts) // batch.size
         self._observer.split(batch)
         self._replace(batch, parts)
         for part in parts:

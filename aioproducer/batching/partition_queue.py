@@ -20,6 +20,7 @@ from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.types import TopicPartition
 
 _by_order = attrgetter("order")
+_BACKOFF = BatchState.BACKOFF  # asked for each batch; see batch.py
 
 PROMPT_RETRIES: Final = 10
 """So often a batch is sent to a new leader at once …"""
@@ -172,7 +173,7 @@ class PartitionQueue:
         identities = self._identities
         if not (
             (identities.bumps_partitions or identities.admits(self.topic_partition))
-            and self.sequences.may_assign(identities, unsettled=bool(self.in_flight))
+            and self.sequences.may_assign(identities, self.in_flight)
         ):
             return None
         if self.in_flight and not self.sequences.acknowledged_here:
@@ -203,7 +204,7 @@ class PartitionQueue:
 
     def take(self, batch: Batch) -> None:
         """Move *batch*, which `next_batch` has just returned, in flight; it gets its sequence here if it has none."""
-        if batch.state is BatchState.BACKOFF:
+        if batch.state is _BACKOFF:
             self.retrying.remove(batch)
         else:
             self.batches.popleft()
@@ -287,7 +288,7 @@ class PartitionQueue:
             self.batches.remove(batch)
             if self.open is batch:
                 self.open = None
-        elif batch.state is BatchState.BACKOFF:
+        elif batch.state is _BACKOFF:
             self.retrying.remove(batch)
         else:
             self.in_flight.remove(batch)

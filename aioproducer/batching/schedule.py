@@ -321,7 +321,7 @@ class Schedule:
             queue, _none = ready.popitem(last=False)
             batch = queue.next_batch(now)
             if batch is not None:
-                total += batch.bytes_to_send
+                total += batch.bytes_to_send()
                 if batches and total > max_bytes:
                     ready[queue] = None
                     ready.move_to_end(queue, last=False)
@@ -346,7 +346,7 @@ class Schedule:
         for batch, queue in self._lingering_for[node_id].items():
             goes_already = queue.in_flight and any(each in batches for each in queue.in_flight)
             if queue.leader == node_id and queue.batches[0] is batch and not goes_already:
-                room -= batch.bytes_to_send
+                room -= batch.bytes_to_send()
                 if room < 0:
                     break
                 fitting.append((batch, queue))

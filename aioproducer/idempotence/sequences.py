@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Final, NamedTuple
 
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
@@ -102,7 +103,8 @@ class PartitionSequences:
             acknowledged = self._acknowledged
             if alone:
                 for each in acknowledged:
-                    end_offset = max(end_offset, each.end_offset)
+                    if each.end_offset > end_offset:  # noqa: PLR1730 - a call would take longer than all of that
+                        end_offset = each.end_offset
                 acknowledged.clear()
             acknowledged.append(tuple.__new__(Acknowledged, (order, base_offset, end_offset)))
             if len(acknowledged) > _REMEMBERED:
@@ -141,10 +143,10 @@ class PartitionSequences:
         if self._identity is not None:
             keeper.begin_after(self._identity)
 
-    def may_assign(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
-        """Whether a new batch may get a sequence now; moves on to a new identity when it is time."""
+    def may_assign(self, keeper: IdentityKeeper, unsettled: Sized) -> bool:
+        """Whether a new batch may get a sequence now; moves on to a new identity when it is time, and none is *unsettled*."""
         if not keeper.bumps_partitions:
-            return self._may_assign_as_all(keeper, unsettled=unsettled)
+            return self._may_assign_as_all(keeper, unsettled=bool(unsettled))
         if self.needs_epoch_bump:
             if unsettled:
                 return False

@@ -17,6 +17,7 @@ from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import (
+    READY,
     ConnectionProtocol,
     ConnectionSettings,
     ConnectionState,
@@ -65,8 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._session = security.session(self) if security is not None else None
         logs_in = self._session is not None
         self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in)
-        self._settings = settings
-        self._loop = loop
+        self._settings, self._loop = settings, loop
         self._received = memoryview(bytearray(READ_BYTES))
         self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
         self._released: asyncio.Future[None] | None = None  # while requests are held back
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         """Whether nothing more can be sent."""
-        return self._core.state is not ConnectionState.READY or self._transport.is_closing()
+        return self._core.state is not READY or self._transport.is_closing()
 
     @property
     def waits_for(self) -> str:

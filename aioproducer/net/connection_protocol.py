@@ -75,6 +75,10 @@ class ConnectionState(IntEnum):
     CLOSED = auto()
 
 
+READY, _RETIRED, _CLOSED = ConnectionState.READY, ConnectionState.RETIRED, ConnectionState.CLOSED
+"""Asked for with every request: before Python 3.12 to look up a member of an Enum costs more than a call."""
+
+
 class ConnectionProtocol:
     """One connection, from the moment at which bytes can be sent.
 
@@ -138,12 +142,12 @@ class ConnectionProtocol:
     @property
     def is_closed(self) -> bool:
         """Whether it has ended."""
-        return self.state is ConnectionState.CLOSED
+        return self.state is _CLOSED
 
     @property
     def is_done(self) -> bool:
         """Whether it is retired, all is sent and all calls are answered: nothing keeps it open."""
-        return self.state is ConnectionState.RETIRED and not self._in_flight and not self._held
+        return self.state is _RETIRED and not self._in_flight and not self._held
 
     def connection_made(self, now: float) -> None:
         """Begin the handshake."""
@@ -164,7 +168,7 @@ class ConnectionProtocol:
         Raises: ConnectionFailed if the connection takes no requests, UnsupportedVersion if the broker does not know
             such ones. There is no call then.
         """
-        if self.state is not ConnectionState.READY:
+        if self.state is not READY:
             raise self.refusal()
         if version is None:
             version = self.versions.pick(type(request))
@@ -228,7 +232,7 @@ class ConnectionProtocol:
 
         Raises: ProtocolError, after the answers before it, where the bytes make no sense; whatever ends the handshake.
         """
-        if self.is_closed:
+        if self.state is _CLOSED:
             return
         frames, in_flight = self._frames, self._in_flight
         if len(in_flight) > self._logins:
@@ -246,7 +250,7 @@ class ConnectionProtocol:
                 else:
                     self._is_heard = True
                 yield answered
-                if self.state is ConnectionState.CLOSED:
+                if self.state is _CLOSED:
                     return
             if frames.buffered:
                 self._look_at_the_rest()

@@ -142,7 +142,7 @@ class Sender:
         expires_at = self._completion.expire(now, self.expired)  # what follows sets no earlier deadline
         if self._transaction is not None:
             self._transaction.look()
-        schedule.collect(now, hurry=accumulator.hurry)
+        schedule.collect(now, hurry=accumulator.hurries())
         leaderless = schedule.take_leaderless_news()
         if leaderless:  # the updater goes on asking for them after each answer that does not help
             self._updater.request_refresh(leaderless)

@@ -27,7 +27,7 @@ from aioproducer.protocol.produce import (
 from aioproducer.protocol.schema import ApiVersionTable, decode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.record_batch import encode_batch, set_sequence
+from aioproducer.records.record_batch import TRANSACTIONAL, assemble, set_sequence
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -102,8 +102,7 @@ class Encoder:
 
     def __init__(self, settings: SenderSettings) -> None:
         keep_freed_memory(LARGEST_BYTES)  # of the whole process; what it encodes is what comes and goes
-        self._codec = settings.codec
-        self._transactional = settings.transactional_id is not None
+        self._attributes = settings.codec | (TRANSACTIONAL if settings.transactional_id is not None else 0)
         self._threads: ThreadPoolExecutor | None = None
         self._compress = (
             None if settings.codec is Codec.NONE else compressor(settings.codec, settings.compression_level)
@@ -149,14 +148,8 @@ class Encoder:
         producer_id, epoch = sequence.identity if sequence is not None else (-1, -1)
         base_sequence = sequence.base_sequence if sequence is not None else -1
         if batch.encoded is None:
-            encoded = encode_batch(
-                batch.columns,
-                codec=self._codec,
-                compress=self._compress,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=base_sequence,
-                transactional=self._transactional,
+            encoded = assemble(
+                batch.columns, self._attributes, self._compress, producer_id, epoch, base_sequence
             )
             batch.keep_encoded(encoded)
         elif sequence != batch.encoded_sequence:

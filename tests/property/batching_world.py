@@ -249,7 +249,7 @@ class World:
         self.rung = False
         now = self.loop.time()
         self.completion.expire(now, lambda batch: failure_at_deadline(batch, self.accumulator.leader(batch)))
-        self.schedule.collect(now, hurry=self.accumulator.hurry)
+        self.schedule.collect(now, hurry=self.accumulator.hurries())
         check_at = min(self.schedule.next_due(), self.accumulator.deadlines.next_due())
         for node_id in self.schedule.nodes():
             if node_id in connected:

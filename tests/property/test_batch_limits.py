@@ -22,7 +22,7 @@ def send(limits: BatchLimits, rate: float) -> int:
     batch.rate, batch.size = limits.rate, limits.ready
     batch.keep_encoded(bytearray(BATCH_OVERHEAD + int((batch.size - BATCH_OVERHEAD) * rate)))
     limits.compressed(batch)
-    return batch.bytes_to_send
+    return batch.bytes_to_send()
 
 
 @given(st.lists(rates, max_size=20), rates)

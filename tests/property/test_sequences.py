@@ -33,7 +33,7 @@ def test_each_stamp_begins_where_the_one_before_it_ends(first: int, batches: lis
     keeper = IdentityKeeper()
     keeper.assign(*IDENTITY)
     sequences = PartitionSequences()
-    assert sequences.may_assign(keeper, unsettled=False)
+    assert sequences.may_assign(keeper, unsettled=())
     sequences._next = first
     expected = BatchSequence(IDENTITY, first)
     for count in batches:
@@ -51,8 +51,8 @@ def test_no_identity_is_ever_left_backwards(epoch: int, gaps: list[bool]) -> Non
     for number, gap in enumerate(gaps, start=2):
         if gap:
             sequences.request_epoch_bump((1,), absent=False)
-        if not sequences.may_assign(keeper, unsettled=False):
+        if not sequences.may_assign(keeper, unsettled=()):
             keeper.assign(number, 0)
-            assert sequences.may_assign(keeper, unsettled=False)
+            assert sequences.may_assign(keeper, unsettled=())
         given_out.append(sequences.assign(1))
     assert given_out == sorted(set(given_out))

@@ -124,7 +124,7 @@ class FloorRig:
         """Let the leaders have acknowledged something before: batches may follow each other unanswered."""
         for partition in range(partitions):
             sequences = self.queue(partition).sequences
-            sequences.acknowledged_here = sequences.may_assign(self.identities, unsettled=False)
+            sequences.acknowledged_here = sequences.may_assign(self.identities, unsettled=())
 
     def queue(self, partition: int = 0) -> PartitionQueue:
         return self.accumulator.topics[TOPIC][partition]

@@ -19,7 +19,7 @@ class Rig:
             self.identities.assign(*FIRST)
         self.queue = PartitionQueue("orders", 3, batching_settings(**settings), self.identities)
         if acknowledged_here:
-            assert self.queue.sequences.may_assign(self.identities, unsettled=False) == identified
+            assert self.queue.sequences.may_assign(self.identities, unsettled=()) == identified
             self.queue.sequences.acknowledged_here = True
 
     def add(self, records: int = 1, *, due: bool = True) -> Batch:

@@ -163,11 +163,11 @@ async def test_nobody_overtakes_those_who_wait_for_memory() -> None:
     rig = FloorRig()
     waiting = asyncio.create_task(rig.accumulator.memory.take(10**9, 1.0))
     await asyncio.sleep(0)
-    assert rig.accumulator.hurry
+    assert rig.accumulator.hurries()
     assert put(rig) is None
     with pytest.raises(TimeoutError):
         await waiting
-    assert not rig.accumulator.hurry
+    assert not rig.accumulator.hurries()
     assert put(rig) is not None
 
 
@@ -326,12 +326,12 @@ async def test_a_flush_waits_for_what_was_appended_before_it() -> None:
     flush = asyncio.create_task(rig.accumulator.flush())
     await asyncio.sleep(0)
     assert rig.wakes == wakes + 1
-    assert rig.accumulator.hurry
+    assert rig.accumulator.hurries()
     _ = rig.fill(partition=1)
     _ = rig.drain()
     rig.completion.complete(before, 0)
     await flush
-    assert not rig.accumulator.hurry
+    assert not rig.accumulator.hurries()
     assert len(unresolved(rig)) == 1
 
 
@@ -344,7 +344,7 @@ async def test_a_cancelled_flush_hurries_nobody_any_more() -> None:
     flush.cancel()
     await asyncio.wait([flush])
     assert flush.cancelled()
-    assert not rig.accumulator.hurry
+    assert not rig.accumulator.hurries()
     assert unresolved(rig) == [batch]
 
 

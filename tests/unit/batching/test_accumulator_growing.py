@@ -95,7 +95,7 @@ async def test_one_is_opened_with_what_the_codec_is_expected_to_make_of_it() -> 
     rig.accumulator.topics[TOPIC].limits.rate = 0.25
     put(rig)
     [batch] = unresolved(rig)
-    assert batch.bytes_to_send == batch.size // 4
+    assert batch.bytes_to_send() == batch.size // 4
 
 
 @in_virtual_time

@@ -248,7 +248,7 @@ async def test_whoever_finishes_hurries_and_wakes_the_sender() -> None:
     rig = FloorRig()
     rig.accumulator.finish()
     assert rig.accumulator.finishing is True
-    assert rig.accumulator.hurry
+    assert rig.accumulator.hurries()
     assert rig.wakes == 1
 
 
@@ -260,11 +260,11 @@ async def test_a_second_flush_still_hurries_when_the_first_is_cancelled() -> Non
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
-    assert rig.accumulator.hurry
+    assert rig.accumulator.hurries()
     _ = rig.drain()
     rig.completion.complete(batch, 0)
     await second
-    assert not rig.accumulator.hurry
+    assert not rig.accumulator.hurries()
 
 
 async def test_a_topic_is_told_its_id() -> None:

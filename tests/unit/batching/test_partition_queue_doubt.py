@@ -18,7 +18,7 @@ def queue_of(count: int, *, records: int = 1) -> tuple[PartitionQueue, list[Batc
     identities = IdentityKeeper()
     identities.assign(*FIRST)
     queue = PartitionQueue("orders", 3, batching_settings(), identities)
-    assert queue.sequences.may_assign(identities, unsettled=False)
+    assert queue.sequences.may_assign(identities, unsettled=())
     queue.sequences.acknowledged_here = True
     batches = []
     for _ in range(count):

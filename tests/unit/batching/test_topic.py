@@ -114,7 +114,7 @@ def test_a_retired_topic_leaves_an_identity_it_wrote_under(numbered: bool) -> No
     queues = TopicQueues("orders", batching_settings(), identities, Paces(no_time))
     sequences = queues[0].sequences
     if numbered:
-        assert sequences.may_assign(identities, unsettled=False)
+        assert sequences.may_assign(identities, unsettled=())
     queues.retire()
     assert identities.current == ProducerIdentity(7, int(numbered))
 
@@ -306,7 +306,7 @@ def test_a_topic_may_retire_once_it_is_idle_and_its_sequences_are_not_missed(kep
     identities.assign(*FIRST)
     queues = TopicQueues("orders", batching_settings(), identities, Paces(no_time))
     assert queues.may_retire
-    assert queues[0].sequences.may_assign(identities, unsettled=False)
+    assert queues[0].sequences.may_assign(identities, unsettled=())
     assert queues.may_retire is not kept
     queues.callers = 1
     assert not queues.may_retire

@@ -17,11 +17,11 @@ def keeper() -> IdentityKeeper:
 
 
 def settled(sequences: PartitionSequences, keeper: IdentityKeeper) -> bool:
-    return sequences.may_assign(keeper, unsettled=False)
+    return sequences.may_assign(keeper, unsettled=())
 
 
 def unsettled(sequences: PartitionSequences, keeper: IdentityKeeper) -> bool:
-    return sequences.may_assign(keeper, unsettled=True)
+    return sequences.may_assign(keeper, unsettled=["a batch"])
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class Rig(IntakeRig):
 
     def acknowledge(self) -> list[Batch]:
         """Acknowledge one batch of each partition; in a hurry, if somebody waits for memory."""
-        self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurry)
+        self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurries())
         batches = self.accumulator.schedule.drain(1, self.loop.time(), 2**31)
         for batch in batches:
             partition = batch.topic_partition.partition

@@ -190,7 +190,7 @@ class TestMemory:
             waiting = asyncio.create_task(permit.reserve(600))
             await settle()
             assert rig.wakes > wakes
-            assert rig.accumulator.hurry
+            assert rig.accumulator.hurries()
             rig.accumulator.memory.give_back(900)
             await waiting
             assert rig.accumulator.memory.free == 400

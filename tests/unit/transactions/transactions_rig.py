@@ -199,7 +199,7 @@ class TransactionsRig(FloorRig):
         """Look, as the sender does first in each turn; and hurry lingering batches, if it is time."""
         self.is_due = False
         self.records.look()
-        self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurry)
+        self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurries())
 
     async def asks(self) -> Asked:
         """Return what is asked of the coordinators now."""
