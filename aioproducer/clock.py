@@ -179,9 +179,8 @@ class Wakeup:
         self._rings_at = inf
 
     def _time_is_up(self, until: float) -> None:
-        while (
-            self._timers and self._timers[-1][0] <= until
-        ):  # of several that are due at once uvloop may take any first
+        # Of several that are due at once uvloop may take any first.
+        while self._timers and self._timers[-1][0] <= until:
             self._timers.pop()
         self._rings_at = self._timers[-1][0] if self._timers else inf
         (self.on_time or self.ring)()

@@ -183,8 +183,7 @@ class PartitionSequences:
         """Give the next *count* sequences to a batch; `may_assign` has just said yes."""
         if self._identity is None:
             raise AssertionError("assign() before may_assign() said yes")
-        sequence = tuple.__new__(
-            BatchSequence, (self._identity, self._next)
-        )  # without the frame of a NamedTuple's own
+        # As BatchSequence(…) and add_to_sequence(…), without their frames: every batch gets one.
+        sequence = tuple.__new__(BatchSequence, (self._identity, self._next))
         self._next = (self._next + count) % _SEQUENCES
         return sequence

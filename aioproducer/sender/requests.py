@@ -158,7 +158,7 @@ class Encoder:
 
 
 def not_failed(batches: Sequence[Batch]) -> list[Batch]:
-    """Return those of *batches* that are still to be written: what has failed meanwhile did as never written."""
+    """Return those of *batches* that are still to be written: what has failed meanwhile, or was given back, must not go out."""
     return [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
 
 

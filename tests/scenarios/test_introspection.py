@@ -14,8 +14,8 @@ from aioproducer import (
     SendManyError,
     TopicAuthorizationFailed,
 )
+from aioproducer.batching.completion import BatchCompletion
 from aioproducer.metadata.refresh_schedule import RefreshSchedule
-from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.loop import Sender
 from tests.scenarios.story import TOPIC, now, producing, settle, story
 
@@ -183,7 +183,7 @@ class TestABug:
             raise bug
 
         async with producing(partitions=2) as (producer, _):
-            monkeypatch.setattr(AnswerHandler, "_complete", fail)
+            monkeypatch.setattr(BatchCompletion, "complete", fail)
             outcomes = await asyncio.gather(
                 *(producer.send(TOPIC, b"v", partition=partition) for partition in range(2)),
                 return_exceptions=True,
