@@ -108,18 +108,18 @@ class Wakeup:
     An `asyncio.Event` under `asyncio.timeout_at` does the same and costs three times as much, on a
     path that every request takes. Timers stay from one wait to the next, since deadlines are most often later
     than those that are set: it rings too early once in a while, instead of one being set each time. One for an earlier
-    deadline is set beside those for later ones: asyncio keeps what was cancelled until its time, minutes of that, and
-    every timer of the loop is compared with some of it.
+    deadline is set beside those for later ones: asyncio lets a cancelled timer go at its time, or when more than half of a
+    hundred are cancelled, and while they lie in its heap every timer of the loop is dearer to set.
     """
 
     __slots__ = ("_context", "_held", "_loop", "_rings_at", "_rung", "_timers", "_waiter", "on_time")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._context = copy_context()  # the timer is set in those of others
+        self._context = copy_context()  # timers are set in those of others
         self._rung = self._held = False
         self._timers: list[tuple[float, TimerHandle]] = []
-        """Each earlier than the one before; with their times, which of what is due at once uvloop's handles cannot tell."""
+        """The earliest last; with their times, which uvloop's handle of what is due at once cannot tell."""
         self._rings_at = inf
         self._waiter: Future[None] | None = None
         self.on_time: Callable[[], None] | None = None

@@ -41,7 +41,8 @@ class Batch:
     """Records as columns, who waits for them, and where the batch is in its life.
 
     Its fields are for everybody to read. Only its own methods write them, one for each thing that can happen to a
-    batch; but for the append path, which fills an open batch without a call for each record.
+    batch; but for the append path, which fills an open batch without a call for each record, and for what only its
+    `persistence` is told: written, answered.
     """
 
     __slots__ = (
@@ -131,6 +132,7 @@ class Batch:
         self._resolved: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
+        """Return how many records it has; where each batch is counted, without a call: `len(batch.columns.values)`."""
         return len(self.columns.values)
 
     def __repr__(self) -> str:
@@ -140,7 +142,7 @@ class Batch:
         """Return how much of a request it takes; estimated, until it is encoded."""
         if self.encoded is not None:
             return len(self.encoded)
-        return self.size if self.rate == 1.0 else int(self.size * self.rate)
+        return self.size if self.rate == 1.0 else int(self.size * self.rate)  # without a codec it is 1.0
 
     @property
     def possibly_persisted(self) -> bool:
@@ -191,18 +193,10 @@ class Batch:
         self.persistence.refused(type(error), in_turn=in_turn, newest=newest)
         self.last_error = error
 
-    def forget_denials(self) -> None:
-        """Note that somebody else leads, or that the log is another one."""
-        self.persistence.forget_denials()
-
     def connection_lost(self, error: ProducerError, *, reached_socket: bool) -> None:
         """Note that there will be no answer. *reached_socket*: bytes of the request may have left."""
         self.persistence.connection_lost(reached_socket=reached_socket)
         self.last_error = error
-
-    def rule_out(self) -> None:
-        """Note that it is surely not in the log: one before it is not."""
-        self.persistence.ruled_out()
 
     def acknowledge(self) -> None:
         """Be delivered: the broker has it."""
@@ -312,6 +306,7 @@ class Batch:
         log_append = log_append_time_ms >= 0
         timestamps = [log_append_time_ms] * len(self) if log_append else self.columns.timestamps
         topic, partition = self.topic_partition
+        # As Delivered(…), without its frame.
         delivered = tuple.__new__(Delivered, (topic, partition, base_offset, timestamps, log_append))
         if len(self.stretches) == 1:
             self.stretches[0].resolve(delivered)

@@ -65,18 +65,18 @@ class BatchCompletion:
         """The broker has *batch*: resolve its records and go on with its partition."""
         queue = self.queue(batch)
         abandoned = batch.state is _ABANDONED
-        queue.in_flight.remove(batch)
+        queue.in_flight.remove(batch)  # which an abandoned one is, too: no need for `queue.remove` to look
         batch.acknowledge()
         if batch.sequence is not None:
             alone = not (queue.in_flight or queue.retrying)
-            count = len(batch.columns.values)  # len(batch) is a call more
+            count = len(batch.columns.values)
             queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone=alone)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
         self._accumulator.release(batch)
         if not abandoned:
             batch.resolve(base_offset, log_append_time_ms)
-        if queue.batches or queue.retrying:  # else it is not worth an offer
+        if queue.batches or queue.retrying:
             self._schedule.offer(queue, self._loop.time())
 
     def fail(self, batch: Batch, failure: Failure) -> None:

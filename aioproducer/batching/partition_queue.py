@@ -100,7 +100,7 @@ class PartitionQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it is anywhere."""
+        """Whether nothing of it is anywhere. While `batches` and `retrying` are empty, it is not worth an offer."""
         return not (self.batches or self.retrying or self.in_flight)
 
     @property
@@ -232,7 +232,7 @@ class PartitionQueue:
     def forget_denials(self) -> None:
         """Let nothing count that was said of batches in doubt: somebody else leads, or the log is another one."""
         for batch in self.retrying:
-            batch.forget_denials()
+            batch.persistence.forget_denials()
 
     def follow_leader(self, now: float) -> float:
         """Let what backs off go to the new leader; return when the first of it may."""
@@ -278,7 +278,7 @@ class PartitionQueue:
                 self.retrying.append(batch)
                 continue
             self.sequences.request_epoch_bump(batch.order, absent=True)
-            batch.rule_out()
+            batch.persistence.ruled_out()
             batch.renumber()
             self.put_back(batch)
 

@@ -338,14 +338,13 @@ class Schedule:
         return batches
 
     def _take_along(self, node_id: int, now: float, batches: list[Batch], room: int) -> None:
-        """Add to *batches* what still lingers for their node, oldest first, while there is *room*.
+        """Add to *batches* what still lingers for their node, oldest first, of other partitions, while there is *room*.
 
         Their lingers end together then, and with one request, instead of one after the other.
         """
-        fitting = []
+        taken, fitting = set(batches), []
         for batch, queue in self._lingering_for[node_id].items():
-            goes_already = queue.in_flight and any(each in batches for each in queue.in_flight)
-            if queue.leader == node_id and queue.batches[0] is batch and not goes_already:
+            if queue.leader == node_id and queue.batches[0] is batch and taken.isdisjoint(queue.in_flight):
                 room -= batch.bytes_to_send()
                 if room < 0:
                     break

@@ -157,7 +157,7 @@ class TopicQueues:
         self.sticky: PartitionQueue | None = None
         """Where records for any partition go now."""
         self.by_partition: Mapping[int, PartitionQueue] = _Queues(self._make)
-        """Those that were written to; asked for another one, it is made. The append path's way to do as `topic[partition]`."""
+        """Those that there are. To index it makes one, as `topic[partition]` does with a call more; `get` makes none."""
         self._settings = settings
         self._identities = identities
         self._stalled = stalled

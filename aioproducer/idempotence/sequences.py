@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
@@ -106,6 +106,7 @@ class PartitionSequences:
                     if each.end_offset > end_offset:  # noqa: PLR1730 - a call would take longer than all of that
                         end_offset = each.end_offset
                 acknowledged.clear()
+            # As Acknowledged(…), without its frame.
             acknowledged.append(tuple.__new__(Acknowledged, (order, base_offset, end_offset)))
             if len(acknowledged) > _REMEMBERED:
                 del acknowledged[0]
@@ -143,10 +144,13 @@ class PartitionSequences:
         if self._identity is not None:
             keeper.begin_after(self._identity)
 
-    def may_assign(self, keeper: IdentityKeeper, unsettled: Sized) -> bool:
-        """Whether a new batch may get a sequence now; moves on to a new identity when it is time, and none is *unsettled*."""
+    def may_assign(self, keeper: IdentityKeeper, unsettled: Collection[object]) -> bool:
+        """Whether a new batch may get a sequence now; moves on to a new identity when it is time, and nothing *unsettled*.
+
+        *unsettled* are the batches that hold a sequence, as they are kept: to make a bool of them is another call.
+        """
         if not keeper.bumps_partitions:
-            return self._may_assign_as_all(keeper, unsettled=bool(unsettled))
+            return self._may_assign_as_all(keeper, unsettled)
         if self.needs_epoch_bump:
             if unsettled:
                 return False
@@ -160,7 +164,7 @@ class PartitionSequences:
             self._begin(keeper.current)
         return True
 
-    def _may_assign_as_all(self, keeper: IdentityKeeper, *, unsettled: bool) -> bool:
+    def _may_assign_as_all(self, keeper: IdentityKeeper, unsettled: Collection[object]) -> bool:
         """Do as `may_assign` where the epoch is one for all partitions: nothing goes on that needs another one."""
         current = keeper.current
         if self._identity != current and not unsettled:

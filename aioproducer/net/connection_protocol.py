@@ -320,8 +320,9 @@ class ConnectionProtocol:
         frame = encode_request(request, version, correlation_id, self._settings.client_id)
         if on_answer is not None:
             deadline = now + self._settings.request_timeout_s
-            told = (correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted)
-            self._in_flight.add(tuple.__new__(Call, told))  # without the frame of a NamedTuple's own
+            # As Call(…), without its frame.
+            fields = (correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted)
+            self._in_flight.add(tuple.__new__(Call, fields))
             if deadline < self.next_timeout:  # noqa: PLR1730 - a call would take longer than all of that
                 self.next_timeout = deadline
         self._accepted += len(frame)

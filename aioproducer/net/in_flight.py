@@ -51,10 +51,12 @@ class FrameReader:
     def feed(self, data: bytes) -> Iterable[bytes]:
         """Return each payload that is complete with *data*, most often one; the chunk is consumed when all are taken.
 
-        Raises: ProtocolError at a length that cannot be, after the payloads before it were yielded. The reader
+        Raises, while they are taken: ProtocolError at a length that cannot be, after the payloads before it. The reader
             is of no use after that: where the next frame begins is not known.
         """
-        if not self._begun and len(data) > LENGTH.size:
+        if (
+            not self._begun and len(data) > LENGTH.size
+        ):  # one whole frame, as nearly every answer: without a generator
             (length,) = LENGTH.unpack_from(data)
             if MIN_PAYLOAD_BYTES <= length <= self._max and length == len(data) - LENGTH.size:
                 return (data[LENGTH.size :],)
@@ -166,11 +168,11 @@ class InFlight:
 
         Raises: ProtocolError if it answers another call, or nothing, or does not decode; no call is taken out then.
         """
-        call = self._calls[0] if self._calls else None
-        if call is None or read_correlation_id(payload) != call.correlation_id:
+        correlation_id, call = read_correlation_id(payload), self._calls[0] if self._calls else None
+        if call is None or correlation_id != call.correlation_id:  # else the oldest: nothing to look into
             call = self.expect(payload)
             if call is None:
-                self._last_answered = read_correlation_id(payload)
+                self._last_answered = correlation_id
                 return None
         answer, surplus = call.decode(call.response, call.version, payload)
         self._calls.popleft()

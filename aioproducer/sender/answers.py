@@ -66,8 +66,8 @@ class AnswerHandler:
             if (acknowledged := offsets.pop(partition, None)) is not None:
                 batch.persistence.answered()
                 self._completion.complete(batch, *acknowledged)
-                if self._trouble.ill:
-                    self._look_whether_well(batch)
+                if self._trouble.ill:  # else a call for each batch
+                    self._note_recovery(batch)
             elif (refusal := refusals.pop(partition, None)) is not None:
                 batch.persistence.answered()
                 self._judge(connection, batch, refusal)
@@ -108,7 +108,7 @@ class AnswerHandler:
         if refused:
             self._updater.doubt_leader(connection.node_id, refused)
 
-    def _look_whether_well(self, batch: Batch) -> None:
+    def _note_recovery(self, batch: Batch) -> None:
         if self._trouble.is_over(batch.topic_partition):
             log.info("batch.recovered partition=%s attempts=%d", batch.topic_partition, batch.attempts)
 
@@ -143,7 +143,7 @@ class AnswerHandler:
         match verdict:
             case outcomes.Complete(base_offset, log_append_time_ms):
                 completion.complete(batch, base_offset, log_append_time_ms)
-                self._look_whether_well(batch)
+                self._note_recovery(batch)
             case outcomes.Retry(error):
                 self._retry(connection, batch, error)
             case outcomes.Renumber(error):

@@ -38,8 +38,8 @@ from aioproducer.sender.requests import (
     Unencodable,
     decoder_for,
     largest_request,
-    not_failed,
     produce_request,
+    still_in_flight,
     version_for,
 )
 
@@ -202,7 +202,7 @@ class Sender:
             else:
                 if failed := self._encoder.encode_all(batches):
                     self._fail_unencodable(failed)
-                    batches = not_failed(batches)
+                    batches = still_in_flight(batches)
                 self._write(connection, batches)
             if not self._schedule.is_ready(node_id) or connection.closed:  # as the write may have shown
                 break
@@ -244,7 +244,7 @@ class Sender:
             with suppress(ProducerError):
                 await connection.drain()
         self._give_back(connection, batches)
-        self._write(connection, not_failed(batches))
+        self._write(connection, still_in_flight(batches))
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
                 await connection.drain()
@@ -277,6 +277,7 @@ class Sender:
         self._wakeup.ring()
 
     def _write(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        """Write one request for *batches*, which are all in flight."""
         if not batches:
             return
         request = produce_request(batches, self._accumulator.topics, self._settings)

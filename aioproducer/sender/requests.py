@@ -27,7 +27,7 @@ from aioproducer.protocol.produce import (
 from aioproducer.protocol.schema import ApiVersionTable, decode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.record_batch import TRANSACTIONAL, assemble, set_sequence
+from aioproducer.records.record_batch import TRANSACTIONAL, encode_batch, set_sequence
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -148,7 +148,7 @@ class Encoder:
         producer_id, epoch = sequence.identity if sequence is not None else (-1, -1)
         base_sequence = sequence.base_sequence if sequence is not None else -1
         if batch.encoded is None:
-            encoded = assemble(
+            encoded = encode_batch(
                 batch.columns, self._attributes, self._compress, producer_id, epoch, base_sequence
             )
             batch.keep_encoded(encoded)
@@ -157,7 +157,7 @@ class Encoder:
             batch.keep_encoded(batch.encoded)
 
 
-def not_failed(batches: Sequence[Batch]) -> list[Batch]:
+def still_in_flight(batches: Sequence[Batch]) -> list[Batch]:
     """Return those of *batches* that are still to be written: what has failed meanwhile, or was given back, must not go out."""
     return [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
 

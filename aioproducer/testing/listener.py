@@ -27,7 +27,7 @@ class Listener(Protocol):
         """Call *accept* with each new connection from now on. Raises: OSError."""
 
     def close(self) -> None:
-        """Refuse connections from now on; those that there are stay, and nobody else gets the address."""
+        """Refuse connections from now on; those that there are stay. The address is held, if it can be."""
 
     def release(self) -> None:
         """Leave the address of a closed listener to others."""
@@ -106,7 +106,7 @@ def _hold(address: Address) -> socket.socket:
     """Return a socket at *address* that refuses connections, and shares it with nobody. Raises: OSError."""
     held = socket.socket()
     try:
-        # Only for binding: connections that were accepted at the address may still be open.
+        # Only to bind it, since accepted connections may still be open there: while it is set, others that set it may, too.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(address)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

@@ -13,6 +13,7 @@ from aioproducer.records.record_batch import (
     CRC,
     CRC_AT,
     HEADER,
+    TRANSACTIONAL,
     RecordColumns,
     encode_batch,
 )
@@ -69,7 +70,7 @@ def marker(producer_id: int, epoch: int, *, committed: bool, now_ms: int) -> byt
     columns = RecordColumns()
     version_and_coordinator_epoch = bytes(6)
     columns.extend([version_and_coordinator_epoch], [bytes([0, 0, 0, committed])], None, now_ms)
-    batch = encode_batch(columns, producer_id=producer_id, producer_epoch=epoch, transactional=True)
+    batch = encode_batch(columns, producer_id=producer_id, producer_epoch=epoch, attributes=TRANSACTIONAL)
     header = list(HEADER.unpack_from(batch))
     header[_ATTRIBUTES] |= CONTROL
     HEADER.pack_into(batch, 0, *header)

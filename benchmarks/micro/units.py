@@ -76,7 +76,7 @@ def encoding(records: Window, codec: Codec = Codec.NONE) -> Unit:
     """Encode a batch."""
     compress = None if codec is Codec.NONE else compressor(codec, None)
     encode_one = partial(
-        encode_batch, codec=codec, compress=compress, producer_id=1, producer_epoch=0, base_sequence=0
+        encode_batch, attributes=codec, compress=compress, producer_id=1, producer_epoch=0, base_sequence=0
     )
     made = columns(records)
     [batch] = decode_batches(bytes(encode_one(made)), limit=1 << 20)

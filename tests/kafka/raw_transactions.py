@@ -25,7 +25,7 @@ from aioproducer.protocol.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aioproducer.records.record_batch import RecordColumns, encode_batch
+from aioproducer.records.record_batch import TRANSACTIONAL, RecordColumns, encode_batch
 
 NOT_NOW = {14, 15, 16, 51}
 """Codes that only say: ask again."""
@@ -150,10 +150,10 @@ class RawProducer:
         columns.extend(list(values), None, None, 1_700_000_000_000)
         batch = encode_batch(
             columns,
+            TRANSACTIONAL if transactional else 0,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=self.sequences[partition] if sequence is None else sequence,
-            transactional=transactional,
         )
         data = [
             TopicProduceData(

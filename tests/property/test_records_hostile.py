@@ -23,7 +23,7 @@ def valid_batch(codec: Codec) -> bytearray:
     columns = RecordColumns()
     for number in range(20):
         columns.append(b"value" * number, b"key", (("name", b"header"), ("null", None)), 1_000 + number)
-    return encode_batch(columns, codec=codec, compress=compressor(codec, None) if codec else None)
+    return encode_batch(columns, codec, compressor(codec, None) if codec else None)
 
 
 VALID = {codec: valid_batch(codec) for codec in Codec}

@@ -11,7 +11,13 @@ from hypothesis import given, strategies as st
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import DecodedBatch, decode_batches
 from aioproducer.records.headers import RecordHeaders
-from aioproducer.records.record_batch import RecordColumns, encode_batch, encode_records, set_sequence
+from aioproducer.records.record_batch import (
+    TRANSACTIONAL,
+    RecordColumns,
+    encode_batch,
+    encode_records,
+    set_sequence,
+)
 from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound, sizes
 
 LIMIT = 1 << 24
@@ -63,7 +69,7 @@ def records_of(columns: RecordColumns) -> list[Record]:
 
 def encode(columns: RecordColumns, codec: Codec = Codec.NONE, **stamp: Any) -> bytearray:
     compress = compressor(codec, None) if codec else None
-    return encode_batch(columns, codec=codec, compress=compress, **stamp)
+    return encode_batch(columns, codec, compress, **stamp)
 
 
 def decode(batch: bytearray) -> DecodedBatch:
@@ -85,12 +91,11 @@ def test_encoded_records_come_back(records: list[Record], codec: Codec) -> None:
 def test_another_client_reads_the_same(records: list[Record], codec: Codec, transactional: bool) -> None:
     raw = encode_batch(
         columns_of(records),
-        codec=codec,
-        compress=compressor(codec, None) if codec else None,
+        codec | TRANSACTIONAL if transactional else codec,
+        compressor(codec, None) if codec else None,
         producer_id=1 << 40,
         producer_epoch=3,
         base_sequence=17,
-        transactional=transactional,
     )
     peer = DefaultRecordBatch(raw)
     assert peer.validate_crc()

@@ -5,7 +5,7 @@ import asyncio
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, TopicAuthorizationFailed
 from aioproducer.interceptors import Interceptor, InterceptorChain
-from aioproducer.metrics.counters import Metrics
+from aioproducer.metrics.counters import WINDOW_S, Metrics
 from aioproducer.observer import OutcomeObserver
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata, TopicPartition
@@ -48,6 +48,18 @@ async def test_what_was_delivered_is_counted_per_topic() -> None:
         "delivered_bytes": 10,
         "delivered_uncompressed": 2 * fixture.batch.size,
     }
+
+
+@in_virtual_time
+async def test_who_counts_what_was_delivered_turns_the_windows() -> None:
+    fixture = Fixture(intercepted=False)
+    fixture.observer.delivered(fixture.batch, 0, -1)
+    await asyncio.sleep(WINDOW_S)
+    fixture.observer.delivered(fixture.batch, 0, -1)
+    await asyncio.sleep(WINDOW_S)
+    fixture.observer.delivered(fixture.batch, 0, -1)
+    recent = fixture.metrics.topics[TOPIC].recent(fixture.metrics.clock())
+    assert (recent.numbers["delivered_batches"], recent.totals["delivered_batches"]) == (2, 3)
 
 
 @in_virtual_time

@@ -362,13 +362,14 @@ async def test_a_batch_is_held_with_its_memory_and_its_deadline_until_it_is_rele
     rig = FloorRig()
     accumulator, queue = rig.accumulator, rig.queue()
     free, batch = accumulator.memory.free, Batch(queue.topic_partition, (1,), created_at=0.0, deadline=9.0)
+    batch.keep_encoded(bytearray(b"bytes"))
     accumulator.hold(batch)
     assert accumulator.memory.free == free - batch.size
     assert (accumulator.unfinished, list(accumulator.unresolved)) == (1, [batch])
     accumulator.resolved(batch)
     assert (accumulator.unfinished, accumulator.idle, accumulator.deadlines.next_due()) == (1, True, inf)
     accumulator.release(batch)
-    assert (accumulator.unfinished, accumulator.memory.free) == (0, free)
+    assert (accumulator.unfinished, accumulator.memory.free, batch.encoded) == (0, free, None)
 
 
 async def test_the_leader_of_a_batch_is_nobody_once_its_topic_is_forgotten() -> None:

@@ -44,6 +44,10 @@ def answer_not_understood(batch: Batch) -> None:
     batch.persistence.answer_not_understood()
 
 
+def ruled_out(batch: Batch) -> None:
+    batch.persistence.ruled_out()
+
+
 def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     batch = batch_in()
     assert batch.state is BatchState.OPEN
@@ -153,7 +157,7 @@ class TestWhatIsNotedOfIt:
             ([written, lambda batch: batch.connection_lost(LOST, reached_socket=True)], True, LOST),
             ([written, lambda batch: batch.connection_lost(LOST, reached_socket=False)], False, LOST),
             ([written, answered, answer_not_understood], True, None),
-            ([written, answered, answer_not_understood, Batch.rule_out], False, None),
+            ([written, answered, answer_not_understood, ruled_out], False, None),
         ],
     )
     def test_an_attempt_may_leave_it_in_the_log_and_an_error(
@@ -169,7 +173,7 @@ class TestWhatIsNotedOfIt:
     def test_a_leader_that_denies_it_is_believed_if_it_is_the_oldest(self, *, oldest: bool) -> None:
         """But not so far that its failure would say so: a leader may have forgotten it."""
         batch = batch_in(BatchState.IN_FLIGHT)
-        batch.persistence.written()
+        written(batch)
         lose(batch)
         for _ in range(DENIALS_BELIEVED):
             batch.refused(OutOfOrderSequenceNumber("no"), in_turn=oldest)
@@ -178,7 +182,7 @@ class TestWhatIsNotedOfIt:
 
     def test_denied_before_a_newer_one_was_asked_for_it_stays_in_doubt(self) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
-        batch.persistence.written()
+        written(batch)
         lose(batch)
         for _ in range(DENIALS_BELIEVED):
             batch.refused(OutOfOrderSequenceNumber("no"), in_turn=True, newest=False)
@@ -264,10 +268,10 @@ class TestParts:
         self, sequence: BatchSequence | None, doubted: bool, possibly: bool, half: bool
     ) -> None:
         batch = batch_in(BatchState.IN_FLIGHT)
-        batch.persistence.written()
+        written(batch)
         if doubted:
             lose(batch)
-        batch.persistence.answered()
+        answered(batch)
         part = batch.part([], 0, BatchState.BACKOFF, sequence=sequence)
         assert part.possibly_persisted is possibly
         assert part.persistence.half_of_possibly_persisted is half

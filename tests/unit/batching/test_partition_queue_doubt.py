@@ -169,7 +169,7 @@ class TestAnEpochBump:
     def test_what_is_behind_the_gap_gets_another_sequence_in_its_place(self) -> None:
         queue, [first, second, third] = doubted(3)
         queue.retrying.remove(first)
-        first.rule_out()
+        first.persistence.ruled_out()
         queue.request_epoch_bump(first)
         assert queue.retrying == []
         assert list(queue.batches) == [second, third]
@@ -179,7 +179,7 @@ class TestAnEpochBump:
 
     def test_what_may_be_in_the_log_keeps_its_sequence_if_no_gap_is_before_it(self) -> None:
         queue, [first, second, third] = doubted(3)
-        second.rule_out()
+        second.persistence.ruled_out()
         queue.request_epoch_bump(first)
         assert queue.retrying == [first]
         assert queue.sequences.gap_at == second.order

@@ -61,6 +61,18 @@ def test_a_payload_before_an_impossible_length_is_given_first() -> None:
         next(frames)
 
 
+@pytest.mark.parametrize("size", [3, 7])
+def test_a_whole_frame_of_an_impossible_length_is_none(size: int) -> None:
+    with pytest.raises(ProtocolError, match=f"cannot be {size} bytes long"):
+        list(FrameReader(6).feed(LENGTH.pack(size) + bytes(size)))
+
+
+def test_what_comes_later_of_a_payload_is_no_frame_though_it_looks_like_one() -> None:
+    reader, payload = FrameReader(8), LENGTH.pack(4) + b"abcd"
+    assert list(reader.feed(LENGTH.pack(8))) == []
+    assert list(reader.feed(payload)) == [payload]
+
+
 def test_what_is_like_no_other_protocol_is_likened_to_none() -> None:
     with pytest.raises(ProtocolError, match=r"it begins with b'junk'$"):
         list(FrameReader(6).feed(b"junk"))

@@ -9,7 +9,7 @@ from aioproducer.records import record_batch
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import DecodedBatch, DecodedRecord, decode_batches
 from aioproducer.records.headers import RecordHeaders
-from aioproducer.records.record_batch import RecordColumns, encode_batch
+from aioproducer.records.record_batch import TRANSACTIONAL, RecordColumns, encode_batch
 from aioproducer.wire.crc32c import crc32c
 
 LIMIT = 1 << 20
@@ -20,7 +20,7 @@ def batch_of_two() -> bytearray:
     columns = RecordColumns()
     columns.append(b"value", None, (), 1_000)
     columns.append(None, b"key", TRACE, 900)
-    return encode_batch(columns, producer_id=7, producer_epoch=2, base_sequence=5, transactional=True)
+    return encode_batch(columns, producer_id=7, producer_epoch=2, base_sequence=5, attributes=TRANSACTIONAL)
 
 
 def decode(data: bytes | bytearray | memoryview) -> list[DecodedBatch]:
@@ -82,7 +82,7 @@ def test_compressed_records_are_read(codec: Codec) -> None:
     columns = RecordColumns()
     columns.extend([b"value %d" % number for number in range(1000)], None, None, 5)
     compress = compressor(codec, None) if codec else None
-    (batch,) = decode(encode_batch(columns, codec=codec, compress=compress))
+    (batch,) = decode(encode_batch(columns, codec, compress))
     assert batch.codec is codec
     assert [record.value for record in batch.records] == columns.values
 
@@ -128,7 +128,7 @@ def test_the_limit_is_for_the_records_of_one_batch() -> None:
     columns = RecordColumns()
     columns.append(b"v" * 993, None, (), 0)  # 7 bytes more, and 2 of length
     for codec in (Codec.NONE, Codec.GZIP):
-        batch = encode_batch(columns, codec=codec, compress=compressor(codec, None))
+        batch = encode_batch(columns, codec, compressor(codec, None))
         assert len(list(decode_batches(batch + batch, limit=1002))) == 2
         with pytest.raises(ProtocolError, match="limit of 1001 bytes"):
             list(decode_batches(batch, limit=1001))

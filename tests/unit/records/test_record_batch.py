@@ -54,7 +54,11 @@ def crc_is_right(batch: bytearray) -> bool:
 def test_a_batch_written_by_hand() -> None:
     assert encode_records(golden_columns()) == GOLDEN_RECORDS
     batch = encode_batch(
-        golden_columns(), producer_id=7, producer_epoch=2, base_sequence=5, transactional=True
+        golden_columns(),
+        producer_id=7,
+        producer_epoch=2,
+        base_sequence=5,
+        attributes=record_batch.TRANSACTIONAL,
     )
     assert batch == GOLDEN_BATCH
 
@@ -101,7 +105,7 @@ def test_only_the_records_are_compressed() -> None:
         seen.append(data)
         return b"compressed, and longer than before: that is sent all the same"
 
-    batch = encode_batch(golden_columns(), codec=Codec.LZ4, compress=compress, transactional=True)
+    batch = encode_batch(golden_columns(), Codec.LZ4 | record_batch.TRANSACTIONAL, compress)
     assert seen == [GOLDEN_RECORDS]
     assert batch[record_batch.HEADER.size :] == compress(b"")
     assert fields(batch)[1] == len(batch) - record_batch.LENGTH_PREFIX
@@ -112,13 +116,13 @@ def test_only_the_records_are_compressed() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_restamping_is_as_if_it_had_been_encoded_that_way(codec: Codec) -> None:
     compress = compressor(codec, None) if codec else None
-    batch = encode_batch(golden_columns(), codec=codec, compress=compress, producer_id=1, producer_epoch=0)
+    batch = encode_batch(golden_columns(), codec, compress, producer_id=1, producer_epoch=0)
     set_sequence(batch, 9_000_000_000, 3, 0x7FFF_FFFF)
     assert crc_is_right(batch)
     assert batch == encode_batch(
         golden_columns(),
-        codec=codec,
-        compress=compress,
+        codec,
+        compress,
         producer_id=9_000_000_000,
         producer_epoch=3,
         base_sequence=0x7FFF_FFFF,

@@ -11,6 +11,7 @@ from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
     CorruptMessage,
+    DuplicateSequenceNumber,
     InvalidRecord,
     KafkaStorageError,
     MessageTooLarge,
@@ -42,8 +43,11 @@ class TestRetried:
         assert not future.done()
         assert rig.updater.refreshes == []
 
+    @pytest.mark.parametrize("is_recognised", [False, True], ids=["accepted", "recognised"])
     @in_virtual_time
-    async def test_it_is_told_as_an_outage_is(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_it_is_told_as_an_outage_is(
+        self, is_recognised: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
         caplog.set_level(logging.DEBUG)
         rig = Rig(partitions=2)
         rig.recognise(2)
@@ -54,7 +58,7 @@ class TestRetried:
         rig.accumulator.schedule.collect(rig.loop.time(), hurry=True)
         assert rig.drain() == batches
         rig.take(batches[:1], accepted(0))
-        rig.take(batches[1:], accepted(0, 1))
+        rig.take(batches[1:], refused(DuplicateSequenceNumber, 1) if is_recognised else accepted(0, 1))
         told = [
             (each.levelname, each.getMessage()) for each in caplog.records if "batch." in each.getMessage()
         ]

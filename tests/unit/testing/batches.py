@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aioproducer.records.compression import Codec, compressor
-from aioproducer.records.record_batch import CHECKED_FROM, CRC, CRC_AT, HEADER, RecordColumns, encode_batch
+from aioproducer.records.record_batch import (
+    CHECKED_FROM,
+    CRC,
+    CRC_AT,
+    HEADER,
+    TRANSACTIONAL,
+    RecordColumns,
+    encode_batch,
+)
 from aioproducer.testing.batch_checks import BatchHeader
 from aioproducer.wire.crc32c import crc32c
 
@@ -26,12 +34,11 @@ def batch(
     columns.extend(values, keys, None, timestamps or 0)
     return encode_batch(
         columns,
-        codec=codec,
+        codec | TRANSACTIONAL if transactional else codec,
         compress=None if codec is Codec.NONE else compressor(codec, None),
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
-        transactional=transactional,
     )
 
 

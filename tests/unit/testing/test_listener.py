@@ -42,9 +42,8 @@ async def test_nobody_else_gets_the_port_before_it_is_released() -> None:
     accepted: asyncio.Queue[Streams] = asyncio.Queue()
     listener = TcpListener(LOOPBACK, 0)
     await listener.open(lambda *streams: accepted.put_nowait(streams))
-    client = await asyncio.open_connection(
-        *listener.address
-    )  # a connection that is still open hinders nothing
+    # A connection that is still open hinders nothing.
+    client = await asyncio.open_connection(*listener.address)
     served = await accepted.get()
     listener.close()
     with pytest.raises(OSError, match="in use"):
