@@ -293,7 +293,7 @@ class Accumulator:
         limit = topic.limits.first_limit(now, is_next=is_busy)
         deadline, rate = now + self.settings.delivery_timeout_s, topic.limits.rate
         at, order = queue.topic_partition, queue.next_order()
-        queue.open = batch = Batch(at, order, now, deadline, limit, rate)  # names would take as long again
+        queue.open = batch = Batch(at, order, now, deadline, limit, rate)
         queue.batches.append(batch)
         self.hold(batch)
         self._touch(topic.name, now)
