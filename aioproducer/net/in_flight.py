@@ -54,9 +54,8 @@ class FrameReader:
         Raises, while they are taken: ProtocolError at a length that cannot be, after the payloads before it. The reader
             is of no use after that: where the next frame begins is not known.
         """
-        if (
-            not self._begun and len(data) > LENGTH.size
-        ):  # one whole frame, as nearly every answer: without a generator
+        # One whole frame, as nearly every answer comes: without a generator.
+        if not self._begun and len(data) > LENGTH.size:
             (length,) = LENGTH.unpack_from(data)
             if MIN_PAYLOAD_BYTES <= length <= self._max and length == len(data) - LENGTH.size:
                 return (data[LENGTH.size :],)

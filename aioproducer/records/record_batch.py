@@ -186,9 +186,8 @@ def encode_batch(
         batch = bytearray(HEADER.size)
         batch += compress(_section(columns, 0))
     timestamps, count = columns.timestamps, len(columns.timestamps)
-    last_ms = (
-        max(timestamps) if count > 1 else timestamps[0]
-    )  # of one record, as most often where batches are many
+    # Where batches are many they have one record, most often.
+    last_ms = max(timestamps) if count > 1 else timestamps[0]
     HEADER.pack_into(
         batch, 0,
         0, len(batch) - LENGTH_PREFIX, -1, MAGIC, 0, attributes, count - 1,
