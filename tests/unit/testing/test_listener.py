@@ -13,6 +13,15 @@ from tests.unit.net.streams import Streams
 LOOPBACK = "127.0.0.1"
 
 
+async def connected() -> tuple[TcpListener, Streams, Streams]:
+    """Return an open listener, and both ends of a connection to it."""
+    accepted: asyncio.Queue[Streams] = asyncio.Queue()
+    listener = TcpListener(LOOPBACK, 0)
+    await listener.open(lambda *streams: accepted.put_nowait(streams))
+    client = await asyncio.open_connection(*listener.address)
+    return listener, client, await accepted.get()
+
+
 async def close(*streams: Streams) -> None:
     for _, writer in streams:
         writer.transport.abort()
@@ -39,12 +48,7 @@ async def test_it_accepts_until_it_is_closed_and_again_at_the_same_port() -> Non
 
 
 async def test_nobody_else_gets_the_port_before_it_is_released() -> None:
-    accepted: asyncio.Queue[Streams] = asyncio.Queue()
-    listener = TcpListener(LOOPBACK, 0)
-    await listener.open(lambda *streams: accepted.put_nowait(streams))
-    # A connection that is still open hinders nothing.
-    client = await asyncio.open_connection(*listener.address)
-    served = await accepted.get()
+    listener, client, served = await connected()  # a connection that is still open hinders nothing
     listener.close()
     with pytest.raises(OSError, match="in use"):
         socket.create_server(listener.address)
@@ -71,11 +75,8 @@ async def test_a_port_that_another_got_first_is_an_error_of_the_next_opening(
 
 
 async def test_small_answers_do_not_wait_for_each_other_on_the_way() -> None:
-    accepted: asyncio.Queue[Streams] = asyncio.Queue()
-    listener = TcpListener(LOOPBACK, 0)
-    await listener.open(lambda *streams: accepted.put_nowait(streams))
-    client = await asyncio.open_connection(*listener.address)
-    _, writer = served = await accepted.get()
+    listener, client, served = await connected()
+    _, writer = served
     sock = writer.get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     await close(client, served)
