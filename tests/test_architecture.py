@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aioproducer"
 DATA = PACKAGE / "cli/data"
 ACCELERATOR = sorted((*PACKAGE.glob("*.c"), *PACKAGE.glob("*.h")))
-LINES_IN_ONE_SITTING = 400
+LINES_IN_ONE_SITTING = 500
 PUBLIC_PACKAGES = {
     PACKAGE,
     *(
