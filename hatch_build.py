@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 from contextlib import chdir
 from pathlib import Path
@@ -16,6 +17,16 @@ from setuptools.command.build_ext import build_ext
 ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether one build serves all later Pythons: those without a GIL have no limited API."""
 OLDEST = "cp311"
+COMPILE = [
+    "-O3",
+    "-g0",  # debug information would contain folder names of the build machine
+    "-U_FORTIFY_SOURCE",  # some CFLAGS of Python define the macro, and a second definition is a warning
+    "-D_FORTIFY_SOURCE=2",
+    "-fstack-protector-strong",
+    "-fvisibility=hidden",  # the module exports PyInit__accelerator alone
+]
+LINK = ["-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack"]
+"""ELF only: the linker of macOS has no such options."""
 
 
 class AcceleratorHook(BuildHookInterface[Any]):
@@ -44,7 +55,8 @@ def compile_in_place(root: str) -> str:
         [f"aioproducer/{name}.c" for name in ("_accelerator", "_awaiting", "_encoding", "_produce", "_rows")],
         depends=["aioproducer/_accelerator.h"],
         py_limited_api=ABI3,
-        extra_compile_args=["-O3", "-g0"] if unix else [],  # no debug information: it names folders
+        extra_compile_args=COMPILE if unix else [],
+        extra_link_args=LINK if sys.platform == "linux" else [],
     )
     command = build_ext(Distribution({"name": "aioproducer", "ext_modules": [extension]}))
     command.inplace = command.force = True

@@ -19,28 +19,28 @@
 #define LARGE_HEADER_OVERHEAD 5
 
 /* _awaiting.c */
-PyObject *acknowledgements(PyObject *module, PyObject *base);
-PyObject *factory_of(PyObject *module, PyObject *args);
-PyObject *running_loop_without_getpid(PyObject *module, PyObject *args);
-PyObject *set_outcomes(PyObject *module, PyObject *args);
-PyObject *wake_each(PyObject *module, PyObject *resolved);
+PyObject *aioproducer_acknowledgements(PyObject *module, PyObject *base);
+PyObject *aioproducer_factory_of(PyObject *module, PyObject *args);
+PyObject *aioproducer_running_loop_without_getpid(PyObject *module, PyObject *args);
+PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *args);
+PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved);
 
 /* _encoding.c */
-PyObject *keep_freed_memory(PyObject *module, PyObject *size);
-PyObject *records_section(PyObject *module, PyObject *args);
-PyObject *sizes(PyObject *module, PyObject *args);
+PyObject *aioproducer_keep_freed_memory(PyObject *module, PyObject *size);
+PyObject *aioproducer_records_section(PyObject *module, PyObject *args);
+PyObject *aioproducer_sizes(PyObject *module, PyObject *args);
 
 /* _produce.c */
-PyObject *produce_writer(PyObject *module, PyObject *by_name);
-PyObject *read_base_offsets(PyObject *module, PyObject *args);
+PyObject *aioproducer_produce_writer(PyObject *module, PyObject *by_name);
+PyObject *aioproducer_read_base_offsets(PyObject *module, PyObject *args);
 
 /* _rows.c */
-PyObject *key_partitions(PyObject *module, PyObject *args);
-PyObject *measured_headers(PyObject *module, PyObject *headers);
-PyObject *murmur2(PyObject *module, PyObject *data);
-PyObject *new_metadata(PyObject *module, PyObject *args);
-PyObject *split_columns(PyObject *module, PyObject *args);
-PyObject *uniform_headers(PyObject *module, PyObject *headers);
+PyObject *aioproducer_key_partitions(PyObject *module, PyObject *args);
+PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers);
+PyObject *aioproducer_murmur2(PyObject *module, PyObject *data);
+PyObject *aioproducer_new_metadata(PyObject *module, PyObject *args);
+PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);
+PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers);
 
 /* Return the sum, or PY_SSIZE_T_MAX if it is more: memory for that many bytes is refused in the end. */
 static inline Py_ssize_t sum(Py_ssize_t left, Py_ssize_t right)

@@ -152,7 +152,7 @@ static PyType_Spec specification = {
 
 /* A type each time, for each event loop: its attributes are the loop's. A class in Python below one of C's would do, too,
    and cost each record a little. */
-PyObject *acknowledgements(PyObject *module, PyObject *base)
+PyObject *aioproducer_acknowledgements(PyObject *module, PyObject *base)
 {
     PyObject *bases = PyTuple_Pack(1, base);
     PyObject *type = bases == NULL ? NULL : PyType_FromSpecWithBases(&specification, bases);
@@ -183,7 +183,7 @@ static int set_outcome(PyObject *waiter, PyObject *outcome)
     return 0;
 }
 
-PyObject *set_outcomes(PyObject *module, PyObject *args)
+PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *args)
 {
     PyObject *waiters, *outcomes, *outcome;
     if (!PyArg_ParseTuple(args, "OO:set_outcomes", &waiters, &outcomes) || (waiters = tuple_of(waiters, -1)) == NULL)
@@ -222,7 +222,7 @@ static int wake(PyObject *waiter, PyObject *herald, PyObject *run)
     return done == NULL ? -1 : 0;
 }
 
-PyObject *wake_each(PyObject *module, PyObject *resolved)
+PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved)
 {
     PyObject *pair, *run = PyUnicode_InternFromString("run");
     resolved = run == NULL ? NULL : PyObject_GetIter(resolved);
@@ -253,7 +253,7 @@ static PyObject *make(PyObject *kind_and_arguments, PyObject *unused)
 
 static PyMethodDef make_method = {"make", make, METH_NOARGS, NULL};
 
-PyObject *factory_of(PyObject *module, PyObject *args)
+PyObject *aioproducer_factory_of(PyObject *module, PyObject *args)
 {
     PyObject *kind, *arguments;
     if (!PyArg_ParseTuple(args, "OO!:factory_of", &kind, &PyDict_Type, &arguments))
@@ -289,7 +289,7 @@ static PyObject *running_loop(PyObject *known, PyObject *unused)
 
 static PyMethodDef running_loop_method = {"running_loop", running_loop, METH_NOARGS, NULL};
 
-PyObject *running_loop_without_getpid(PyObject *module, PyObject *args)
+PyObject *aioproducer_running_loop_without_getpid(PyObject *module, PyObject *args)
 {
     PyObject *loop, *process;
     if (!PyArg_ParseTuple(args, "OO!:running_loop_without_getpid", &loop, &PyList_Type, &process))

@@ -170,7 +170,7 @@ static PyObject *size_bound(const Columns *columns, Py_ssize_t index)
     return PyLong_FromSsize_t(sum(record.payload, record.payload < SMALL_PAYLOAD ? RECORD_OVERHEAD : large));
 }
 
-PyObject *sizes(PyObject *module, PyObject *args)
+PyObject *aioproducer_sizes(PyObject *module, PyObject *args)
 {
     PyObject *values, *keys, *headers;
     Columns columns;
@@ -269,7 +269,7 @@ static PyObject *section_of(const Columns *columns, PyObject *timestamps, Py_ssi
     return section;
 }
 
-PyObject *records_section(PyObject *module, PyObject *args)
+PyObject *aioproducer_records_section(PyObject *module, PyObject *args)
 {
     PyObject *values, *keys, *headers, *timestamps, *section = NULL;
     Py_ssize_t room;
@@ -289,7 +289,7 @@ PyObject *records_section(PyObject *module, PyObject *args)
 
 /* ---- keep_freed_memory(size) ---- */
 
-PyObject *keep_freed_memory(PyObject *module, PyObject *size)
+PyObject *aioproducer_keep_freed_memory(PyObject *module, PyObject *size)
 {
     size_t bytes = PyLong_AsSize_t(size);
     if (bytes == (size_t)-1 && PyErr_Occurred())

@@ -172,7 +172,7 @@ static PyObject *write_by_id(PyObject *names, PyObject *args)
 static PyMethodDef writer_by_name = {"write", write_by_name, METH_VARARGS, NULL};
 static PyMethodDef writer_by_id = {"write", write_by_id, METH_VARARGS, NULL};
 
-PyObject *produce_writer(PyObject *module, PyObject *by_name)
+PyObject *aioproducer_produce_writer(PyObject *module, PyObject *by_name)
 {
     int is_by_name = PyObject_IsTrue(by_name);
     const char *const all[FIELDS] = {"transactional_id", "acks", "timeout_ms", "topic_data",
@@ -294,7 +294,7 @@ static PyObject *answer_of(PyTypeObject *kind, int throttle_time_ms, PyObject *o
     return answer;
 }
 
-PyObject *read_base_offsets(PyObject *module, PyObject *args)
+PyObject *aioproducer_read_base_offsets(PyObject *module, PyObject *args)
 {
     PyObject *kind, *payload, *names;
     if (!PyArg_ParseTuple(args, "O!SO:read_base_offsets", &PyType_Type, &kind, &payload, &names))

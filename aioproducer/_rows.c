@@ -25,7 +25,7 @@ static uint32_t hash_of(const unsigned char *data, size_t length)
     return h ^ h >> 15;
 }
 
-PyObject *key_partitions(PyObject *module, PyObject *args)
+PyObject *aioproducer_key_partitions(PyObject *module, PyObject *args)
 {
     PyObject *keys;
     int partition_count;
@@ -51,7 +51,7 @@ PyObject *key_partitions(PyObject *module, PyObject *args)
     return chosen;
 }
 
-PyObject *murmur2(PyObject *module, PyObject *data)
+PyObject *aioproducer_murmur2(PyObject *module, PyObject *data)
 {
     char *bytes;
     Py_ssize_t size;
@@ -84,7 +84,7 @@ static Py_ssize_t header_size(PyObject *pair)
     return sum(size, data == Py_None ? 0 : PyBytes_Size(data));
 }
 
-PyObject *measured_headers(PyObject *module, PyObject *headers)
+PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers)
 {
     PyObject *pairs = NULL;
     Py_ssize_t size = 1, total = 0;
@@ -196,7 +196,7 @@ static PyObject *room_for_headers(PyObject *record, Py_ssize_t count)
     return columns;
 }
 
-PyObject *uniform_headers(PyObject *module, PyObject *headers)
+PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers)
 {
     PyObject *records = tuple_of(headers, -1);
     Py_ssize_t count = records == NULL ? 0 : PyTuple_Size(records);
@@ -287,7 +287,7 @@ static int split_each(PyObject *columns, Py_ssize_t rows, PyObject *lists, const
     return 0;
 }
 
-PyObject *split_columns(PyObject *module, PyObject *args)
+PyObject *aioproducer_split_columns(PyObject *module, PyObject *args)
 {
     PyObject *columns, *chosen, *groups = NULL, *lists = NULL, *choice, *group, *all = NULL;
     Py_ssize_t *group_of = NULL, *counts = NULL, position = 0;
@@ -345,7 +345,7 @@ static PyObject *metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA
     return metadata;
 }
 
-PyObject *new_metadata(PyObject *module, PyObject *args)
+PyObject *aioproducer_new_metadata(PyObject *module, PyObject *args)
 {
     PyObject *kind, *topic, *partition, *timestamps, *log_append;
     long long base;

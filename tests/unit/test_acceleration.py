@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -58,3 +60,17 @@ def test_users_can_do_without() -> None:
 
 def test_what_was_not_built_is_not_missed() -> None:
     assert asked(None, "absent") == ["False", "False"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the flag hides symbols with GCC and Clang")
+@pytest.mark.skipif(not built(), reason="the accelerator was not built")
+def test_accelerator_exports_its_init_function_alone() -> None:
+    module = import_module("aioproducer._accelerator")
+    assert module.__file__ is not None
+    library = ctypes.CDLL(module.__file__)
+    shared = re.findall(
+        r"^PyObject \*(\w+)\(", (ROOT / "aioproducer/_accelerator.h").read_text(), re.MULTILINE
+    )
+    assert all(name.startswith("aioproducer_") for name in shared)
+    assert hasattr(library, "PyInit__accelerator")
+    assert [name for name in shared if hasattr(library, name)] == []
