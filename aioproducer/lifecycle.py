@@ -134,11 +134,11 @@ class Lifecycle:
             self._try_append = engine.intake.try_append
 
     async def close(self, timeout_s: float | None = None) -> int:
-        """Send what was appended, then end; return how many records failed instead.
+        """Send the appended records, then end; return the number of records that failed instead.
 
         None waits for every outcome, which the delivery timeout bounds. After *timeout_s* seconds,
-        at once for 0, what is left fails with ProducerClosed. Closing twice is fine. Cancelling it acts
-        as `close(0)` and raises CancelledError.
+        immediately for 0, the remaining records fail with ProducerClosed. Returns after the done callbacks of all
+        records have run. A second call is allowed. Cancelling the call acts as `close(0)` and raises CancelledError.
 
         An open transaction is aborted, within `max_block_ms` where *timeout_s* is None; with 0 it is left to its
         timeout. One that is prepared stays open, and one that is being committed is waited for.

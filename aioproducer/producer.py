@@ -192,12 +192,12 @@ class Producer(Transactional):
         )
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send everything that was appended so far without lingering, and wait for its outcomes, good or bad.
+        """Send every record appended so far without lingering, and wait for the outcome of each, good or bad.
 
-        Cancelling only ends the waiting.
+        Returns after the done callbacks of their Futures have run. Cancelling ends only the waiting.
 
         Raises:
-            TimeoutError: (the builtin one) not everything had its outcome after *timeout_s* seconds.
+            TimeoutError: (the builtin one) some records had no outcome after *timeout_s* seconds.
         """
         engine = self._started()
         engine.intake.check_loop()
@@ -208,6 +208,8 @@ class Producer(Transactional):
                 await engine.accumulator.flush()
         finally:
             engine.metrics.flushed(loop.time() - began_at)
+        # Event loops run callbacks in the order of `call_soon`: done callbacks of the records run before this task does.
+        await asyncio.sleep(0)
 
     async def partitions_for(self, topic: str) -> frozenset[int]:
         """Return the partitions of *topic*, waiting for its metadata if it is not known yet.

@@ -177,8 +177,8 @@ class Transactional(Lifecycle):
     async def commit_transaction(self, timeout_s: float | None = None) -> None:
         """Send what was taken, and commit once all of it is acknowledged.
 
-        Returns when the commit is written down for good; consumers that read committed records see them some
-        milliseconds later. Cancelling only ends the waiting: the commit goes on, and the next begin waits for it.
+        Returns when the coordinator has recorded the commit and the done callbacks of the transaction's records have
+        run; consumers that read committed records see them some milliseconds later. Cancelling only ends the waiting: the commit goes on, and the next begin waits for it.
 
         Raises:
             CommitFailed: a record or offsets failed, awaited or not; nothing is committed. `abort_transaction` mends it.
@@ -192,9 +192,9 @@ class Transactional(Lifecycle):
             await transactions.commit(_timeout(timeout_s))
 
     async def abort_transaction(self, timeout_s: float | None = None) -> None:
-        """Abort: what was not written fails with TransactionAborted, answers in flight are awaited.
+        """Abort: records that were not written fail with TransactionAborted; requests in flight are awaited.
 
-        Cancelling only ends the waiting: the abort goes on, and the next begin waits for it.
+        Returns after the done callbacks of the transaction's records have run. Cancelling only ends the waiting: the abort goes on, and the next begin waits for it.
 
         Raises: TransactionTimeout, TransactionOutcomeUnknown: call this again to wait on. TransactionStateError: no
             transaction is open. A fatal error.

@@ -31,6 +31,18 @@ async def test_close_waits_for_everything_and_fails_nothing(kafka: ApacheKafka, 
     assert await producer.close() == 0
 
 
+async def test_flush_returns_after_the_done_callbacks(kafka: ApacheKafka, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=6)
+    called: list[object] = []
+    async with Producer(kafka.bootstrap_servers) as producer:
+        for done in range(10_000, 60_000, 10_000):
+            for number in range(10_000):
+                future = await producer.enqueue(topic, b"%d" % number, partition=number % 6)
+                future.add_done_callback(called.append)
+            await producer.flush()
+            assert len(called) == done
+
+
 async def test_close_without_a_moment_fails_what_was_not_sent(
     kafka: ApacheKafka, new_topic: NewTopic
 ) -> None:
