@@ -28,6 +28,7 @@ from aioproducer.metadata.staggered import Attempt, first_success
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import endpoints
+from aioproducer.net.dial_failures import described, is_failure
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.protocol.schema import decode_response, response_body
 from aioproducer.wire.primitives import read_int32
@@ -286,8 +287,10 @@ async def open_to_any(address: Address, open_connection: OpenConnection, *, dead
     """
     try:
         found = await endpoints(address)
-    except (OSError, ValueError) as error:
-        raise ConnectionFailed(f"{address}: cannot connect: {error}", written=False) from error
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise ConnectionFailed(f"{address}: cannot connect: {described(error)}", written=False) from error
     if len(found) == 1:
         return await open_connection(found[0])
     opened: list[Connection] = []

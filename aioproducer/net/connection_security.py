@@ -64,6 +64,11 @@ class ConnectionSecurity:
             )
         except OSError as error:
             raise await self._failure(error, address) from error
+        except (
+            BaseException
+        ):  # such as TypeError for a host name with a NUL, before asyncio takes the transport over
+            transport.abort()
+            raise
         if secured is None or early.is_lost:
             raise await self._failure(early.error or ConnectionResetError(), address) from early.error
         protocol = make_protocol()

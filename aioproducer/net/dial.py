@@ -70,6 +70,8 @@ async def endpoints(address: Address) -> list[Address]:
 
 
 async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
+    if "\0" in host:  # given as bytes, getaddrinfo would resolve what is before it
+        raise ValueError(f"there is no host {host!r}")
     try:  # an address in digits needs no thread to wait in; as bytes, not the tables of international names either
         return socket.getaddrinfo(
             host.encode("ascii"), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 from aioproducer.net.address import Address
+from aioproducer.net.dial_failures import described, is_failure
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest
 
 if TYPE_CHECKING:  # mechanisms bring much with them, which not everybody needs
@@ -150,6 +151,12 @@ class Session:
             )
         except ProducerError as error:
             connection.close(error)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            failed = ConnectionFailed(f"{connection}: {self.story} ended with {described(error)}")
+            failed.__cause__ = error
+            connection.close(failed)
         else:
             if holds:
                 connection.release()

@@ -12,6 +12,7 @@ from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, MakeProtocol, dial as dial_any
+from aioproducer.net.dial_failures import described, is_failure
 
 if TYPE_CHECKING:
     from aioproducer.net.connection_security import ConnectionSecurity
@@ -36,9 +37,9 @@ async def open_connection(
 
     A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *tally*.
 
-    Raises: ConnectionFailed; AuthenticationFailed if one side does not accept who the other is; ProtocolError if
-        something else than a broker answers; BrokerError if it refuses the handshake. Then, as when this is
-        cancelled, nothing is left open.
+    Raises: ConnectionFailed, also for any other exception that *dial*, TLS or the user's callables raise;
+        AuthenticationFailed if one side does not accept the other; ProtocolError if the peer is no broker; BrokerError
+        if the broker refuses the handshake. Nothing is left open then, nor after a cancellation.
     """
     loop = asyncio.get_running_loop()
     if deadline is None:
@@ -69,11 +70,13 @@ async def _open(connection: Connection, dial: Dial, deadline: float) -> None:
     try:
         async with waiting:
             await connection.reach(noted)
-    except (OSError, ValueError) as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         if waiting.expired() and has_dialled:
             why = _unfinished("the TLS handshake", loop.time() - began_at)
         else:
-            why = f"cannot connect: {'nothing answered in time' if waiting.expired() else error}"
+            why = f"cannot connect: {'nothing answered in time' if waiting.expired() else described(error)}"
         raise ConnectionFailed(f"{connection}: {why}", written=False) from error
     try:
         async with asyncio.timeout_at(deadline):
@@ -86,6 +89,10 @@ async def _open(connection: Connection, dial: Dial, deadline: float) -> None:
             raise ConnectionFailed(f"{connection}: {why}") from error
         if isinstance(error, ConnectionFailed) and connection.error is not None:
             raise connection.error from connection.error.__cause__  # which may say more: that we are not accepted
+        if is_failure(error):
+            raise ConnectionFailed(
+                f"{connection}: {connection.waits_for} ended with {described(error)}"
+            ) from error
         raise
     if connection.error is not None:
         await connection.wait_closed()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import AuthenticationFailed, ProducerError
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 from aioproducer.log_limits import Outage
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
@@ -237,16 +237,24 @@ class Pool:
                 deadline=deadline,
             )
         except ProducerError as error:
-            retry_in_s = self._back_off(node, error, attempt=node.failures)
-            node.failures += 1
-            log.log(
-                node.trouble.level(asyncio.get_running_loop().time()),
-                "connection.failed node_id=%d address=%s attempts=%d retry_in_s=%.3f error=%s",
-                *(node_id, node.address, node.failures, retry_in_s, error),
-            )
-            self._on_disconnected(node_id, error)
-            return
-        self._keep(connection, node)
+            self._failed(node_id, node, error)
+        except asyncio.CancelledError:  # by `forget` or `close`
+            raise
+        except BaseException as error:  # KeyboardInterrupt: the event loop may go on all the same
+            self._failed(node_id, node, ConnectionFailed(f"{node.address}: interrupted by {error!r}"))
+            raise
+        else:
+            self._keep(connection, node)
+
+    def _failed(self, node_id: int, node: _Node, error: ProducerError) -> None:
+        retry_in_s = self._back_off(node, error, attempt=node.failures)
+        node.failures += 1
+        log.log(
+            node.trouble.level(asyncio.get_running_loop().time()),
+            "connection.failed node_id=%d address=%s attempts=%d retry_in_s=%.3f error=%s",
+            *(node_id, node.address, node.failures, retry_in_s, error),
+        )
+        self._on_disconnected(node_id, error)
 
     def _keep(self, connection: Connection, node: _Node) -> None:
         connection.on_closed = self._lost

@@ -189,7 +189,7 @@ async def shown_certificate(
             _, writer = await asyncio.open_connection(
                 host, port, ssl=unverified_context(), server_hostname=server_name(broker.host)
             )
-    except (OSError, ValueError, TimeoutError):
+    except Exception:  # noqa: BLE001 - the refusal is known already; this only makes its text clearer
         return None
     try:
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)

@@ -45,6 +45,19 @@ async def test_one_address_is_no_race(monkeypatch: pytest.MonkeyPatch) -> None:
         await open_(cluster)
 
 
+@pytest.mark.parametrize("error", [TypeError("a NUL"), RuntimeError("no threads"), asyncio.CancelledError()])
+@in_virtual_time
+async def test_lookup_that_raises_anything_is_a_failed_connection(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    async def fail(_: Address) -> list[Address]:
+        raise error
+
+    monkeypatch.setattr(endpoints_module, "endpoints", fail)
+    with pytest.raises(ConnectionFailed, match=f"kafka.example:9092: cannot connect: {type(error).__name__}"):
+        await open_(FakeCluster())
+
+
 @in_virtual_time
 async def test_an_address_that_refuses_is_followed_by_the_next_at_once(cluster: FakeCluster) -> None:
     cluster.away = {1}

@@ -69,7 +69,7 @@ async def pool_of(
 class Dialled:
     """A dial that notes who was called, and does what the test says: raise, hang, or connect."""
 
-    def __init__(self, *errors: OSError) -> None:
+    def __init__(self, *errors: BaseException) -> None:
         self.addresses: list[Address] = []
         self.cancelled: list[Address] = []
         self.errors = list(errors)

@@ -167,6 +167,20 @@ class TestDial:
             assert protocol.transport is None
 
     @in_virtual_time
+    async def test_dial_that_tls_fails_of_leaves_no_connection(self) -> None:
+        async with tls_cluster() as (cluster, address):
+            secured = security(**cluster.client_options)
+
+            async def fail(*_: Any, **__: Any) -> Any:
+                raise TypeError("argument must be encoded string without null bytes")
+
+            asyncio.get_running_loop().start_tls = fail  # type: ignore[method-assign]
+            with pytest.raises(TypeError):
+                await secured.dial(dial, address, Noting)
+            await asyncio.sleep(1)
+            assert not cluster._brokers[1]._connections
+
+    @in_virtual_time
     async def test_cancelled_during_tls_it_leaves_no_connection(self) -> None:
         async with tls_cluster() as (cluster, address):
             cluster.freeze_broker(1)

@@ -256,3 +256,10 @@ async def test_cancelling_leaves_no_socket_however_far_it_got(broker: ScriptedBr
 
 async def test_a_transport_without_a_socket_is_left_as_it_is() -> None:
     configure_socket(asyncio.Transport(), settings(send_buffer_bytes=1))
+
+
+async def test_host_with_a_nul_is_not_resolved_up_to_it() -> None:
+    with pytest.raises(ValueError, match="there is no host"):
+        await dial("127.0.0.1\0.example", 9092, asyncio.Protocol)
+    with pytest.raises(ValueError, match="there is no host"):
+        await endpoints(Address("127.0.0.1\0.example", 9092))

@@ -97,6 +97,19 @@ class TestTheFirst:
 
 class TestTheNext:
     @in_virtual_time
+    async def test_connection_is_closed_when_the_login_raises_anything(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+
+        def cancelled() -> bytes:
+            raise asyncio.CancelledError
+
+        rig.security.start = cancelled
+        await asyncio.sleep(LIFETIME_S)
+        assert rig.connection.closed
+        assert "(nothing to log in with yet) ended with CancelledError" in str(rig.connection.cause)
+
+    @in_virtual_time
     async def test_it_comes_before_the_session_ends_and_not_everywhere_at_once(self) -> None:
         began = []
         for _ in range(20):

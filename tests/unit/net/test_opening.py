@@ -61,6 +61,29 @@ async def test_a_refused_connection_says_where_and_why() -> None:
     assert isinstance(failed.value.__cause__, ConnectionRefusedError)
 
 
+@pytest.mark.parametrize("error", [TypeError("a NUL"), RuntimeError("no threads"), asyncio.CancelledError()])
+async def test_dial_that_raises_anything_is_a_failed_connection(error: BaseException) -> None:
+    async def fail(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        raise error
+
+    told = rf"b:1 \(bootstrap\): cannot connect: {type(error).__name__}, which is the cause"
+    with pytest.raises(ConnectionFailed, match=told) as failed:
+        await open_connection(Address("b", 1), settings(), dial=fail)
+    assert failed.value.__cause__ is error
+
+
+async def test_login_that_raises_anything_is_a_failed_connection(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(_: Connection) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Connection, "shake_hands", cancelled)
+    with pytest.raises(ConnectionFailed, match="the handshake ended with CancelledError"):
+        await open_connection(broker.address, settings())
+    await (await broker.accepted.get()).gone.wait()
+
+
 async def test_dialling_ends_with_the_setup_timeout() -> None:
     async def hang(host: str, port: int, _: MakeProtocol, /) -> asyncio.Transport:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProtocolE
 from aioproducer.net import pool as pool_module
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
+from aioproducer.net.dial import MakeProtocol
 from aioproducer.net.pool import Pool
 from tests.unit.net.pool_rig import LONG_S, NODE, Dialled, Reports, connect, pool_of, usable
 from tests.unit.net.scripted import ScriptedBroker, settings, stay_silent
@@ -45,6 +46,34 @@ async def test_a_failed_attempt_is_reported_with_its_cause_and_followed_by_a_pau
         pool.connect_soon(NODE, broker.address)
         assert dialled.addresses == [broker.address]
         assert pool.next_attempt_at(NODE) == next_attempt_at
+
+
+@pytest.mark.parametrize("error", [TypeError("a NUL"), RuntimeError("no threads"), asyncio.CancelledError()])
+async def test_dial_that_raises_anything_is_followed_by_a_pause(
+    reports: Reports, broker: ScriptedBroker, error: BaseException
+) -> None:
+    config = settings(reconnect_backoff=Backoff(0.01, 0.01))
+    async with pool_of(reports, dial=Dialled(error), config=config) as pool:
+        pool.connect_soon(NODE, broker.address)
+        failed = await reports.expect_disconnected()
+        assert isinstance(failed, ConnectionFailed)
+        assert failed.__cause__ is error
+        assert pool.next_attempt_at(NODE) is not None
+        await asyncio.sleep(0.02)
+        await connect(pool, reports, broker)
+
+
+async def test_interrupted_dial_is_followed_by_a_pause(reports: Reports, broker: ScriptedBroker) -> None:
+    async def interrupt(_host: str, _port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        raise GeneratorExit
+
+    async with pool_of(reports, dial=interrupt) as pool:
+        pool.connect_soon(NODE, broker.address)
+        [dialling] = pool._tasks
+        with pytest.raises(GeneratorExit):
+            await dialling
+        assert "interrupted by GeneratorExit" in str(await reports.expect_disconnected())
+        assert pool.next_attempt_at(NODE) is not None
 
 
 async def test_pauses_and_setup_timeouts_grow_with_each_failure_until_a_success(
