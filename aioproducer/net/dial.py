@@ -7,6 +7,7 @@ import random
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from aioproducer.net.address import Address, ResolvedAddress
@@ -14,6 +15,16 @@ from aioproducer.net.connection_protocol import ConnectionSettings
 
 HAPPY_EYEBALLS_DELAY_S: Final = 0.25
 """How long one address of a host gets before the next is tried beside it (RFC 8305)."""
+
+KEEPALIVE: Final = {
+    # macOS has its own name for the idle time.
+    "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE": 60,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 6,
+}
+"""Idle time before the first probe, interval of the probes (seconds), and the number of probes without an answer that ends
+the connection. NAT gateways and load balancers forget idle flows after 240 s (Azure) or 350 s (AWS); Linux starts to probe
+after two hours. TCP_USER_TIMEOUT stays unset: it would end connections to throttling brokers, which read nothing."""
 
 _AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 """As `getaddrinfo` gives them: family, type, protocol, canonical name, address."""
@@ -130,6 +141,10 @@ def configure_socket(transport: asyncio.BaseTransport, settings: ConnectionSetti
     if sock is None:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:
+            with suppress(OSError):  # a Unix socket of a custom dial, or an old Windows
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
     if settings.send_buffer_bytes >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
     if settings.receive_buffer_bytes >= 0:

@@ -145,6 +145,40 @@ async def test_small_writes_are_not_held_back_and_dead_peers_are_noticed(broker:
     await hang_up(writer)
 
 
+async def test_keepalive_probes_an_idle_connection(broker: ScriptedBroker) -> None:
+    _, writer = await dial_streams(*broker.address)
+    configure_socket(writer.transport, settings())
+    sock = writer.get_extra_info("socket")
+    idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", 0)
+    values = [
+        sock.getsockopt(socket.IPPROTO_TCP, each) for each in (idle, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    ]
+    assert values == [60, 10, 6]
+    assert values[0] + values[1] * values[2] < 240, "shorter than any known flow timeout"
+    await hang_up(writer)
+
+
+async def test_keepalive_is_left_out_where_the_platform_lacks_it(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE", "TCP_KEEPINTVL", "TCP_KEEPCNT"):
+        monkeypatch.delattr(socket, name, raising=False)
+    _, writer = await dial_streams(*broker.address)
+    configure_socket(writer.transport, settings())
+    assert writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    await hang_up(writer)
+
+
+async def test_keepalive_leaves_other_kinds_of_sockets_alone() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+    configure_socket(transport, settings())
+    assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    transport.abort()
+    theirs.close()
+    await asyncio.sleep(0)
+
+
 async def test_buffer_sizes_are_set_if_asked_for(broker: ScriptedBroker) -> None:
     _, writer = await dial_streams(*broker.address)
     sock = writer.get_extra_info("socket")
