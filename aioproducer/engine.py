@@ -23,6 +23,7 @@ from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metadata.metadata_source import open_to_any
 from aioproducer.metadata.snapshot import MetadataSnapshot
+from aioproducer.metadata.staggered import Refusals
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
@@ -342,9 +343,9 @@ class Engine:
         if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()
             self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
 
-    async def _open_bootstrap_connection(self, address: Address) -> Connection:
+    async def _open_bootstrap_connection(self, address: Address, refusals: Refusals) -> Connection:
         deadline = self._loop.time() + self._connections.setup_timeout_s
-        return await open_to_any(address, partial(self._open, deadline), deadline=deadline)
+        return await open_to_any(address, partial(self._open, deadline), deadline=deadline, refusals=refusals)
 
     async def _open(self, deadline: float, endpoint: Address) -> Connection:
         tally = self.metrics.node(BOOTSTRAP)

@@ -12,7 +12,6 @@ from typing import Final, Self, TypeVar
 from aioproducer.backoff import Backoff
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
-    ConnectionFailed,
     LeaderNotAvailable,
     NotController,
     OffsetNotAvailable,
@@ -22,6 +21,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.handover import connection_security
+from aioproducer.metadata.staggered import Refusals, failed
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
@@ -181,15 +181,19 @@ class Client:
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
-        failures: list[ProducerError] = []
+        failures: list[tuple[str, ProducerError]] = []
+        refusals = Refusals()
         for address in self._bootstrap:
             try:
                 return await self._connection(address)
             except ProducerError as error:
-                failures.append(error)
+                failures.append((str(address), error))
+                refusals.note(error)
+            if not refusals.permit(is_silent=True):
+                break
         if len(failures) == 1:
-            raise failures[0]
-        raise ConnectionFailed("; ".join(map(str, failures))) from failures[-1]
+            raise failures[0][1]
+        raise failed("no bootstrap server could be reached", failures)
 
     async def _create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         told = await self.describe([])

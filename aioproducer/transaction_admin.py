@@ -14,6 +14,7 @@ from aioproducer.errors import ProducerClosed, ProducerError, WrongLoop
 from aioproducer.handover import connection_security
 from aioproducer.intake.checks import check_timeout
 from aioproducer.metadata.metadata_source import open_to_any
+from aioproducer.metadata.staggered import Refusals
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
@@ -201,9 +202,9 @@ class _Opened:
         self._updater.disconnected(node_id, error)
         self.administration.connections_changed()
 
-    async def _open_bootstrap_connection(self, address: Address) -> Connection:
+    async def _open_bootstrap_connection(self, address: Address, refusals: Refusals) -> Connection:
         deadline = self.loop.time() + self._connections.setup_timeout_s
-        return await open_to_any(address, partial(self._open, deadline), deadline=deadline)
+        return await open_to_any(address, partial(self._open, deadline), deadline=deadline, refusals=refusals)
 
     async def _open(self, deadline: float, endpoint: Address) -> Connection:
         tally = self._metrics.node(BOOTSTRAP)

@@ -24,7 +24,7 @@ from aioproducer.errors import (
 from aioproducer.log_limits import Outage
 from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
-from aioproducer.metadata.staggered import Attempt, first_success
+from aioproducer.metadata.staggered import Attempt, Refusals, first_success
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import endpoints
@@ -44,7 +44,8 @@ CONNECT_STAGGER_S: Final = 0.25
 ANSWER_PATIENCE_S: Final = 1.0
 """How long a connected broker has to answer before the next is asked, too; large clusters take their time."""
 
-OpenConnection: TypeAlias = Callable[[Address], Awaitable[Connection]]
+OpenConnection: TypeAlias = Callable[[Address, Refusals], Awaitable[Connection]]
+"""Connects to a bootstrap address, which may be a name with several addresses; counts its refusals."""
 
 
 class ConnectionPool(Protocol):
@@ -113,12 +114,17 @@ class MetadataSource:
 
         Its connection is the pool's if the cluster knows the address as a broker's, else it is kept for a while.
 
-        Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*.
+        An address that refuses the login, or whose certificate does not verify, is one failure among others. At most
+        three may refuse, since accounts are locked after a few failed logins.
+
+        Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*;
+            AuthenticationFailed with the same text if one of them has refused.
         """
         opened: list[Connection] = []
+        refusals = Refusals()
 
         async def ask(address: Address) -> tuple[Address, Connection, MetadataResponse]:
-            connection = await self._open_connection(address)
+            connection = await self._open_connection(address, refusals)
             opened.append(connection)
             return address, connection, await self._ask(connection, request)
 
@@ -130,7 +136,7 @@ class MetadataSource:
                 attempts,
                 deadline=deadline,
                 failure="no bootstrap server could be asked for metadata",
-                final=AuthenticationFailed,
+                refusals=refusals,
             )
             opened.remove(winner)
             if self._spare is not None:
@@ -278,10 +284,16 @@ async def close_all(*connections: Connection) -> None:
         await connection.wait_closed()
 
 
-async def open_to_any(address: Address, open_connection: OpenConnection, *, deadline: float) -> Connection:
+async def open_to_any(
+    address: Address,
+    open_connection: Callable[[Address], Awaitable[Connection]],
+    *,
+    deadline: float,
+    refusals: Refusals,
+) -> Connection:
     """Return the first connection past its handshake to any address that the name in *address* stands for.
 
-    One of several may be dead or, worse, accept and say nothing.
+    One of several may be dead, refuse the login or, worse, accept and say nothing. *refusals* counts those that refuse.
 
     Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
     """
@@ -305,7 +317,7 @@ async def open_to_any(address: Address, open_connection: OpenConnection, *, dead
             attempts,
             deadline=deadline,
             failure=f"{address} is {len(found)} addresses",
-            final=AuthenticationFailed,
+            refusals=refusals,
         )
         opened.remove(winner)
     finally:

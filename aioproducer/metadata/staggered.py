@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from math import inf, isfinite
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 
 T = TypeVar("T")
+
+MOST_REFUSALS: Final = 3
+"""Addresses that are asked once one has refused the login or failed verification: accounts are locked after a few."""
+REFUSED_PATIENCE_S: Final = 1.0
+"""Least time that the other addresses have to answer after a refusal, in seconds."""
 
 
 class Attempt(NamedTuple, Generic[T]):
@@ -21,61 +27,125 @@ class Attempt(NamedTuple, Generic[T]):
     """How long it has for itself, before the next one starts beside it."""
 
 
+class Refusals:
+    """Counter of the AuthenticationFailed errors of one bootstrap, shared by all names and their addresses."""
+
+    def __init__(self, most: float = MOST_REFUSALS) -> None:
+        self.count: int = 0
+        self._most = most
+        self._noted: list[BaseException] = []
+        self._asking: set[asyncio.Task[Any]] = set()
+
+    def begin(self) -> None:
+        """Count the attempts that follow in place of the current task, which makes them."""
+        self._asking -= {asyncio.current_task()}
+
+    def watch(self, attempt: asyncio.Task[Any]) -> None:
+        """Count *attempt* as one that may still be refused until it ends, and its refusal then."""
+        self._asking.add(attempt)
+        attempt.add_done_callback(self._ended)
+
+    def note(self, error: BaseException | None) -> None:
+        """Count *error* if it is an AuthenticationFailed that was not noted before."""
+        if isinstance(error, AuthenticationFailed) and not any(each is error for each in self._noted):
+            self._noted.append(error)
+            self.count += 1
+
+    def note_summary(self, error: ProducerError) -> None:
+        """Exclude *error* from the count: each error that it summarizes was counted."""
+        self._noted.append(error)
+
+    def permit(self, *, is_silent: bool) -> bool:
+        """Return True if one more address may be asked beside those that may still refuse.
+
+        If *is_silent*, those had their time to do so, and are not counted.
+        """
+        if not self.count:
+            return True
+        return self.count < self._most and (is_silent or self.count + len(self._asking) < self._most)
+
+    def patience_s(self, elapsed_s: float) -> float:
+        """Return the time that the others have to answer; infinity before a refusal, and without a limit."""
+        return max(REFUSED_PATIENCE_S, elapsed_s) if self.count and isfinite(self._most) else inf
+
+    def _ended(self, attempt: asyncio.Task[Any]) -> None:
+        self._asking.discard(attempt)
+        if not attempt.cancelled():
+            self.note(attempt.exception())
+
+
 async def first_success(
     attempts: Iterable[Attempt[T]],
     *,
     deadline: float,
     failure: str,
-    final: type[ProducerError] | tuple[type[ProducerError], ...] = (),
+    refusals: Refusals | None = None,
 ) -> T:
     """Return the first result; an attempt starts when the one before it fails, or its patience is over.
 
-    The others are cancelled, and have ended when this returns, raises or is cancelled.
+    The others are cancelled, and have ended when this returns, raises or is cancelled. *refusals* limits the attempts
+    that end with AuthenticationFailed. After one the attempts that are running have as long as all took before it, and at
+    least `REFUSED_PATIENCE_S`.
 
-    Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* in
-        loop time; AuthenticationFailed instead if that was among the causes. What is *final*, or no ProducerError,
-        ends it at once.
+    Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* in loop time;
+        AuthenticationFailed with the same text if that is one of the causes. What is no ProducerError ends it at once.
     """
     loop = asyncio.get_running_loop()
+    began_at = loop.time()
     source = iter(attempts)
     started: dict[asyncio.Task[T], str] = {}
     running: set[asyncio.Task[T]] = set()
+    refusals = refusals or Refusals(inf)
+    refusals.begin()
+    is_silent = False
     try:
-        while loop.time() < deadline:
-            attempt = next(source, None)
+        while (now := loop.time()) < deadline:
+            attempt = next(source, None) if refusals.permit(is_silent=is_silent) else None
+            patience_s = refusals.patience_s(now - began_at)
             if attempt is not None:
                 task = loop.create_task(attempt.start(), name=f"aioproducer ask {attempt.whom}")
                 started[task] = attempt.whom
                 running.add(task)
-            elif not running:
+                refusals.watch(task)
+                patience_s = attempt.patience_s
+            elif not running or is_silent:
                 break
-            timeout_s = deadline - loop.time()
-            if attempt is not None:
-                timeout_s = min(timeout_s, attempt.patience_s)
             done, running = await asyncio.wait(
-                running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+                running, timeout=min(deadline - now, patience_s), return_when=asyncio.FIRST_COMPLETED
             )
+            is_silent = attempt is None and not done
             for task in done:
-                error = task.exception()
-                if not isinstance(error, ProducerError) or isinstance(error, final):
+                if not isinstance(task.exception(), ProducerError):
                     return task.result()
-        raise _failed(failure, started)
+        causes = [(whom, task.exception() if task.done() else None) for task, whom in started.items()]
+        raise failed(failure, causes, refusals)
     finally:
         for task in started:
             task.cancel()
         await asyncio.gather(*started, return_exceptions=True)
 
 
-def _failed(failure: str, attempts: dict[asyncio.Task[Any], str]) -> ProducerError:
-    causes = [(whom, task.exception() if task.done() else None) for task, whom in attempts.items()]
-    for _, cause in causes:
-        if isinstance(
-            cause, AuthenticationFailed
-        ):  # what has to be mended; the others may come back by themselves
-            return cause
+def failed(
+    failure: str, causes: Sequence[tuple[str, BaseException | None]], refusals: Refusals | None = None
+) -> ProducerError:
+    """Return the error of attempts that have all failed: *failure*, and per attempt its name and cause (None: no answer).
+
+    AuthenticationFailed if that is one of the causes: the user has to act on it, while others may pass.
+    """
     told = "; ".join(_told(whom, cause) for whom, cause in causes) or "nobody was asked"
-    error = ConnectionFailed(f"{failure}: {told}")
-    error.__cause__ = next((cause for _, cause in causes if cause is not None), None)
+    refusal = next((cause for _, cause in causes if isinstance(cause, AuthenticationFailed)), None)
+    if refusal is None:
+        error: ProducerError = ConnectionFailed(f"{failure}: {told}")
+        error.__cause__ = next((cause for _, cause in causes if cause is not None), None)
+    elif all(
+        str(cause) == str(refusal) for _, cause in causes
+    ):  # it is about this client, or there is one address
+        return refusal
+    else:
+        error = type(refusal)(f"{failure}: {told}", broker=refusal.broker, mechanism=refusal.mechanism)
+        error.__cause__ = refusal
+    if refusals is not None:
+        refusals.note_summary(error)
     return error
 
 

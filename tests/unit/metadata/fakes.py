@@ -14,6 +14,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
 )
 from aioproducer.metadata.refresh_schedule import MetadataSettings
+from aioproducer.metadata.staggered import Refusals
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.in_flight import Decode
@@ -88,7 +89,7 @@ class FakeCluster:
     def has(self, *topics: MetadataResponseTopic) -> None:
         self.topics.update({str(each.name): each for each in topics})
 
-    async def open(self, address: Address) -> Connection:
+    async def open(self, address: Address, _: Refusals | None = None) -> Connection:
         return cast("Connection", await self.connect(address.port - port_of(0)))
 
     async def connect(self, node_id: int) -> FakeConnection:

@@ -9,6 +9,7 @@ import pytest
 from aioproducer.errors import ConnectionFailed
 from aioproducer.metadata import metadata_source as endpoints_module
 from aioproducer.metadata.metadata_source import CONNECT_STAGGER_S, open_to_any
+from aioproducer.metadata.staggered import Refusals
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -32,7 +33,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 async def open_(cluster: FakeCluster) -> FakeConnection:
-    return cast("FakeConnection", await open_to_any(NAME, cluster.open, deadline=60.0))
+    return cast("FakeConnection", await open_to_any(NAME, cluster.open, deadline=60.0, refusals=Refusals()))
 
 
 @in_virtual_time
@@ -129,7 +130,7 @@ async def test_cancelled_while_it_closes_who_lost_it_closes_the_winner_too(clust
         await together.wait()
         return connection
 
-    opening = asyncio.create_task(open_to_any(NAME, open_connection, deadline=60.0))
+    opening = asyncio.create_task(open_to_any(NAME, open_connection, deadline=60.0, refusals=Refusals()))
     await asyncio.sleep(1.0)
     together.set()
     await asyncio.sleep(1.0)

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from math import inf
 
 import pytest
 
-from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProtocolError
-from aioproducer.metadata.staggered import Attempt, first_success
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProtocolError, SaslAuthenticationFailed
+from aioproducer.metadata.staggered import Attempt, Refusals, first_success
 from aioproducer.testing.virtual_time import in_virtual_time
 
 
@@ -197,7 +198,8 @@ async def test_a_refused_login_is_told_before_what_may_pass_by_itself() -> None:
             runners.that("b", takes_s=0.1, raises=refused),
             runners.that_fails("c", takes_s=0.1),
         )
-    assert raised.value is refused
+    assert str(raised.value) == "nobody answered: a: refused; b: wrong password; c: refused"
+    assert raised.value.__cause__ is refused
     assert sorted(runners.started) == ["a", "b", "c"]  # another one may let us in
 
 
@@ -212,16 +214,89 @@ async def test_a_refused_login_is_told_at_the_deadline_too() -> None:
         )
 
 
-@in_virtual_time
-async def test_what_is_final_ends_it_at_once() -> None:
-    runners = Runners()
-    attempts = [
-        runners.that_wins("a", takes_s=9),
-        runners.that("b", takes_s=0.1, raises=AuthenticationFailed("wrong password")),
-        runners.that_wins("c", takes_s=0),
-    ]
-    with pytest.raises(AuthenticationFailed):
-        await first_success(attempts, deadline=inf, failure="nobody", final=AuthenticationFailed)
-    assert now() == pytest.approx(1.1)
-    assert runners.cancelled == ["a"]
-    assert "c" not in runners.started
+def refused(name: str) -> SaslAuthenticationFailed:
+    return SaslAuthenticationFailed(f"{name} refused the login", broker=name, mechanism="PLAIN")
+
+
+class TestRefusals:
+    """Of the addresses of a bootstrap."""
+
+    def setup_method(self) -> None:
+        self.runners = Runners()
+        self.refusals = Refusals()
+
+    def that_refuses(self, name: str, *, takes_s: float = 0.3, patience_s: float = 0.25) -> Attempt[str]:
+        attempt = self.runners.that(name, takes_s=takes_s, raises=refused(name))
+        return attempt._replace(patience_s=patience_s)
+
+    async def race(self, *attempts: Attempt[str], deadline: float = 30.0) -> str:
+        return await first_success(attempts, deadline=deadline, failure="nobody", refusals=self.refusals)
+
+    @in_virtual_time
+    async def test_next_address_is_asked_at_once(self) -> None:
+        assert (
+            await self.race(self.that_refuses("a"), self.runners.that_wins("b", takes_s=1)) == "answer of b"
+        )
+        assert self.runners.started == {"a": 0.0, "b": 0.25}
+
+    @pytest.mark.parametrize("takes_s", [0.0, 0.3, 0.9])
+    @in_virtual_time
+    async def test_three_addresses_may_refuse(self, takes_s: float) -> None:
+        attempts = [self.that_refuses(name, takes_s=takes_s, patience_s=0.5) for name in "abcdef"]
+        with pytest.raises(SaslAuthenticationFailed) as raised:
+            await self.race(*attempts)
+        assert sorted(self.runners.started) == ["a", "b", "c"]
+        assert str(raised.value) == "nobody: a refused the login; b refused the login; c refused the login"
+        assert (raised.value.broker, raised.value.mechanism) == ("a", "PLAIN")
+        assert now() <= 3 * takes_s
+
+    @in_virtual_time
+    async def test_only_address_is_told_as_it_is(self) -> None:
+        with pytest.raises(SaslAuthenticationFailed, match=r"^a refused the login$"):
+            await self.race(self.that_refuses("a"))
+
+    @in_virtual_time
+    async def test_what_is_about_this_client_is_told_once(self) -> None:
+        unreadable = [
+            self.runners.that(each, takes_s=0, raises=AuthenticationFailed("no TLS")) for each in "abc"
+        ]
+        with pytest.raises(AuthenticationFailed, match=r"^no TLS$"):
+            await self.race(*unreadable)
+
+    @in_virtual_time
+    async def test_addresses_that_are_away_do_not_count(self) -> None:
+        away = [self.runners.that_fails(name, takes_s=0.1) for name in "bcdef"]
+        assert await self.race(self.that_refuses("a"), *away, self.runners.that_wins("g", takes_s=0))
+        assert "g" in self.runners.started
+
+    @in_virtual_time
+    async def test_silent_addresses_do_not_hold_up_the_next(self) -> None:
+        silent = [self.runners.that_wins(name, takes_s=99)._replace(patience_s=0.25) for name in "bcd"]
+        assert await self.race(self.that_refuses("a"), *silent, self.runners.that_wins("e", takes_s=0))
+        assert now() < 4
+
+    @in_virtual_time
+    async def test_silent_addresses_do_not_hold_up_the_refusal(self) -> None:
+        silent = self.runners.that_wins("b", takes_s=99)
+        with pytest.raises(
+            SaslAuthenticationFailed, match=r"^nobody: a refused the login; b: no answer yet$"
+        ):
+            await self.race(self.that_refuses("a"), silent)
+        assert now() == pytest.approx(1.3)
+        assert self.runners.cancelled == ["b"]
+
+    @in_virtual_time
+    async def test_slow_addresses_have_as_long_as_the_refusal_took(self) -> None:
+        slow = self.that_refuses("a", takes_s=4)
+        assert await self.race(slow, self.runners.that_wins("b", takes_s=7)) == "answer of b"
+
+    @in_virtual_time
+    async def test_addresses_of_one_name_count_together_with_others(self) -> None:
+        async def name(of: str) -> str:
+            return await self.race(*(self.that_refuses(f"{of}{each}") for each in (1, 2)))
+
+        names = [Attempt(each, partial(name, each), 0.25) for each in "abc"]
+        with pytest.raises(SaslAuthenticationFailed):
+            await self.race(*names)
+        assert self.refusals.count == 3
+        assert len(self.runners.started) == 3
