@@ -195,7 +195,15 @@ PyObject *aioproducer_produce_writer(PyObject *module, PyObject *by_name)
 #define RESPONSE_HEADER_SIZE 4
 /* A partition that is acknowledged: index int32, error code int16, base offset int64, log append time int64, log start offset
    int64; then a byte each: no record errors, no message (null), no tags. */
-enum { ERROR_CODE_AT = 4, BASE_OFFSET_AT = 6, APPENDED_AT = 14, NOTHING_ELSE_AT = 30, PARTITION_SIZE = 33 };
+enum {
+    ERROR_CODE_AT = 4,
+    BASE_OFFSET_AT = 6,
+    APPENDED_AT = 14,
+    START_OFFSET_AT = 22,
+    NOTHING_ELSE_AT = 30,
+    PARTITION_SIZE = 33
+};
+#define HIGHEST_BASE_OFFSET (INT64_MAX - INT32_MAX) /* of aioproducer/protocol/produce.py */
 static const char no_error[] = {0, 0}, nothing_else[] = {1, 0, 0};
 
 /* What is left to read. Functions that read return NULL or -1, without an exception, if there is an error in the answer or more
@@ -262,9 +270,12 @@ static int read_partition(Rest *rest, PyObject *name, PyObject *offsets)
     if (at == NULL || memcmp(at + ERROR_CODE_AT, no_error, sizeof no_error) != 0 ||
         memcmp(at + NOTHING_ELSE_AT, nothing_else, sizeof nothing_else) != 0)
         return -1;
-    PyObject *partition = Py_BuildValue("Oi", name, (int)big_endian(at, 4));
-    PyObject *offset = Py_BuildValue("LL", (long long)big_endian(at + BASE_OFFSET_AT, 8),
-                                     (long long)big_endian(at + APPENDED_AT, 8));
+    int64_t index = big_endian(at, 4), base_offset = big_endian(at + BASE_OFFSET_AT, 8);
+    int64_t appended_ms = big_endian(at + APPENDED_AT, 8), start_offset = big_endian(at + START_OFFSET_AT, 8);
+    if (index < 0 || base_offset < -1 || base_offset > HIGHEST_BASE_OFFSET || appended_ms < -1 || start_offset < -1)
+        return -1;
+    PyObject *partition = Py_BuildValue("Oi", name, (int)index);
+    PyObject *offset = Py_BuildValue("LL", (long long)base_offset, (long long)appended_ms);
     int status = partition == NULL || offset == NULL ? -1 : PyDict_SetItem(offsets, partition, offset);
     Py_XDECREF(partition);
     Py_XDECREF(offset);
@@ -310,7 +321,7 @@ PyObject *aioproducer_read_base_offsets(PyObject *module, PyObject *args)
     for (Py_ssize_t index = 0; status == 0 && index < count; index++)
         status = read_topic(&rest, names, offsets);
     const unsigned char *throttle_time_ms = status == 0 ? take(&rest, 4) : NULL;
-    if (throttle_time_ms != NULL && has_no_tags(&rest))
+    if (throttle_time_ms != NULL && has_no_tags(&rest) && big_endian(throttle_time_ms, 4) >= 0)
         answer = answer_of((PyTypeObject *)kind, (int)big_endian(throttle_time_ms, 4), offsets);
     Py_XDECREF(offsets);
     (void)module;

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from aioproducer.protocol.fields import field, struct
-from aioproducer.protocol.schema import Message, Request, message
+from aioproducer.protocol.schema import Message, Request, check_address, checked_by, message
 from aioproducer.protocol.types import INT8, INT16, INT32, NULLABLE_STRING, STRING, array_of
 
 GROUP: Final = 0
@@ -40,6 +40,13 @@ class FindCoordinatorResponse(Message):
     host: str = field(STRING, until=3, default="")
     port: int = field(INT32, until=3, default=0)
     coordinators: list[Coordinator] = field(array_of(Coordinator), since=4, factory=list)
+
+
+@checked_by(FindCoordinatorResponse)
+def _check(answer: FindCoordinatorResponse) -> None:
+    found: list[Coordinator | FindCoordinatorResponse] = [answer, *answer.coordinators]
+    for each in found:
+        check_address(each.node_id, each.port, -1 if each.error_code else 0)
 
 
 @message(api_key=10, versions=(0, 6), flexible_from=3)

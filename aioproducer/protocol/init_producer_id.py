@@ -7,7 +7,7 @@ KIP-890 (v5: TRANSACTION_ABORTABLE), KIP-939 (v6, which few brokers offer: trans
 from __future__ import annotations
 
 from aioproducer.protocol.fields import field
-from aioproducer.protocol.schema import Message, Request, message
+from aioproducer.protocol.schema import Message, Request, check_range, checked_by, message
 from aioproducer.protocol.types import BOOL, INT16, INT32, INT64, NULLABLE_STRING
 
 
@@ -21,6 +21,15 @@ class InitProducerIdResponse(Message):
     producer_epoch: int = field(INT16)
     ongoing_txn_producer_id: int = field(INT64, since=6, default=-1)
     ongoing_txn_producer_epoch: int = field(INT16, since=6, default=-1)
+
+
+@checked_by(InitProducerIdResponse)
+def _check(answer: InitProducerIdResponse) -> None:
+    lowest = -1 if answer.error_code else 0
+    check_range("producer_id", answer.producer_id, lowest)
+    check_range("producer_epoch", answer.producer_epoch, lowest)
+    check_range("ongoing_txn_producer_id", answer.ongoing_txn_producer_id, -1)
+    check_range("ongoing_txn_producer_epoch", answer.ongoing_txn_producer_epoch, -1)
 
 
 @message(api_key=22, versions=(0, 6), flexible_from=2)

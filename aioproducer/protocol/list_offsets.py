@@ -6,7 +6,7 @@ KIP-98 (v2: isolation level), KIP-320 (v4: leader epochs), KIP-482 (v6: flexible
 from __future__ import annotations
 
 from aioproducer.protocol.fields import field, struct
-from aioproducer.protocol.schema import Message, Request, message
+from aioproducer.protocol.schema import Message, Request, check_range, checked_by, message
 from aioproducer.protocol.types import INT8, INT16, INT32, INT64, STRING, array_of
 
 
@@ -35,6 +35,16 @@ class ListOffsetsResponse(Message):
 
     throttle_time_ms: int = field(INT32, since=2, ignorable=True, default=0)
     topics: list[ListOffsetsTopicResponse] = field(array_of(ListOffsetsTopicResponse))
+
+
+@checked_by(ListOffsetsResponse)
+def _check(answer: ListOffsetsResponse) -> None:
+    for topic in answer.topics:
+        for each in topic.partitions:
+            check_range("partition_index", each.partition_index, 0)
+            check_range("timestamp", each.timestamp, -1)
+            check_range("offset", each.offset, -1)
+            check_range("leader_epoch", each.leader_epoch, -1)
 
 
 @struct

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aioproducer.errors import ProtocolError
 from aioproducer.protocol.fields import field, struct
-from aioproducer.protocol.schema import Message, Request, message
+from aioproducer.protocol.schema import Message, Request, check_address, check_range, checked_by, message
 from aioproducer.protocol.types import (
     BOOL,
     INT16,
@@ -71,6 +72,22 @@ class MetadataResponse(Message):
     topics: list[MetadataResponseTopic] = field(array_of(MetadataResponseTopic))
     cluster_authorized_operations: int = field(INT32, since=8, until=10, default=OPERATIONS_NOT_ASKED_FOR)
     error_code: int = field(INT16, since=13, ignorable=True, default=0)
+
+
+@checked_by(MetadataResponse)
+def _check(answer: MetadataResponse) -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    for broker in answer.brokers:
+        check_address(broker.node_id, broker.port)
+        address = broker.host, broker.port
+        if addresses.setdefault(broker.node_id, address) != address:
+            raise ProtocolError(f"node_id={broker.node_id} has two addresses")
+    for topic in answer.topics:
+        for each in topic.partitions:  # there may be many: no call for each
+            if each.partition_index < 0 or each.leader_id < -1 or each.leader_epoch < -1:
+                check_range("partition_index", each.partition_index, 0)
+                check_range("leader_id", each.leader_id, -1)
+                check_range("leader_epoch", each.leader_epoch, -1)
 
 
 @struct

@@ -16,7 +16,15 @@ from typing import Final, NamedTuple
 
 from aioproducer.acceleration import fastest
 from aioproducer.protocol.fields import field, struct
-from aioproducer.protocol.schema import Message, Request, message, written_by_hand
+from aioproducer.protocol.schema import (
+    Message,
+    Request,
+    check_address,
+    check_range,
+    checked_by,
+    message,
+    written_by_hand,
+)
 from aioproducer.protocol.types import (
     INT16,
     INT32,
@@ -90,6 +98,8 @@ class NodeEndpoint:
     rack: str | None = field(NULLABLE_STRING, default=None)
 
 
+HIGHEST_BASE_OFFSET: Final = 2**63 - 2**31
+"""Highest base offset for which the offsets of all records of a batch fit into an int64."""
 BY_NAME: Final = 12
 """The last version in which topics are named; the next ones want their ids (KIP-516)."""
 
@@ -101,6 +111,23 @@ class ProduceResponse(Message):
     responses: list[TopicProduceResponse] = field(array_of(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
     node_endpoints: list[NodeEndpoint] = field(array_of(NodeEndpoint), since=10, tag=0, factory=list)
+
+
+@checked_by(ProduceResponse)
+def _check(answer: ProduceResponse) -> None:
+    check_range("throttle_time_ms", answer.throttle_time_ms, 0)
+    for topic in answer.responses:
+        for each in topic.partition_responses:
+            check_range("index", each.index, 0)
+            check_range("base_offset", each.base_offset, -1, HIGHEST_BASE_OFFSET)
+            check_range("log_append_time_ms", each.log_append_time_ms, -1)
+            check_range("log_start_offset", each.log_start_offset, -1)
+            check_range("leader_id", each.current_leader.leader_id, -1)
+            check_range("leader_epoch", each.current_leader.leader_epoch, -1)
+            for record in each.record_errors:
+                check_range("batch_index", record.batch_index, 0)
+    for node in answer.node_endpoints:
+        check_address(node.node_id, node.port)
 
 
 @struct
@@ -215,7 +242,7 @@ class BaseOffsets(NamedTuple):
 
 
 class _MoreToTell(Exception):
-    """There is an error in the answer, or something else to tell."""
+    """The answer has an error, more fields, or a value out of range."""
 
 
 def python_read_base_offsets(
@@ -253,8 +280,10 @@ def _read_base_offsets(
             name = names[data[pos:topic_end]]
         partition_count, pos = _LENGTHS[data[topic_end]], topic_end + 1
         for _ in range(partition_count):
-            index, error_code, base_offset, appended_ms, _, *others = _PARTITION.unpack_from(data, pos)
-            if error_code or others != _NOTHING_ELSE:
+            index, error_code, base_offset, appended_ms, first, *others = _PARTITION.unpack_from(data, pos)
+            if error_code or others != _NOTHING_ELSE or index < 0:
+                raise _MoreToTell
+            if not -1 <= base_offset <= HIGHEST_BASE_OFFSET or appended_ms < -1 or first < -1:
                 raise _MoreToTell
             offsets[name, index] = base_offset, appended_ms
             pos += _PARTITION.size
@@ -262,6 +291,6 @@ def _read_base_offsets(
             raise _MoreToTell
         pos += 1
     throttle_time_ms, tags = _THROTTLE_AND_TAGS.unpack_from(data, pos)
-    if tags:
+    if tags or throttle_time_ms < 0:
         raise _MoreToTell
     return kind(throttle_time_ms, offsets), len(data) - pos - _THROTTLE_AND_TAGS.size

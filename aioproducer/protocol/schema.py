@@ -142,6 +142,35 @@ def written_by_hand(cls: type[Message], *, since: int) -> Callable[[MakeWriter],
     return register
 
 
+Check: TypeAlias = Callable[[Any], None]
+_checks: dict[type[Message], Check] = {}
+
+
+def checked_by(cls: type[M]) -> Callable[[Callable[[M], None]], Callable[[M], None]]:
+    """Check each response *cls* with the function below, which raises ProtocolError for a value no broker may send.
+
+    Clients check a response before they use any of it. Servers and tests may still encode such a value.
+    """
+
+    def register(check: Callable[[M], None]) -> Callable[[M], None]:
+        _checks[cls] = check
+        return check
+
+    return register
+
+
+def check_range(name: str, value: int, lowest: int, highest: int = 2**63 - 1) -> None:
+    """Raise ProtocolError unless the *value* of the field *name* is within *lowest* to *highest*."""
+    if not lowest <= value <= highest:
+        raise ProtocolError(f"{name}={value} is out of range, {lowest} to {highest}")
+
+
+def check_address(node_id: int, port: int, lowest_id: int = 0) -> None:
+    """Raise ProtocolError for a node id below *lowest_id*, or for a port that no broker has."""
+    check_range("node_id", node_id, lowest_id)
+    check_range("port", port, lowest_id, 0xFFFF)
+
+
 _writers: dict[tuple[type[Message], int], Writer] = {}
 _readers: dict[tuple[type[Message], int], Reader] = {}
 """Compiled at the first use of a version, since most are never used."""
@@ -234,12 +263,22 @@ def read_correlation_id(payload: BytesLike) -> int:
 
 
 def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[M, int]:
-    """Return the message, and how many bytes are left over behind it; ProtocolError if it is not whole.
+    """Return the message, and the number of bytes behind it.
 
-    What is left over does no harm: where the next frame begins is known. Kafka's own client does not look, so there
-    are brokers that say too much.
+    Surplus bytes do no harm: the position of the next frame is known. Some brokers send them, since Kafka's own client
+    ignores them.
+
+    Raises: ProtocolError if the message is incomplete, or has a value no broker may send (`checked_by`).
     """
-    return decode_start(response_cls, version, payload, response_body(response_cls, version, payload))
+    body = response_body(response_cls, version, payload)
+    answer, surplus = decode_start(response_cls, version, payload, body)
+    check = _checks.get(response_cls)
+    if check is not None:
+        try:
+            check(answer)
+        except ProtocolError as error:
+            raise ProtocolError(f"{response_cls.__name__} v{version}: {error}") from error
+    return answer, surplus
 
 
 def response_body(response_cls: type[Message], version: int, payload: BytesLike) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aioproducer.protocol.fields import field, struct
-from aioproducer.protocol.schema import Message, Request, message
+from aioproducer.protocol.schema import Message, Request, check_range, checked_by, message
 from aioproducer.protocol.types import BOOL, INT16, INT32, INT64, NULLABLE_STRING, STRING, array_of
 
 
@@ -147,6 +147,12 @@ class EndTxnResponse(Message):
     error_code: int = field(INT16, default=0)
     producer_id: int = field(INT64, since=5, ignorable=True, default=-1)
     producer_epoch: int = field(INT16, since=5, ignorable=True, default=-1)
+
+
+@checked_by(EndTxnResponse)
+def _check(answer: EndTxnResponse) -> None:
+    check_range("producer_id", answer.producer_id, -1)
+    check_range("producer_epoch", answer.producer_epoch, -1)
 
 
 @message(api_key=26, versions=(0, 5), flexible_from=3)

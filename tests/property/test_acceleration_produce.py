@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
 
+from aioproducer.errors import ProtocolError
 from aioproducer.protocol.produce import (
     BY_NAME,
     DOES_NOT_FIT,
     FLEXIBLE,
+    HIGHEST_BASE_OFFSET,
     BaseOffsets,
     LeaderIdAndEpoch,
     PartitionProduceData,
@@ -116,17 +119,46 @@ def answers(draw: st.DrawFn, version: int) -> ProduceResponse:
     answer: ProduceResponse = draw(instances(ProduceResponse, version))
     if draw(st.integers(0, 3)):
         answer.node_endpoints = []
+        answer.throttle_time_ms = draw(st.integers(-1, 2**31 - 1))
         for topic in answer.responses:
             for each in topic.partition_responses:
                 each.record_errors, each.error_message, each.current_leader = [], None, LeaderIdAndEpoch()
                 each.error_code = 0 if draw(st.integers(0, 9)) else each.error_code
+                each.index, each.base_offset = draw(st.integers(-1, 9)), draw(OFFSETS)
+                each.log_append_time_ms, each.log_start_offset = draw(TIMES), draw(TIMES)
     return answer
+
+
+OFFSETS = st.integers(-2, HIGHEST_BASE_OFFSET + 1) | st.integers(-1, HIGHEST_BASE_OFFSET)
+TIMES = st.integers(-1, 2**63 - 1) | st.integers(-(2**63), 2**63 - 1)
 
 
 def names_in(answer: ProduceResponse, version: int) -> dict[bytes, str] | None:
     if version <= BY_NAME:
         return None
     return {topic.topic_id: f"topic {number}" for number, topic in enumerate(answer.responses)}
+
+
+def only_acknowledges(answer: ProduceResponse) -> bool:
+    """Whether *answer* fits the short form, but for the values of its numbers."""
+    partitions = [each for topic in answer.responses for each in topic.partition_responses]
+    if answer.node_endpoints or any(len(topic.name.encode()) >= 0x7F for topic in answer.responses):
+        return False
+    return not any(
+        each.error_code
+        or each.record_errors
+        or each.error_message is not None
+        or each.current_leader != LeaderIdAndEpoch()
+        for each in partitions
+    )
+
+
+def is_refused(version: int, payload: bytes) -> bool:
+    try:
+        decode_response(ProduceResponse, version, payload)
+    except ProtocolError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -138,6 +170,7 @@ def test_acknowledgements_are_read_the_same(data: st.DataObject, version: int) -
     read = accelerator.read_base_offsets(BaseOffsets, payload, names)
     assert read == python_read_base_offsets(BaseOffsets, payload, names)
     if read is None:
+        assert not only_acknowledges(answer) or is_refused(version, payload)
         return
     assert type(read[0]) is BaseOffsets
     whole, surplus = decode_response(ProduceResponse, version, payload)
@@ -174,7 +207,7 @@ def payload_of(partition: PartitionProduceResponse, version: int = BY_NAME + 1, 
 
 ID = bytes(range(16))
 FINE = PartitionProduceResponse(
-    index=3, error_code=0, base_offset=2**40, log_append_time_ms=7, log_start_offset=-5
+    index=3, error_code=0, base_offset=2**40, log_append_time_ms=7, log_start_offset=5
 )
 
 
@@ -210,6 +243,37 @@ def test_what_is_no_acknowledgement_is_not_read(read: Callable[..., Any]) -> Non
         changed[at] = 0 if "null" in what else 1
         assert changed != fine
         assert read(BaseOffsets, bytes(changed), {ID: "orders"}) is None, what
+
+
+@pytest.mark.parametrize("read", [python_read_base_offsets, accelerator.read_base_offsets])
+@pytest.mark.parametrize(
+    ("field", "lowest", "highest"),
+    [
+        ("index", 0, 2**31 - 1),
+        ("base_offset", -1, HIGHEST_BASE_OFFSET),
+        ("log_append_time_ms", -1, 2**63 - 1),
+        ("log_start_offset", -1, 2**63 - 1),
+    ],
+)
+def test_acknowledgement_is_refused_when_a_number_is_out_of_range(
+    read: Callable[..., Any], field: str, lowest: int, highest: int
+) -> None:
+    limits = {"index": 2**31, "base_offset": 2**63, "log_append_time_ms": 2**63, "log_start_offset": 2**63}
+    for value in {lowest, highest, lowest - 1, -limits[field], min(highest + 1, limits[field] - 1)}:
+        partition = copy(FINE)
+        setattr(partition, field, value)
+        payload, fits = payload_of(partition), lowest <= value <= highest
+        assert (read(BaseOffsets, payload, {ID: "orders"}) is not None) == fits, value
+        assert is_refused(BY_NAME + 1, payload) != fits, value
+
+
+@pytest.mark.parametrize("read", [python_read_base_offsets, accelerator.read_base_offsets])
+def test_acknowledgement_is_refused_when_throttle_time_is_negative(read: Callable[..., Any]) -> None:
+    payload = bytearray(payload_of(FINE))
+    assert payload[-5:] == b"\0\0\0\x09\0"
+    payload[-5] = 0x80
+    assert read(BaseOffsets, bytes(payload), {ID: "orders"}) is None
+    assert is_refused(BY_NAME + 1, bytes(payload))
 
 
 @pytest.mark.parametrize(
