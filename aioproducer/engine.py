@@ -89,7 +89,6 @@ class Engine:
         self._connections = config.connection_settings()
         self._handover = handover
         self._security = connection_security(config) if handover is None else handover.security
-        self._unreachable: set[int] = set()
         self._starting: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -185,9 +184,8 @@ class Engine:
 
     @property
     def degraded(self) -> bool:
-        """Whether brokers could not be reached and none is connected."""
-        brokers = self.updater.snapshot.brokers
-        return not self._unreachable.isdisjoint(brokers) and self.pool.least_loaded(brokers) is None
+        """True while no broker is connected and an attempt to connect has failed."""
+        return self.updater.unreachable
 
     async def start(self, going_on: GoingOn | None = None) -> None:
         """Get the first metadata answer, then run; with transactions, as whom *going_on* says.
@@ -324,8 +322,8 @@ class Engine:
             cause: BaseException = asyncio.CancelledError()
             failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
             going_down = ConnectionFailed("the producer's event loop is shutting down")
+            self.updater.abort(going_down)  # first: it must not dial again
             self.pool.abort(going_down)
-            self.updater.abort(going_down)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.crashed task=%s", which, exc_info=error)
             cause = error
@@ -369,7 +367,6 @@ class Engine:
         self._loop.call_soon(self.fail_everything, failure)
 
     def _connected(self, node_id: int) -> None:
-        self._unreachable.discard(node_id)
         if self._floor is not None:
             self._floor.connected(node_id)
         self.updater.connected(node_id)
@@ -377,8 +374,6 @@ class Engine:
         self.metrics_push.connected(node_id)
 
     def _disconnected(self, node_id: int, error: ProducerError | None) -> None:
-        if error is not None:
-            self._unreachable.add(node_id)
         self.updater.disconnected(node_id, error)
         if self._floor is not None:
             self._floor.disconnected()
@@ -389,7 +384,6 @@ class Engine:
         return schedule.leaderless_topics() | schedule.doubtful_topics()
 
     def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
-        self._unreachable &= snapshot.brokers.keys()
         for name in topics:
             info = snapshot.topics.get(name)
             if info is None:

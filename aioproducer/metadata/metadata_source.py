@@ -57,6 +57,9 @@ class ConnectionPool(Protocol):
     def connect_soon(self, node_id: int, address: Address) -> None:
         """Start connecting, unless that is so already or has just failed."""
 
+    def follow(self, addresses: Mapping[int, Address]) -> None:
+        """Move nodes to *addresses*, those of all nodes in the newest metadata."""
+
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
         """Take over a connection that was opened here; return False if it is of no use."""
 

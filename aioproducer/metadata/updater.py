@@ -25,6 +25,7 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
 )
 from aioproducer.log_limits import Outage
+from aioproducer.metadata.last_connection import LastConnection
 from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection, again
 from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
@@ -60,7 +61,9 @@ class MetadataUpdater:
         self._on_update = on_update
         self._leaderless = leaderless
         self._schedule = RefreshSchedule(settings)
+        self._pool = pool
         self._missing = MissingBrokers(pool)
+        self._last_connection = LastConnection(pool)
         self._waiters = TopicWaiters()
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -93,6 +96,7 @@ class MetadataUpdater:
 
     def abort(self, cause: ProducerError) -> None:
         """Close what it opened, without waiting for anything: the event loop is going down."""
+        self._closed = True
         self._source.abort(cause)
 
     async def close(self) -> None:
@@ -180,21 +184,30 @@ class MetadataUpdater:
             self.snapshot = self.snapshot.with_doubts(topic, partitions, node_id)
         self.request_refresh(refused)
 
+    @property
+    def unreachable(self) -> bool:
+        """True while no broker is connected and an attempt to connect has failed."""
+        return self._last_connection.unreachable
+
     def connected(self, node_id: int) -> None:
         """Note that the pool has connected to a node: whatever waits for an answer is asked for again at once."""
+        self._last_connection.connected(node_id)
         self._source.connected()
         self._let_in()
         self._schedule.hurry()
         self._wakeup.set()
 
     def disconnected(self, node_id: int, error: ProducerError | None) -> None:
-        """Note that a node was lost, or could not be reached: who leads its partitions now?
+        """Record a lost node or a failed attempt, and request its topics, or all if no node is connected.
 
-        Without *error* that was intended.
+        Without *error* the producer closed the connection itself.
         """
         self._source.disconnected()
         self._wakeup.set()  # it may have been a missing one
-        if error is not None:
+        is_member = node_id in self.snapshot.brokers and not self._closed
+        if self._last_connection.disconnected(node_id, failed=error is not None and is_member):
+            self.request_refresh()
+        elif error is not None:
             self.request_refresh(self.snapshot.led_by(node_id))
 
     async def _run(self) -> None:
@@ -204,7 +217,7 @@ class MetadataUpdater:
                 await self._refresh()
                 continue
             self._wakeup.clear()
-            due_at = min(due_at, self._missing.dial())
+            due_at = min(due_at, self._missing.dial(), self._last_connection.dial(self.snapshot.brokers))
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(None if isinf(due_at) else due_at):
                     await self._wakeup.wait()
@@ -271,6 +284,8 @@ class MetadataUpdater:
         if snapshot.version == before.version:
             return
         self._missing.note(before, snapshot)
+        if snapshot.brokers is not before.brokers:
+            self._pool.follow({node_id: broker.address for node_id, broker in snapshot.brokers.items()})
         changed = snapshot.changed
         for topic in changed & snapshot.topics.keys():
             error = snapshot.topics[topic].error

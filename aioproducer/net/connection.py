@@ -235,11 +235,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._core.is_closed:
             raise caused(ConnectionFailed(f"{self}: closed before all was written"), self.error)
 
-    def retire(self) -> None:
-        """Take no more calls, and close when those in flight are answered. It logs in no more."""
-        self._core.retire()
+    def retire(self, patience_s: float = inf) -> None:
+        """Take no more calls; close when the calls in flight are answered, after *patience_s* at the latest."""
+        now = self._loop.time()
+        self._core.retire(now + patience_s)
         if self._core.is_done:
             self.close()
+        elif not self._core.is_closed:
+            self._write(now)
 
     def close(self, cause: ProducerError | None = None) -> None:
         """Close now and settle every call in flight with *cause*, before this returns.

@@ -110,6 +110,7 @@ class ConnectionProtocol:
         self._exchange: Exchange[ApiVersionTable] = handshake(settings.version_caps)
         self._is_heard = False
         self._logins = 0  # requests of a login that wait for their answer
+        self._retired_until = inf
         self.address: Final = address
         self.node_id: int = node_id
         self.opened_at: Final = now
@@ -262,16 +263,22 @@ class ConnectionProtocol:
 
         Raises: ConnectionFailed if so, caused by a TimeoutError: the connection has to be closed.
         """
-        self.next_timeout = self._in_flight.next_deadline
+        self.next_timeout = min(self._in_flight.next_deadline, self._retired_until)
+        if self._retired_until <= now:
+            unanswered = "1 request is" if self.in_flight == 1 else f"{self.in_flight} requests are"
+            retired = ConnectionFailed(f"{self}: retired, and {unanswered} unanswered")
+            raise caused(retired, TimeoutError())
         if self.next_timeout <= now:
             waited_s, oldest = self._settings.request_timeout_s, self._in_flight.oldest
             silent = ConnectionFailed(f"{self}: no answer in {waited_s:.3g} s to {oldest}")
             raise caused(silent, TimeoutError("request_timeout_ms"))
 
-    def retire(self) -> None:
-        """Take no more requests."""
+    def retire(self, until: float = inf) -> None:
+        """Take no more requests; `handle_timeout` raises if answers are missing at *until* (loop time)."""
         if not self.is_closed:
             self.state = ConnectionState.RETIRED
+            self._retired_until = min(self._retired_until, until)
+            self.next_timeout = min(self.next_timeout, until)
 
     def connection_lost(self, cause: ProducerError | None, unwritten: int | None) -> list[Failed]:
         """Close; return all calls in flight, oldest first, and what to tell each. None of it is left after that.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.backoff import Backoff
@@ -28,6 +28,8 @@ log: Final = logging.getLogger(__name__)
 REFUSAL_PATIENCE_S: Final = 2.0
 """How long a running producer's logins may be refused before anything fails of it: whoever rotates credentials may be
 late on one side."""
+RETIRED_PATIENCE_S: Final = 2.0
+"""Longest wait for answers of a node that moved or left: its old address may belong to nothing, and stay silent."""
 STEADY_S: Final = 1.0
 """A connection that lasted so long was well: to lose it is news."""
 
@@ -83,6 +85,7 @@ class Pool:
         self._metrics = metrics
         self._setup_timeout = Backoff(settings.setup_timeout_s, settings.setup_timeout_max_s)
         self._nodes: dict[int, _Node] = {}
+        self._addresses: Mapping[int, Address] = {}
         self._open: set[Connection] = set()  # with those that only wait for their last answers
         self._tasks: set[asyncio.Task[None]] = set()
         # one for each connection that is closed, until its socket is
@@ -100,10 +103,11 @@ class Pool:
     def connect_soon(self, node_id: int, address: Address) -> None:
         """Start connecting, unless the node is connected, or being so, or backing off: then this does nothing.
 
-        A node may move: with another *address* than before, its old connection only serves what is in flight on it.
+        The address given to `follow` overrides *address*, which may be older.
         """
         if self._closed:
             return
+        address = self._addresses.get(node_id, address)
         node = self._nodes.get(node_id)
         if node is None or node.address != address:
             self.forget(node_id)
@@ -114,6 +118,27 @@ class Pool:
         if node.next_attempt_at is None or node.next_attempt_at <= now:
             node.next_attempt_at = None
             node.connecting = self._spawn(self._connect(node_id, node), f"connect to {address}")
+
+    def follow(self, addresses: Mapping[int, Address]) -> None:
+        """Move to *addresses*, those of all nodes in the newest metadata, and retire connections to other addresses.
+
+        A node that moved is dialled at once if it was connected, connecting or backing off. The connection of a node that
+        left is retired, once: callers that dial it later know why.
+        """
+        before, self._addresses = self._addresses, addresses
+        for node_id, node in tuple(self._nodes.items()):
+            address = addresses.get(node_id)
+            if address is None:
+                if node_id in before and node.connection is not None:
+                    self.forget(node_id)
+            elif node.address != address:
+                log.info(
+                    "connection.moved node_id=%d address=%s new_address=%s", node_id, node.address, address
+                )
+                is_wanted = node.connection or node.is_connecting or node.next_attempt_at is not None
+                self.forget(node_id)
+                if is_wanted:
+                    self.connect_soon(node_id, address)
 
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
         """Take over *connection*, which somebody else has opened to *address*; return False if it is of no use."""
@@ -195,14 +220,14 @@ class Pool:
         )
 
     def forget(self, node_id: int) -> None:
-        """Drop the node and what is known about it. Calls in flight still get their answers."""
+        """Drop the node and all state about it. Calls in flight get their answers for `RETIRED_PATIENCE_S` more."""
         node = self._nodes.pop(node_id, None)
         if node is None:
             return
         if node.connecting is not None:
             node.connecting.cancel()
         if node.connection is not None:
-            node.connection.retire()
+            node.connection.retire(RETIRED_PATIENCE_S)
             self._on_disconnected(node_id, None)
 
     async def close(self) -> None:

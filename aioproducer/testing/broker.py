@@ -55,6 +55,8 @@ class Broker:
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._bugs: list[Exception] = []
+        self._left: list[Listener] = []
+        """At addresses that this node has left: they refuse connections."""
 
     async def start(self) -> None:
         """Listen. Raises: OSError if the port is taken."""
@@ -73,6 +75,28 @@ class Broker:
         if self._bugs:
             bugs, self._bugs = self._bugs, []
             raise ExceptionGroup(f"broker {self._node_id} failed", bugs)
+
+    async def move(self, listener: Listener) -> None:
+        """Listen at *listener* instead, and reset the connections. Raises: OSError if its port is taken."""
+        await listener.open(self._accept)
+        self.listener.close()
+        self._left.append(self.listener)
+        self.listener = listener
+        self.disconnect()
+
+    async def exchange(self, other: Broker) -> None:
+        """Listen where *other* does, and vice versa; reset the connections of both."""
+        for each in self, other:
+            each.listener.close()
+        self.listener, other.listener = other.listener, self.listener
+        for each in self, other:
+            await each.start()
+            each.disconnect()
+
+    def release(self) -> None:
+        """Leave the addresses of a stopped node to other processes."""
+        for listener in (self.listener, *self._left):
+            listener.release()
 
     def disconnect(self) -> None:
         """Reset all connections; clients may connect again."""

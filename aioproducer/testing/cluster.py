@@ -77,6 +77,7 @@ class Cluster(TransactionControls, TelemetryControls):
         if latency_s and transport != "memory":
             raise ValueError(f"latency_s={latency_s}: only the memory transport can be slowed down")
         self._topics = dict(topics or {})
+        self._transport, self._latency_s = transport, latency_s
         hosts = [LOOPBACK, "::1", "localhost", *(_memory_host(node_id) for node_id in range(1, brokers + 1))]
         self._security = Security(
             security_protocol,
@@ -97,7 +98,7 @@ class Cluster(TransactionControls, TelemetryControls):
         self._brokers = {
             node_id: Broker(
                 node_id,
-                _listener(node_id, transport, port, latency_s),
+                self._listener(node_id, port),
                 self._security,
                 self._state,
                 self._script,
@@ -111,7 +112,7 @@ class Cluster(TransactionControls, TelemetryControls):
             opened.callback(self._state.timers.stop)
             for node_id, broker in self._brokers.items():
                 await broker.start()
-                opened.callback(broker.listener.release)
+                opened.callback(broker.release)
                 opened.push_async_callback(broker.stop)
                 self._state.nodes[node_id] = Node(node_id, broker.listener.address)
             for name, partitions in self._topics.items():
@@ -339,6 +340,23 @@ class Cluster(TransactionControls, TelemetryControls):
         """Reset all connections to a node; it can be reached again at once."""
         self._broker(node_id).disconnect()
 
+    async def move_broker(self, node_id: int) -> None:
+        """Give a running node a new address; its old address refuses connections, and its connections are reset."""
+        broker = self._broker(node_id)
+        await broker.move(self._listener(node_id))
+        self._state.nodes[node_id].address = broker.listener.address
+
+    async def exchange_addresses(self, one: int, other: int) -> None:
+        """Let two running nodes exchange their addresses, as pods may in a rolling restart; their connections are reset."""
+        await self._broker(one).exchange(self._broker(other))
+        for node_id in one, other:
+            self._state.nodes[node_id].address = self._broker(node_id).listener.address
+
+    def _listener(self, node_id: int, port: int | None = None) -> Listener:
+        if self._transport == "memory":
+            return MemoryListener(_memory_host(node_id), latency_s=self._latency_s)
+        return TcpListener(LOOPBACK, 0 if port is None else port + node_id - 1)
+
     def _broker(self, node_id: int) -> Broker:
         if node_id not in self._brokers:
             raise ValueError(f"there is no broker {node_id}; the brokers are {sorted(self._brokers)}")
@@ -354,12 +372,6 @@ def _check_topics(topics: object) -> None:
         )
     for name, partitions in topics.items():
         check_number(f"the partitions of {name!r}", partitions)
-
-
-def _listener(node_id: int, transport: Transport, port: int | None, latency_s: float) -> Listener:
-    if transport == "memory":
-        return MemoryListener(_memory_host(node_id), latency_s=latency_s)
-    return TcpListener(LOOPBACK, 0 if port is None else port + node_id - 1)
 
 
 def _memory_host(node_id: int) -> str:

@@ -245,6 +245,14 @@ class ThreadedCluster:
         """See `Cluster`."""
         self._portal.call(self._cluster.start_broker, node_id)
 
+    def move_broker(self, node_id: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(self._cluster.move_broker, node_id)
+
+    def exchange_addresses(self, one: int, other: int) -> None:
+        """See `Cluster`."""
+        self._portal.call(self._cluster.exchange_addresses, one, other)
+
     def freeze_broker(self, node_id: int) -> None:
         """See `Cluster`."""
         self._portal.call(self._cluster.freeze_broker, node_id)

@@ -203,6 +203,9 @@ class Coordinators:
                 if not found.error_code:
                     node = Node(found.node_id, Address(found.host, found.port))
                     self._nodes[key] = node
+                    known = self._updater.snapshot.brokers.get(node.node_id)
+                    if known is not None and known.address != node.address:
+                        self._updater.request_refresh()  # the pool uses the address of the newest metadata
                     log.debug("coordinator.found key=%s node_id=%d", key, node.node_id)
                     return node
                 kind = broker_error(found.error_code)

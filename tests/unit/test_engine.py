@@ -309,7 +309,7 @@ class TestDegraded:
             for partition in range(2):
                 _ = await running.append(partition=partition)
             await asyncio.sleep(0.2)
-            running.engine._unreachable.add(77)
+            running.engine._disconnected(77, ConnectionFailed("refused"))
             await asyncio.sleep(2)
             assert running.engine.pool.least_loaded([1, 2]) is None
             assert not running.engine.degraded
@@ -321,6 +321,31 @@ class TestDegraded:
             await asyncio.sleep(5)
             assert running.engine.pool.get(1) is None
             assert not running.engine.degraded
+
+    @in_virtual_time
+    async def test_reset_of_last_connection_is_no_outage(self) -> None:
+        async with started(brokers=2) as running:
+            for node_id in 1, 2:
+                running.cluster.disconnect(node_id)
+            seen = set()
+            for _ in range(100):
+                seen.add(running.engine.degraded)
+                await asyncio.sleep(0.01)
+            assert seen == {False}
+            assert running.engine.pool.least_loaded([1, 2]) is not None
+
+    @in_virtual_time
+    async def test_idle_engine_reconnects_when_brokers_return(self) -> None:
+        async with started(brokers=2) as running:
+            for node_id in 1, 2:
+                await running.cluster.stop_broker(node_id)
+            await asyncio.sleep(60)
+            assert running.engine.degraded
+            for node_id in 1, 2:
+                await running.cluster.start_broker(node_id)
+            await asyncio.sleep(2)
+            assert not running.engine.degraded
+            assert running.engine.pool.least_loaded([1, 2]) is not None
 
 
 class TestReport:

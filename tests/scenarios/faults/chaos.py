@@ -110,6 +110,7 @@ class Chaos:
             *[self.moved_leader] * 3,
             *[self.reset] * 2,
             *[self.ill_broker] * 2,
+            self.moved_broker,
         ]
         if self.chance.random() < 0.3:
             # A log that is empty again takes any sequence first: also that of a batch of uncertain fate which is
@@ -203,6 +204,16 @@ class Chaos:
             await asyncio.sleep(s)
             await cluster.start_broker(node)
         self.ill.discard(node)
+
+    async def moved_broker(self) -> None:
+        """Give a node another address, or let two exchange theirs."""
+        well = sorted(set(range(1, BROKERS + 1)) - self.ill)
+        if len(well) >= 2:
+            one, other = self.chance.sample(well, 2)
+            if self.chance.random() < 0.5:
+                await self.world.cluster.move_broker(one)
+            else:
+                await self.world.cluster.exchange_addresses(one, other)
 
     async def limited_batches(self) -> None:
         """Take only small batches for a while."""

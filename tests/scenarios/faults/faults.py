@@ -162,6 +162,20 @@ async def rolling_restart(world: World) -> None:
         await brokers_away(node, s=0.5, failover=True)(world)
 
 
+async def brokers_move(world: World) -> None:
+    """One node after the other gets another address."""
+    for node in range(1, BROKERS + 1):
+        await world.cluster.move_broker(node)
+        await asyncio.sleep(0.3)
+
+
+async def addresses_exchanged(world: World) -> None:
+    """Each two nodes exchange their addresses, once."""
+    for node in range(1, BROKERS):
+        await world.cluster.exchange_addresses(node, node + 1)
+        await asyncio.sleep(0.3)
+
+
 def brokers_frozen(*nodes: int, s: float) -> Fault:
     """Let nodes accept everything and answer nothing."""
 

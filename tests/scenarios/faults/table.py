@@ -283,6 +283,8 @@ BROKERS = [
     ),
     Scenario(name="broker-replaced", fault=f.brokers_away(1, s=3, failover=True)),
     Scenario(name="rolling-restart", fault=f.rolling_restart),
+    Scenario(name="brokers-move", fault=f.brokers_move),
+    Scenario(name="addresses-exchanged", fault=f.addresses_exchanged),
     Scenario(name="all-away-5-s", fault=f.brokers_away(1, 2, 3, s=5)),
     _too_long("all-away", f.brokers_away(1, 2, 3, s=TOO_LONG_S)),
     Scenario(name="broker-frozen-3-s", fault=f.brokers_frozen(1, s=3)),

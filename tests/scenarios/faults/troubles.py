@@ -56,6 +56,8 @@ class Troubles:
             *[self.connections_reset] * 2,
             *[self.broker_stops] * 2,
             *[self.broker_freezes] * 2,
+            self.broker_moves,
+            self.addresses_exchanged,
             *[self.answers_lost] * 3,
             *[self.answers_late] * 2,
             self.replicas_missing,
@@ -134,6 +136,20 @@ class Troubles:
         await asyncio.sleep(s)
         self.cluster.thaw_broker(node)
         self.ill.discard(node)
+
+    async def broker_moves(self) -> None:
+        """Give a node another address."""
+        node = self.chance.choice(self.alive or [None])
+        if node is not None:
+            self._say(f"broker {node} moves")
+            await self.cluster.move_broker(node)
+
+    async def addresses_exchanged(self) -> None:
+        """Let two nodes exchange their addresses."""
+        if len(self.alive) >= 2:
+            one, other = self.chance.sample(self.alive, 2)
+            self._say(f"brokers {one} and {other} exchange their addresses")
+            await self.cluster.exchange_addresses(one, other)
 
     async def answers_lost(self) -> None:
         """Lose the connection over some requests, before the append or after it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from aioproducer.backoff import Backoff
@@ -168,6 +168,7 @@ class FakePool:
         self._next_attempt_at: dict[int, float] = {}
         self._errors: dict[int, ProducerError] = {}
         self.attempts: list[tuple[float, int]] = []
+        self.followed: list[dict[int, Address]] = []
         self.adopts = False
         """Whether it takes over connections that others have opened."""
         self.on_connected: Callable[[int], None] = lambda _: None
@@ -177,6 +178,9 @@ class FakePool:
         """Have connections to *nodes* before the test begins; the earlier in the list, the less loaded."""
         for node_id in nodes:
             self._connections[node_id] = await self._cluster.connect(node_id)
+
+    def follow(self, addresses: Mapping[int, Address]) -> None:
+        self.followed.append(dict(addresses))
 
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
         assert address == address_of(node_id)

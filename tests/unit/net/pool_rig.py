@@ -35,6 +35,11 @@ class Reports:
     async def expect_connected(self, node_id: int = NODE) -> None:
         assert await self._queue.get() == (node_id, True)
 
+    async def next_connected(self) -> int:
+        node_id, told = await self._queue.get()
+        assert told is True
+        return node_id
+
     async def expect_disconnected(self, node_id: int = NODE) -> ProducerError | None:
         told, error = await self._queue.get()
         assert told == node_id
