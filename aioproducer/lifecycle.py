@@ -76,6 +76,8 @@ class Lifecycle:
             )
 
     def __repr__(self) -> str:
+        if not hasattr(self, "config"):  # the constructor has raised, and an error tracker shows its frame
+            return "<Producer without configuration>"
         return f"<Producer {self.config.client_id} {self.state}>"
 
     @property

@@ -10,7 +10,7 @@ from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.describing import described
-from aioproducer.errors import RecordPurged
+from aioproducer.errors import ConfigError, RecordPurged
 from aioproducer.intake.appending import Pending
 from aioproducer.intake.checks import check_timeout, check_topic
 from aioproducer.lifecycle import State
@@ -37,7 +37,12 @@ class Producer(Transactional):
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
-        self._begin(ProducerConfig(bootstrap_servers=bootstrap_servers, **options))
+        try:
+            config = ProducerConfig(bootstrap_servers=bootstrap_servers, **options)
+        except ConfigError:
+            del options  # this frame goes into the traceback
+            raise
+        self._begin(config)
 
     @classmethod
     def from_config(cls, config: ProducerConfig) -> Self:

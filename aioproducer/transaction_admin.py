@@ -10,7 +10,7 @@ from typing import Self, Unpack
 
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.engine import BOOTSTRAP
-from aioproducer.errors import ProducerClosed, ProducerError, WrongLoop
+from aioproducer.errors import ConfigError, ProducerClosed, ProducerError, WrongLoop
 from aioproducer.handover import connection_security
 from aioproducer.intake.checks import check_timeout
 from aioproducer.metadata.metadata_source import open_to_any
@@ -43,7 +43,12 @@ class TransactionAdmin:
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
-        self._begin(ProducerConfig(bootstrap_servers=bootstrap_servers, **options))
+        try:
+            config = ProducerConfig(bootstrap_servers=bootstrap_servers, **options)
+        except ConfigError:
+            del options  # this frame goes into the traceback
+            raise
+        self._begin(config)
 
     @classmethod
     def from_config(cls, config: ProducerConfig) -> Self:

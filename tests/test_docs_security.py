@@ -116,7 +116,9 @@ def test_a_program_sends_its_record(heading: str, program: str, tmp_path: Path) 
             environment["SSL_CERT_FILE"] = str(tmp_path / "ca.pem")  # whom the system trusts
         program = re.sub(r"broker\.example:\d+", cluster.bootstrap_servers, program)
         done = run(program.replace(ENDPOINT, endpoint), tmp_path, **environment)
-        assert (done.returncode, done.stderr) == (0, "")
+        # The endpoint of this test speaks http, of which the producer warns.
+        lines = [line for line in done.stderr.splitlines() if "token_endpoint_url=http:" not in line]
+        assert (done.returncode, lines) == (0, [])
         assert [record.value for record in cluster.records("orders", 0)] == [b"value"]
 
 

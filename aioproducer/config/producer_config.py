@@ -24,7 +24,7 @@ from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.records.sizes import BATCH_OVERHEAD
-from aioproducer.security.secret import Secret
+from aioproducer.security.secret import Secret, without_frames
 from aioproducer.sender.requests import SenderSettings
 
 if TYPE_CHECKING:
@@ -59,7 +59,13 @@ class ProducerConfig(Options):
         # Not the generated one: unknown names are to fail with the nearest name, names without effect to
         # pass with a warning, and some rules depend on what was given and what is a default.
         options_given = {"bootstrap_servers": bootstrap_servers, **options}
-        self._take(applied_options(options_given, KINDS), options_given)
+        try:
+            self._take(applied_options(options_given, KINDS), options_given)
+        except ConfigError as error:
+            without_frames(error)
+            options_given.clear()
+            del options  # this frame goes into the traceback
+            raise
 
     def _take(self, given: Mapping[str, Any], written: Iterable[str]) -> None:
         """Check what was *given*, and keep it; errors name an option as it was *written*."""
@@ -91,6 +97,16 @@ class ProducerConfig(Options):
         Raises:
             ConfigError: as the constructor; `bootstrap.servers` is missing.
         """
+        config = cls.__new__(cls)
+        try:
+            config._take_mapping(options)  # noqa: SLF001 - our own
+        except ConfigError as error:
+            without_frames(error)
+            del options  # this frame goes into the traceback
+            raise
+        return config
+
+    def _take_mapping(self, options: Mapping[str, object]) -> None:
         given = applied_options(options, KINDS)
         if "bootstrap_servers" not in given:
             raise ConfigError(
@@ -99,9 +115,7 @@ class ProducerConfig(Options):
         for name, value in given.items():
             if isinstance(value, str):
                 given[name] = KINDS[name].parse(value.strip())
-        config = cls.__new__(cls)
-        config._take(given, options)  # noqa: SLF001 - our own
-        return config
+        self._take(given, options)
 
     @classmethod
     def from_properties(cls, source: str | os.PathLike[str]) -> Self:
@@ -113,7 +127,12 @@ class ProducerConfig(Options):
         """
         from aioproducer.config.properties import read_properties  # noqa: PLC0415 - few have such files
 
-        return cls.from_mapping(read_properties(source))
+        try:
+            return cls.from_mapping(read_properties(source))
+        except ConfigError as error:
+            without_frames(error)
+            del source  # this frame goes into the traceback
+            raise
 
     def __eq__(self, other: object) -> bool:
         return _values(self) == _values(other) if isinstance(other, ProducerConfig) else NotImplemented

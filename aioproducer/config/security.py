@@ -16,7 +16,7 @@ from aioproducer.extras import needs
 from aioproducer.security.credentials import CredentialsCallable, Login
 from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.jaas import LoginModule, parse_jaas
-from aioproducer.security.secret import Secret
+from aioproducer.security.secret import Secret, without_frames
 from aioproducer.security.security_settings import (
     AssertionSettings,
     EndpointSettings,
@@ -102,6 +102,7 @@ def _tls(options: SecurityOptions) -> TlsSettings:
     try:
         build_context(settings, system_trust=False)
     except StoreError as error:
+        without_frames(error)  # a frame has the private key as a local variable
         raise ConfigError(str(error)) from error.__cause__
     return settings
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from aioproducer.config.kinds import Kind
-from aioproducer.security.secret import Secret
+from aioproducer.security.secret import HIDDEN, Secret
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
@@ -219,6 +219,16 @@ class CallableKind(Kind):
         return True  # a pair or a token may stand where its callable belongs
 
 
+class EndpointUrl(str):
+    """A URL whose query, which may contain a secret, is hidden in its `repr`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        path, question_mark, _ = str(self).partition("?")
+        return str.__repr__(f"{path}?{HIDDEN}" if question_mark else path)
+
+
 class Url(Kind):
     """Where a token endpoint is."""
 
@@ -244,7 +254,10 @@ class Url(Kind):
             raise self.unfit("has a user or password in it; give those as options of their own")
         if parts.scheme not in self.schemes or not (parts.path if parts.scheme == "file" else parts.hostname):
             raise self.unfit()
-        return value
+        return EndpointUrl(value)
 
     def hides(self, value: object) -> bool:
         return isinstance(value, str) and "@" in value
+
+    def shown(self, value: object) -> str:
+        return super().shown(EndpointUrl(value) if isinstance(value, str) else value)

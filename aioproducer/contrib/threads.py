@@ -19,7 +19,15 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
-from aioproducer import Producer, ProducerClosed, ProducerConfig, ProducerOptions, State, WrongLoop
+from aioproducer import (
+    ConfigError,
+    Producer,
+    ProducerClosed,
+    ProducerConfig,
+    ProducerOptions,
+    State,
+    WrongLoop,
+)
 
 HAND_OVER_S: Final = 1.0
 """How long the thread, once its producer is closed, waits for what else runs on its event loop."""
@@ -90,7 +98,12 @@ class ThreadedProducer:
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
-        self._begin(Producer(bootstrap_servers, **options))
+        try:
+            producer = Producer(bootstrap_servers, **options)
+        except ConfigError:
+            del options  # this frame goes into the traceback
+            raise
+        self._begin(producer)
 
     @classmethod
     def from_config(cls, config: ProducerConfig) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from typing import Final
 
@@ -11,12 +12,15 @@ from aioproducer.errors import AuthenticationFailed
 from aioproducer.net.address import Address
 from aioproducer.net.dial import Dial, MakeProtocol, routes
 from aioproducer.net.login import LoginConnection, Session
+from aioproducer.security.certificate import PeerCertificate
 from aioproducer.security.exchange import Exchange
 from aioproducer.security.logins import Logins
 from aioproducer.security.mechanism import Broker
-from aioproducer.security.security_settings import SecuritySettings
+from aioproducer.security.security_settings import SecuritySettings, weaknesses
 from aioproducer.security.tls import TlsContexts, server_name
-from aioproducer.security.tls_errors import is_about_us, shown_certificate, tls_failure
+from aioproducer.security.tls_errors import is_about_us, shown_chain, tls_failure
+
+log: Final = logging.getLogger(__name__)
 
 
 class ConnectionSecurity:
@@ -27,6 +31,9 @@ class ConnectionSecurity:
         self.backoff: Final = backoff
         self._tls = None if settings.tls is None else TlsContexts(settings.tls, backoff=backoff)
         self._logins = None if settings.sasl is None else Logins(settings.sasl)
+        self._warned = False
+        for setting, risk in weaknesses(settings):
+            log.warning("security.weak setting=%s risk=%r", setting, risk)
 
     @property
     def logs_in(self) -> bool:
@@ -71,6 +78,7 @@ class ConnectionSecurity:
             raise
         if secured is None or early.is_lost:
             raise await self._failure(early.error or ConnectionResetError(), address) from early.error
+        self._warn_of_common_name(secured, address)
         protocol = make_protocol()
         secured.set_protocol(protocol)
         protocol.connection_made(secured)
@@ -85,6 +93,20 @@ class ConnectionSecurity:
         failure = tls_failure(error, _broker(address), self._tls.settings)
         return failure if isinstance(failure, AuthenticationFailed) else None
 
+    def _warn_of_common_name(self, transport: asyncio.BaseTransport, address: Address) -> None:
+        """Log one WARNING if a verified certificate has no subjectAltName."""
+        if self._warned:
+            return
+        certificate = transport.get_extra_info("peercert")
+        if certificate and "subjectAltName" not in certificate:
+            self._warned = True
+            log.warning(
+                "security.certificate.common_name broker=%s reason=%r",
+                address,
+                "the certificate has no subjectAltName, so its common name was compared with the host name;"
+                " RFC 9525 deprecates this: issue a certificate with subjectAltName",
+            )
+
     def close(self) -> None:
         """Renew no token any more."""
         if self._logins is not None:
@@ -92,10 +114,11 @@ class ConnectionSecurity:
 
     async def _failure(self, error: Exception, address: Address) -> Exception:
         assert self._tls is not None, "there is no TLS to fail"
-        broker, certificate = _broker(address), None
+        broker = _broker(address)
+        chain: tuple[PeerCertificate, ...] = ()
         if isinstance(error, ssl.SSLCertVerificationError) and address not in routes:
-            certificate = await shown_certificate(broker, (address.host, address.port))
-        return tls_failure(error, broker, self._tls.settings, certificate)
+            chain = await shown_chain(broker, (address.host, address.port))
+        return tls_failure(error, broker, self._tls.settings, chain)
 
 
 class _Early(asyncio.Protocol):

@@ -17,6 +17,7 @@ from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateR
 if TYPE_CHECKING:  # mechanisms bring much with them, which not everybody needs
     from aioproducer.backoff import Backoff
     from aioproducer.security.exchange import Exchange
+    from aioproducer.security.secret import SecretBytes
 
 log: Final = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ class Session:
             log.debug("connection.logged_in address=%s", connection.address)
             self._wait(term)
 
-    async def _started(self, ends_at: float) -> tuple[Exchange, bytes]:
+    async def _started(self, ends_at: float) -> tuple[Exchange, SecretBytes]:
         """Return an exchange and its first message; whoever cannot give one is asked again until the session ends."""
         attempt = 0
         while True:
@@ -180,7 +181,7 @@ class Session:
                 attempt += 1
                 await asyncio.sleep(delay_s)
 
-    async def _begun(self) -> tuple[Exchange, bytes]:
+    async def _begun(self) -> tuple[Exchange, SecretBytes]:
         exchange = self._security.exchange(self._connection.address)
         name = exchange.mechanism.name
         self.story = f"the login by {name} (nothing to log in with yet)"
@@ -188,7 +189,7 @@ class Session:
         self.story = f"the login by {name}"
         return exchange, message
 
-    async def _exchange(self, exchange: Exchange, message: bytes, *, again: bool) -> Term:
+    async def _exchange(self, exchange: Exchange, message: SecretBytes, *, again: bool) -> Term:
         """Let *exchange*, whose first *message* this is, log in; return how long that holds.
 
         *again*: the broker takes the mechanism, as it did before.
@@ -198,14 +199,14 @@ class Session:
         answered: Future[SaslAuthenticateResponse] | None = None
         began_at = _now()
         if again or name in SECRETLESS:
-            answered = ask(SaslAuthenticateRequest(auth_bytes=message))
+            answered = ask(SaslAuthenticateRequest(auth_bytes=message.take()))
             answered.add_done_callback(_look_at)  # nobody awaits it if the handshake is refused
         handshake = await asked
         if handshake.error_code:
             raise exchange.refused(handshake.error_code, None, handshake.mechanisms)
         if answered is None:
             began_at = _now()
-            answered = ask(SaslAuthenticateRequest(auth_bytes=message))
+            answered = ask(SaslAuthenticateRequest(auth_bytes=message.take()))
         while True:
             answer = await answered
             if answer.error_code:
@@ -215,7 +216,7 @@ class Session:
                 # Only the broker knows when it began; this is the earliest that it can be.
                 return Term(began_at, began_at + (answer.session_lifetime_ms / 1000 or inf))
             began_at = _now()
-            answered = ask(SaslAuthenticateRequest(auth_bytes=following))
+            answered = ask(SaslAuthenticateRequest(auth_bytes=following.take()))
 
 
 def _look_at(answered: Future[Any]) -> None:

@@ -152,8 +152,10 @@ def _equals(self: Any, other: Any) -> Any:
 
 
 def _shown(self: Any) -> str:
-    """Show all but records: kilobytes of them help nobody who prints a message."""
+    """Show all fields except records, which are long, and `auth_bytes`, which contain passwords and tokens."""
     values = (
-        f"{name}={getattr(self, name)!r}" for name, spec in self.FIELDS.items() if spec.type.name != "records"
+        f"{name}={getattr(self, name)!r}"
+        for name, spec in self.FIELDS.items()
+        if spec.type.name != "records" and name != "auth_bytes"
     )
     return f"{self.__class__.__qualname__}({', '.join(values)})"

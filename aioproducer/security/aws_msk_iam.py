@@ -48,6 +48,8 @@ class AwsMskIam:
         self._credentials = credentials
         self._now = now
         self.complete: bool = False
+        self.secrets: tuple[Secret, ...] = ()
+        """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the signed request."""
@@ -55,6 +57,7 @@ class AwsMskIam:
         host = broker.host.rstrip(".")
         region = _region(host, credentials.region)
         token = credentials.session_token
+        self.secrets = (credentials.secret_key,) if token is None else (credentials.secret_key, token)
         query = presigned(
             host=host,
             service="kafka-cluster",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 log: Final = logging.getLogger(__name__)
 
@@ -16,6 +16,10 @@ TLS13: Final = (
     "TLS_AES_128_CCM_SHA256",
     "TLS_AES_128_CCM_8_SHA256",
 )
+
+
+MOST_SHOWN: Final = 3
+"""Number of refused suites in an error."""
 
 
 def openssl_name(suite: str) -> str:
@@ -32,10 +36,13 @@ def openssl_name(suite: str) -> str:
 def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
     """Let *context* negotiate *suites* and nothing else, also by leaving out a version of TLS that none is of.
 
-    Raises: ValueError with the names that OpenSSL does not know.
+    Raises: ValueError with the names that OpenSSL does not know, or with suites that authenticate no server or encrypt
+        nothing. `ALL:@SECLEVEL=0` would accept a server without any certificate.
     """
     if not suites:
         return
+    if any("@SECLEVEL=0" in suite.upper() for suite in suites):
+        raise ValueError("@SECLEVEL=0 allows suites without authentication or encryption; leave it out")
     newer = [suite for suite in suites if suite in TLS13]
     older = [openssl_name(suite) for suite in suites if suite not in TLS13]
     unknown = [suite for suite in older if not _known(suite)]
@@ -43,6 +50,12 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
         raise ValueError(f"OpenSSL here knows no cipher suite {', '.join(unknown)}")
     if older:
         context.set_ciphers(":".join(older))
+        unsafe = [each["name"] for each in context.get_ciphers() if _is_unsafe(each)]
+        if unsafe:
+            raise ValueError(
+                f"{', '.join(unsafe[:MOST_SHOWN])} authenticate no server or encrypt nothing;"
+                " exclude them with !aNULL:!eNULL"
+            )
     else:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     if not newer:
@@ -51,6 +64,11 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
         context.set_ciphersuites(":".join(newer))
     else:
         log.warning("security.cipher_suites.of_tls_1_3 limited=False")
+
+
+def _is_unsafe(cipher: Mapping[str, Any]) -> bool:
+    """Return True for an anonymous suite and for one with the NULL cipher."""
+    return cipher["auth"] == "auth-null" or not cipher["strength_bits"]
 
 
 def _known(suite: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.security.mechanism import Refused
-from aioproducer.security.secret import Secret
+from aioproducer.security.secret import Secret, revealed
 
 log: Final = logging.getLogger(__name__)
 
@@ -24,6 +24,17 @@ async def called(function: Callable[[], Any]) -> Any:
         return await function()
     result = await asyncio.to_thread(function)
     return await result if inspect.isawaitable(result) else result
+
+
+def utf8(text: str | Secret, name: str) -> bytes:
+    """Encode *text*, which errors call *name*.
+
+    Raises: Refused if *text* has a lone surrogate. The error has nothing of *text*.
+    """
+    try:
+        return revealed(text).encode()
+    except UnicodeEncodeError:
+        raise Refused(f"{name} has a lone surrogate, which UTF-8 cannot encode") from None
 
 
 class Login(NamedTuple):

@@ -17,6 +17,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.security.mechanism import Broker, Mechanism, Refused
+from aioproducer.security.secret import SecretBytes, redacted, without_frames
 
 MOST_ROUNDS: Final = 16
 """A broker that has still more to ask than this does not want an end. SCRAM takes two, Kerberos three."""
@@ -40,14 +41,14 @@ class Exchange:
         self.broker: Broker = broker
         self._rounds = 0
 
-    async def start(self) -> bytes:
+    async def start(self) -> SecretBytes:
         """Return the first message.
 
         Raises: AuthenticationFailed.
         """
         return await self._asked(lambda: self.mechanism.start(self.broker))
 
-    async def answer(self, challenge: bytes) -> bytes | None:
+    async def answer(self, challenge: bytes) -> SecretBytes | None:
         """Return the message that *challenge* is to be answered with; None: the login is done.
 
         Raises: AuthenticationFailed.
@@ -67,6 +68,7 @@ class Exchange:
     def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
         """Return the error for an answer with an error *code*, in the broker's own words."""
         name = self.mechanism.name
+        message = redacted(message or "", *getattr(self.mechanism, "secrets", ()))
         said = f": {message}" if message else ""
         kind = broker_error(code)
         if kind is SaslAuthenticationFailed:
@@ -83,24 +85,29 @@ class Exchange:
         else:
             text = f"{self.broker} answered the login by {name} with {kind.__name__}{said}"
         failed = AuthenticationFailed(text, broker=str(self.broker), mechanism=name)
-        failed.__cause__ = kind(message or "")
+        failed.__cause__ = kind(message)
         return failed
 
-    async def _asked(self, call: Callable[[], bytes | Awaitable[bytes]]) -> bytes:
+    async def _asked(self, call: Callable[[], bytes | Awaitable[bytes]]) -> SecretBytes:
         try:
-            message = call()
+            message: object = call()
             if inspect.isawaitable(message):
                 message = await message
         except AuthenticationFailed as error:
+            without_frames(error)
             raise self._failed(str(error)) from (error.__cause__ or error)
         except Refused as error:
+            without_frames(error)
             raise self._failed(str(error)) from error.__cause__
         except Exception as error:
-            # a mechanism or callable of the user's, whose text may have anything in it, secrets too
+            # A mechanism or callable of the user: its text may contain anything, so only the type is shown.
+            without_frames(error)
             raise self._failed(f"it raised {type(error).__name__}, which is the cause") from error
         if not isinstance(message, bytes):
-            raise self._failed(f"a mechanism has to give bytes, and this one gave {type(message).__name__}")
-        return message
+            kind = type(message).__name__
+            del message  # this frame goes into the traceback
+            raise self._failed(f"a mechanism has to give bytes, and this one gave {kind}")
+        return SecretBytes(message)
 
     def _failed(self, why: str) -> AuthenticationFailed:
         name = self.mechanism.name

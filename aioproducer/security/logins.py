@@ -13,6 +13,7 @@ from aioproducer.security.mechanism import Broker, Mechanism, MechanismFactory
 from aioproducer.security.oauthbearer import OAuthBearer
 from aioproducer.security.plain import Plain
 from aioproducer.security.scram import HASHES, Scram
+from aioproducer.security.secret import without_frames
 from aioproducer.security.security_settings import EndpointSettings, SaslSettings, UnsecuredSettings
 from aioproducer.security.token_endpoint import TokenEndpoint, from_file, unsecured
 from aioproducer.security.tokens import SharedTokens, Token, TokenSource, from_provider
@@ -33,6 +34,7 @@ class Logins:
         try:
             mechanism: object = self._make()
         except Exception as error:
+            without_frames(error)
             raise AuthenticationFailed(
                 f"no login at {broker}: sasl_mechanism raised {type(error).__name__}, which is the cause",
                 broker=str(broker),

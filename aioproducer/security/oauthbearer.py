@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aioproducer.security.mechanism import Broker, Refused
+from aioproducer.security.secret import Secret, redacted
 from aioproducer.security.tokens import TokenSource
 
 _TOKEN = re.compile(r"[-._~+/A-Za-z0-9]+=*")
@@ -27,13 +28,16 @@ class OAuthBearer:
         self._extensions = dict(extensions or {})
         self.complete: bool = False
         self.detail: str = ""
-        """What the broker has said of the token before it refused it."""
+        """The broker's reason for the refusal, which arrives one message before the refusal."""
+        self.secrets: tuple[Secret, ...] = ()
+        """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the token and its extensions."""
         token = await self._tokens.token()
+        self.secrets = (token.value,)
         self.complete = True
-        return first_message(token.value.reveal(), {**self._extensions, **token.extensions})
+        return first_message(token.value, {**self._extensions, **token.extensions})
 
     def respond(self, challenge: bytes) -> bytes:
         """Accept silence; anything else is a refusal, which is over only once we have answered it."""
@@ -42,16 +46,16 @@ class OAuthBearer:
         if self.detail:
             raise Refused(f"the broker refused the token and then took it: {self.detail}")
         self.complete = False
-        self.detail = _status(challenge)
+        self.detail = redacted(_status(challenge), *self.secrets)
         return b"\x01"
 
 
-def first_message(token: str, extensions: Mapping[Any, Any]) -> bytes:
+def first_message(token: Secret, extensions: Mapping[Any, Any]) -> bytes:
     """Return the first message; a token or extension that could be read as something else is refused.
 
     Raises: Refused. Its text has no token and no value in it.
     """
-    if not _TOKEN.fullmatch(token):
+    if not _TOKEN.fullmatch(token.reveal()):
         raise Refused("the token is empty, or has characters that a bearer token may not have")
     for key, value in extensions.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key) or key.lower() == "auth":
@@ -59,7 +63,7 @@ def first_message(token: str, extensions: Mapping[Any, Any]) -> bytes:
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise Refused(f"the extension {key!r} has a value that is no printable ASCII")
     pairs = "".join(f"\x01{key}={value}" for key, value in extensions.items())
-    return f"n,,\x01auth=Bearer {token}{pairs}\x01\x01".encode()
+    return f"n,,\x01auth=Bearer {token.reveal()}{pairs}\x01\x01".encode()
 
 
 def _status(challenge: bytes) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from aioproducer.security.credentials import Credentials
+from aioproducer.security.credentials import Credentials, utf8
 from aioproducer.security.mechanism import Broker, Refused
+from aioproducer.security.secret import Secret
 
 
 class Plain:
@@ -16,17 +17,19 @@ class Plain:
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self.complete: bool = False
+        self.secrets: tuple[Secret, ...] = ()
+        """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the only message there is."""
         username, password = await self._credentials.pair()
-        secret = password.reveal()
-        if not username or not secret:
+        if not username or not password:
             raise Refused("user name and password may not be empty")
-        if "\0" in username or "\0" in secret:
+        if "\0" in username or "\0" in password.reveal():
             raise Refused("a NUL ends user name and password, so neither may have one")
+        self.secrets = (password,)
         self.complete = True
-        return f"\0{username}\0{secret}".encode()
+        return b"\0%b\0%b" % (utf8(username, "the user name"), utf8(password, "the password"))
 
     def respond(self, challenge: bytes) -> bytes:
         """Take the broker's word for it: it has nothing to say that would matter."""

@@ -12,13 +12,12 @@ import hashlib
 import hmac
 import re
 import secrets
-import stringprep
 from collections.abc import Callable
 from typing import Final
-from unicodedata import ucd_3_2_0
 
-from aioproducer.security.credentials import Credentials
+from aioproducer.security.credentials import Credentials, utf8
 from aioproducer.security.mechanism import Broker, Refused
+from aioproducer.security.secret import Secret
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 FEWEST_ITERATIONS: Final = 4_096
@@ -57,16 +56,22 @@ class Scram:
         self._first = ""
         self._signature: bytes | None = None
         self.complete: bool = False
+        self.secrets: tuple[Secret, ...] = ()
+        """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return who we are, and our half of the nonce."""
         username, password = await self._credentials.pair()
         if not username or not password:
             raise Refused("user name and password may not be empty")
-        prepared = saslprep(username, "the user name").replace("=", "=3D").replace(",", "=2C")
-        self._password = saslprep(password.reveal(), "the password").encode()
-        self._first = f"n={prepared},r={self._nonce}{self._extension}"
-        return f"{_HEADER}{self._first}".encode()
+        if "\0" in username:
+            raise Refused("the user name has a NUL, which SCRAM (RFC 5802) forbids")
+        self.secrets = (password,)
+        # UTF-8 without SASLprep, as Kafka's tools store passwords and brokers derive keys from them.
+        self._password = utf8(password, "the password")
+        escaped = username.replace("=", "=3D").replace(",", "=2C")
+        self._first = f"n={escaped},r={self._nonce}{self._extension}"
+        return _HEADER.encode() + utf8(self._first, "the user name")
 
     async def respond(self, challenge: bytes) -> bytes:
         """Prove that we know the password; then check that the broker does."""
@@ -129,45 +134,3 @@ def _base64(text: str, what: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         raise Refused(f"the broker's {what} is not base64") from None
-
-
-# SASLprep (RFC 4013): user names and passwords that look the same become the same.
-
-_PROHIBITED = (
-    stringprep.in_table_c12,
-    stringprep.in_table_c21_c22,
-    stringprep.in_table_c3,
-    stringprep.in_table_c4,
-    stringprep.in_table_c5,
-    stringprep.in_table_c6,
-    stringprep.in_table_c7,
-    stringprep.in_table_c8,
-    stringprep.in_table_c9,
-)
-
-
-def saslprep(text: str, what: str) -> str:
-    """Return *text* prepared as a stored string; *what* is what to call it if it cannot be.
-
-    Raises: Refused. Its text does not have *text* in it.
-    """
-    if text.isascii() and text.isprintable():
-        return text  # as nearly always: nothing of it is mapped
-    mapped = "".join(
-        " " if stringprep.in_table_c12(each) else each for each in text if not stringprep.in_table_b1(each)
-    )
-    prepared = ucd_3_2_0.normalize("NFKC", mapped)
-    for prohibited in _PROHIBITED:
-        if any(map(prohibited, prepared)):
-            raise Refused(
-                f"{what} has a character that SASLprep (RFC 4013) forbids, such as a control character"
-            )
-    if any(map(stringprep.in_table_a1, prepared)):
-        raise Refused(
-            f"{what} has a character that SASLprep (RFC 4013) does not know: it is newer than Unicode 3.2"
-        )
-    if any(map(stringprep.in_table_d1, prepared)):
-        both_ends = stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])
-        if not both_ends or any(map(stringprep.in_table_d2, prepared)):
-            raise Refused(f"{what} mixes writing directions in a way that SASLprep (RFC 4013) forbids")
-    return prepared

@@ -1,8 +1,10 @@
-"""Secret: a password, token or key that nothing shows by accident."""
+"""Secrets that no repr shows: a password, token or key, and the messages and tracebacks that could contain one."""
 
 from __future__ import annotations
 
+import base64
 from typing import Final, NoReturn, Self, final
+from urllib.parse import quote, quote_plus
 
 HIDDEN: Final = "***"
 """What stands for a secret in everything that people read."""
@@ -61,13 +63,64 @@ class Secret:
         )
 
 
+@final
+class SecretBytes:
+    """A message with a secret in it, for one use. `repr`, `str` and formatting hide the message."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+
+    def take(self) -> bytes:
+        """Return the message and forget it."""
+        message, self._message = self._message, b""
+        return message
+
+    def __repr__(self) -> str:
+        return f"SecretBytes('{HIDDEN}')"
+
+    def __bool__(self) -> bool:
+        return bool(self._message)
+
+
 def revealed(secret: Secret | str) -> str:
     """Return the text of what may be given either way."""
     return secret.reveal() if isinstance(secret, Secret) else secret
 
 
 def redacted(text: str, *secrets: Secret | str) -> str:
-    """Return *text* without any of *secrets*: what others answered may quote what they were sent."""
-    for secret in sorted(filter(None, map(revealed, secrets)), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
+    """Return *text* without any of *secrets*, plain, in base64 or percent-encoded: a peer may echo its input."""
+    found: set[str] = set()
+    for secret in filter(None, map(revealed, secrets)):
+        data = secret.encode("utf-8", "surrogatepass")
+        found |= {secret, quote(data, safe=""), quote_plus(data), base64.b64encode(data).decode()}
+    for each in sorted(found, key=len, reverse=True):
+        text = text.replace(each, HIDDEN)
     return text
+
+
+def without_frames(error: BaseException) -> None:
+    """Drop the tracebacks of *error*, its causes and contexts: error trackers report local variables of frames.
+
+    A note keeps the place where an exception of user code was raised.
+    """
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        waiting += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+        trace = each.__traceback__
+        if trace is None:
+            continue
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        code = trace.tb_frame.f_code
+        if not trace.tb_frame.f_globals.get("__name__", "").startswith("aioproducer."):
+            each.add_note(f"raised by {code.co_qualname} ({code.co_filename}, line {trace.tb_lineno})")
+        each.__traceback__ = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -121,3 +121,57 @@ class SecuritySettings:
 
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
+
+
+def weaknesses(settings: SecuritySettings) -> Iterator[tuple[str, str]]:
+    """Yield each weak setting with its risk, for one WARNING each at the start."""
+    tls, sasl = settings.tls, settings.sasl
+    if tls is not None:
+        if isinstance(tls.context, ssl.SSLContext):
+            yield from weaknesses_of_context(tls.context)
+        elif not tls.check_hostname:
+            yield (
+                "ssl_endpoint_identification_algorithm=''",
+                "any holder of a trusted certificate can pose as a broker; leave the option out",
+            )
+    if sasl is None:
+        return
+    if tls is None and sasl.mechanism in {"PLAIN", "OAUTHBEARER"}:
+        secret = "password" if sasl.mechanism == "PLAIN" else "token"
+        yield (
+            f"sasl_mechanism={sasl.mechanism} security_protocol=SASL_PLAINTEXT",
+            f"the {secret} crosses the network in clear text; use SASL_SSL",
+        )
+    match sasl.tokens:
+        case EndpointSettings(url=url) if url.lower().startswith("http:"):
+            yield (
+                "sasl_oauthbearer_token_endpoint_url=http:",
+                "secret and token cross the network in clear text; use https",
+            )
+        case UnsecuredSettings():
+            yield "sasl_jaas_config=unsecuredLogin", "anyone can make such a token; use signed tokens"
+        case _:
+            pass
+
+
+def weaknesses_of_context(context: ssl.SSLContext) -> Iterator[tuple[str, str]]:
+    """Yield each weak setting of a user's *context* with its risk."""
+    if context.verify_mode is ssl.CERT_NONE:
+        yield "ssl_context.verify_mode=CERT_NONE", "any server can pose as a broker; use CERT_REQUIRED"
+    elif not context.check_hostname:
+        yield (
+            "ssl_context.check_hostname=False",
+            "any holder of a trusted certificate can pose as a broker; use check_hostname=True",
+        )
+    older = {
+        ssl.TLSVersion.SSLv3: ssl.OP_NO_SSLv3,
+        ssl.TLSVersion.TLSv1: ssl.OP_NO_TLSv1,
+        ssl.TLSVersion.TLSv1_1: ssl.OP_NO_TLSv1_1,
+    }
+    if any(
+        context.minimum_version <= version and not context.options & off for version, off in older.items()
+    ):
+        yield (
+            f"ssl_context.minimum_version={context.minimum_version.name}",
+            "TLS before 1.2 has known attacks; use minimum_version=TLSVersion.TLSv1_2",
+        )

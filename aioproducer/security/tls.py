@@ -15,8 +15,8 @@ from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.security.ciphers import restrict
 from aioproducer.security.credentials import called
-from aioproducer.security.secret import Secret
-from aioproducer.security.security_settings import VERSIONS, TlsSettings
+from aioproducer.security.secret import Secret, without_frames
+from aioproducer.security.security_settings import VERSIONS, TlsSettings, weaknesses_of_context
 from aioproducer.security.stores import Pem, Source, StoreError, read_store
 
 log: Final = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ def build_context(settings: TlsSettings, *, system_trust: bool = True) -> ssl.SS
     # As in Java, whatever is in the truststore is trusted, be it an authority in the middle or the broker itself.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = settings.check_hostname
+    # As in Java: the common name counts where a certificate has no subjectAltName. ConnectionSecurity warns of it.
+    context.hostname_checks_common_name = True
     versions = sorted(VERSIONS[name] for name in settings.versions)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
     try:
@@ -160,6 +162,7 @@ class TlsContexts:
         self._failures = 0
         self._not_before = 0.0
         self._lock = asyncio.Lock()
+        self._warned: set[str] = set()
 
     async def context(self) -> ssl.SSLContext:
         """Return the context for a new connection.
@@ -179,10 +182,18 @@ class TlsContexts:
                     context = await asyncio.to_thread(build_context, self.settings)
                 else:
                     context = _checked(await called(given))
+                    self._warn(context)
             except Exception as error:  # noqa: BLE001 - whatever it is, the last good context may do
                 return self._kept(error)
             self._context, self._failures = context, 0
             return context
+
+    def _warn(self, context: ssl.SSLContext) -> None:
+        """Log a WARNING for each weak setting that the user's callable has not returned before."""
+        for setting, risk in weaknesses_of_context(context):
+            if setting not in self._warned:
+                self._warned.add(setting)
+                log.warning("security.weak setting=%s risk=%r", setting, risk)
 
     def _stays(self, seen: tuple[object, ...] | None) -> bool:
         """Whether the last good context is to be used without another try."""
@@ -192,6 +203,7 @@ class TlsContexts:
 
     def _kept(self, error: Exception) -> ssl.SSLContext:
         """Return the last good context, or raise for want of one."""
+        without_frames(error)  # a frame has the private key as a local variable
         ours = isinstance(error, StoreError)
         why = str(error) if ours else f"ssl_context raised {type(error).__name__}, which is the cause"
         if self._context is None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from typing import Final
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 from aioproducer.security.certificate import PeerCertificate, read_certificate
 from aioproducer.security.mechanism import Broker
 from aioproducer.security.security_settings import TlsSettings
+from aioproducer.security.stores import read_store
 from aioproducer.security.tls import server_name
 
 _NOT_YET_VALID, _EXPIRED = 9, 10
@@ -59,18 +62,16 @@ def tls_failure(
     error: Exception,
     broker: Broker,
     settings: TlsSettings,
-    certificate: PeerCertificate | None = None,
+    chain: Sequence[PeerCertificate] = (),
 ) -> AuthenticationFailed | ConnectionFailed:
     """Return what to raise for an *error* of a TLS connection.
 
     AuthenticationFailed if one side did not accept the other, which trying again does not mend; else ConnectionFailed.
-    With the *certificate* that the broker shows it says what is wrong with that. The error is no `__cause__`: the
-    caller sets that.
+    *chain* has the certificates that the broker presents, its own first; the text names the fault in them. The error
+    is no `__cause__`: the caller sets that.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _failed(
-            broker, f"does not prove who it is: {_unverified(error, broker, settings, certificate)}"
-        )
+        return _failed(broker, f"does not prove who it is: {_unverified(error, broker, settings, chain)}")
     if isinstance(error, ssl.SSLError):
         reason = _reason(error)
         if reason in _OUR_CERTIFICATE:
@@ -122,9 +123,10 @@ def _unverified(
     error: ssl.SSLCertVerificationError,
     broker: Broker,
     settings: TlsSettings,
-    certificate: PeerCertificate | None,
+    chain: Sequence[PeerCertificate],
 ) -> str:
     code = error.verify_code
+    certificate = chain[0] if chain else None
     if code in {_HOSTNAME, _ADDRESS}:
         names = "" if certificate is None else f", but for {_listed(certificate.names)}"
         return (
@@ -132,15 +134,56 @@ def _unverified(
             ' anew (ssl_endpoint_identification_algorithm="" would accept any name)'
         )
     if code == _EXPIRED:
-        since = "" if certificate is None else f" on {certificate.not_after:%Y-%m-%d %H:%M} UTC"
-        return f"its certificate, or one above it, has expired{since}; it needs a new one"
+        return _expired(chain, settings)
     if code == _NOT_YET_VALID:
-        until = "" if certificate is None else f" before {certificate.not_before:%Y-%m-%d %H:%M} UTC"
-        return f"its certificate, or one above it, is not valid yet{until}; is the clock right?"
+        return _not_yet_valid(chain, settings)
     if code in {_SELF_SIGNED, _SELF_SIGNED_IN_CHAIN, *_UNKNOWN_ISSUER}:
         issuer = "" if certificate is None else f" ({certificate.issuer})"
         return f"we do not trust who issued its certificate{issuer}; {_to_trust(settings)}"
     return f"{error.verify_message or 'its certificate does not verify'}"
+
+
+def _expired(chain: Sequence[PeerCertificate], settings: TlsSettings) -> str:
+    now = datetime.now(UTC)
+    for each in chain:
+        if each.not_after < now:
+            which = "its certificate" if each is chain[0] else f"its authority's certificate ({each.subject})"
+            return f"{which} has expired on {each.not_after:%Y-%m-%d %H:%M} UTC; it needs a new one"
+    for each in _trusted(settings):
+        if each.not_after < now:
+            return (
+                f"a trusted certificate ({each.subject} in {settings.truststore}) has expired on"
+                f" {each.not_after:%Y-%m-%d %H:%M} UTC; replace it"
+            )
+    return "its certificate, or one above it, has expired; it needs a new one"
+
+
+def _not_yet_valid(chain: Sequence[PeerCertificate], settings: TlsSettings) -> str:
+    now = datetime.now(UTC)
+    for each in (*chain, *_trusted(settings)):
+        if each.not_before > now:
+            which = "its certificate" if chain and each is chain[0] else f"the certificate of {each.subject}"
+            return (
+                f"{which} is not valid yet, before {each.not_before:%Y-%m-%d %H:%M} UTC; is the clock right?"
+            )
+    return "its certificate, or one above it, is not valid yet; is the clock right?"
+
+
+def _trusted(settings: TlsSettings) -> list[PeerCertificate]:
+    """Return the certificates of the truststore, if it can be read."""
+    if settings.truststore is None:
+        return []
+    try:
+        store = read_store(
+            settings.truststore, store_type=settings.truststore_type, password=settings.truststore_password
+        )
+        blocks = store.certificates.split("-----END CERTIFICATE-----")[:-1]
+        return [
+            read_certificate(ssl.PEM_cert_to_DER_cert(f"{each.strip()}\n-----END CERTIFICATE-----\n"))
+            for each in blocks
+        ]
+    except ValueError:
+        return []
 
 
 def _to_trust(settings: TlsSettings) -> str:
@@ -166,9 +209,11 @@ def _lost(broker: Broker, what: str) -> ConnectionFailed:
     return ConnectionFailed(f"{broker} {what}", written=False)
 
 
-# A second look at a broker whose certificate was not accepted: what does it show?
+# A second look at the certificates of a broker whose certificate was not accepted.
 
 PATIENCE_S: Final = 5.0
+MOST_PRESENTED: Final = 10
+"""Number of certificates that are read; a chain has two or three."""
 
 
 def unverified_context() -> ssl.SSLContext:
@@ -179,10 +224,10 @@ def unverified_context() -> ssl.SSLContext:
     return context
 
 
-async def shown_certificate(
+async def shown_chain(
     broker: Broker, address: tuple[str, int] | None = None, *, timeout_s: float = PATIENCE_S
-) -> PeerCertificate | None:
-    """Return the certificate of *broker*, dialled at *address* if that is known; None if none is to be had."""
+) -> tuple[PeerCertificate, ...]:
+    """Return the certificates that *broker*, dialled at *address* if given, presents, its own first; else ()."""
     host, port = address or broker
     try:
         async with asyncio.timeout(timeout_s):
@@ -190,11 +235,21 @@ async def shown_certificate(
                 host, port, ssl=unverified_context(), server_hostname=server_name(broker.host)
             )
     except Exception:  # noqa: BLE001 - the refusal is known already; this only makes its text clearer
-        return None
+        return ()
     try:
-        der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        return read_certificate(der) if der else None
+        return tuple(map(read_certificate, _presented(writer.get_extra_info("ssl_object"))[:MOST_PRESENTED]))
     except ValueError:
-        return None
+        return ()
     finally:
         writer.transport.abort()
+
+
+def _presented(ssl_object: Any) -> list[bytes]:
+    """Return the certificates in DER. Before Python 3.13 only the object inside `SSLObject` has the whole chain."""
+    if hasattr(ssl_object, "get_unverified_chain"):
+        return list(ssl_object.get_unverified_chain())
+    inner: Any = getattr(ssl_object, "_sslobj", None)
+    if inner is not None and hasattr(inner, "get_unverified_chain"):
+        return [ssl.PEM_cert_to_DER_cert(each.public_bytes()) for each in inner.get_unverified_chain() or ()]
+    own = ssl_object.getpeercert(binary_form=True)
+    return [own] if own else []

@@ -17,7 +17,7 @@ from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.security.assertion import assertion
 from aioproducer.security.mechanism import Refused
-from aioproducer.security.secret import Secret, redacted
+from aioproducer.security.secret import Secret, redacted, without_frames
 from aioproducer.security.security_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from aioproducer.security.tokens import Token
 
@@ -54,8 +54,10 @@ class TokenEndpoint:
             try:
                 return await asyncio.to_thread(self._ask)
             except Refused as error:
+                without_frames(error)
                 raise self._failed(str(error)) from error.__cause__
             except _TryAgain as error:
+                without_frames(error)
                 pause_s = settings.backoff.delay_s(attempt)
                 if loop.time() + pause_s > give_up_at:
                     raise self._failed(f"{error}, after {attempt + 1} tries") from error.__cause__
@@ -77,7 +79,7 @@ class TokenEndpoint:
         except urllib.error.HTTPError as error:
             with error:
                 said = _said(error.read(LARGEST_BYTES), secrets)
-            text = f"it answers {error.code} {error.reason}{said}"
+            text = f"it answers {error.code} {_cleaned(error.reason, secrets)}{said}"
             if error.code >= 500 or error.code in {408, 429}:
                 raise _TryAgain(text) from None
             raise Refused(text) from None
@@ -201,9 +203,14 @@ def _said(body: bytes, secrets: list[Secret | str]) -> str:
         parts = [answer[name] for name in ("error", "error_description") if isinstance(answer.get(name), str)]
     except (ValueError, AttributeError, RecursionError):
         return ""
-    text = redacted(": ".join(parts), *secrets)
-    text = "".join(each if each.isprintable() else "?" for each in text)[:LONGEST_ERROR]
+    text = _cleaned(": ".join(parts), secrets)
     return f" ({text})" if text else ""
+
+
+def _cleaned(text: str, secrets: list[Secret | str]) -> str:
+    """Return a text of the endpoint without *secrets* and control characters, cut at `LONGEST_ERROR`."""
+    text = redacted(text, *secrets)
+    return "".join(each if each.isprintable() else "?" for each in text)[:LONGEST_ERROR]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

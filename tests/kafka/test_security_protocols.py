@@ -21,6 +21,7 @@ from tests.kafka.secured_clients import (
     connect,
     connections,
     identity,
+    set_password,
     values,
     written,
 )
@@ -183,6 +184,26 @@ async def test_any_host_name_may_be_accepted(secured: SecuredKafka, secured_topi
         connect(secured, "ELSEWHERE", ssl_endpoint_identification_algorithm=""),
         secured_topic,
     )
+    assert values(secured, secured_topic) == RECORDS
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["soft\u00adhyphen", "no\u00a0break", "\u00aa\u2168", "\u06271", "\U0001f600", "tab\tand=,", "\u212b"],
+)
+async def test_password_logs_in_as_stored_by_another_client(
+    secured: SecuredKafka, secured_topic: str, password: str
+) -> None:
+    set_password(secured, secured_topic, password)
+    allow(secured, secured_topic, AclOperation.WRITE, [secured_topic])
+    producer = Producer(
+        secured.at("SASL"),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username=secured_topic,
+        sasl_password=password,
+    )
+    await write(producer, secured_topic)
     assert values(secured, secured_topic) == RECORDS
 
 

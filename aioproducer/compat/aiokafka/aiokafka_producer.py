@@ -26,6 +26,7 @@ from aioproducer.intake.convoy import Convoy
 from aioproducer.lifecycle import State
 from aioproducer.partitioning.partitioner import PartitionFunction
 from aioproducer.producer import Producer
+from aioproducer.security.secret import without_frames
 from aioproducer.serializers import Serializer
 
 NOTHING: Final = cast("RecordMetadata", None)
@@ -124,24 +125,30 @@ class AIOKafkaProducer(AIOKafkaTransactions):
             "sasl_kerberos_domain_name": sasl_kerberos_domain_name,
             "sasl_oauth_token_provider": sasl_oauth_token_provider,
         }
-        config = our_config(
-            bootstrap_servers=bootstrap_servers,
-            client_id=client_id,
-            metadata_max_age_ms=metadata_max_age_ms,
-            request_timeout_ms=request_timeout_ms,
-            acks=acks,
-            compression_type=compression_type,
-            max_batch_size=max_batch_size,
-            partitioner=partitioner,
-            max_request_size=max_request_size,
-            linger_ms=linger_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            connections_max_idle_ms=connections_max_idle_ms,
-            enable_idempotence=enable_idempotence,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-            **our_security(**security),
-        )
+        try:
+            config = our_config(
+                bootstrap_servers=bootstrap_servers,
+                client_id=client_id,
+                metadata_max_age_ms=metadata_max_age_ms,
+                request_timeout_ms=request_timeout_ms,
+                acks=acks,
+                compression_type=compression_type,
+                max_batch_size=max_batch_size,
+                partitioner=partitioner,
+                max_request_size=max_request_size,
+                linger_ms=linger_ms,
+                retry_backoff_ms=retry_backoff_ms,
+                connections_max_idle_ms=connections_max_idle_ms,
+                enable_idempotence=enable_idempotence,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+                **our_security(**security),
+            )
+        except ValueError as error:
+            without_frames(error)
+            security.clear()
+            sasl_plain_password = None  # this frame goes into the traceback
+            raise
         self._producer = Producer.from_config(config)
         self._key_serializer = key_serializer  # not handed on: a batch serializes before it is sent
         self._value_serializer = value_serializer

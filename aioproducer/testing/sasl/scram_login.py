@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aioproducer.errors import SaslAuthenticationFailed
-from aioproducer.security.scram import FEWEST_ITERATIONS, HASHES, saslprep
+from aioproducer.security.scram import FEWEST_ITERATIONS, HASHES
 from aioproducer.testing.refusal import Refused
 from aioproducer.testing.sasl.server_login import Accounts, InvalidCredentials
 
@@ -81,8 +81,9 @@ class ScramLogin:
             )
         salt, nonce = self._make_salt(), parts["nonce"] + self._make_nonce()
         answer = f"r={nonce},s={base64.b64encode(salt).decode()},i={FEWEST_ITERATIONS}"
-        prepared = saslprep(password, "the password").encode()
-        self._asked = _Asked(name, prepared, salt, parts["header"], nonce, f"{parts['bare']},{answer}")
+        self._asked = _Asked(
+            name, password.encode(), salt, parts["header"], nonce, f"{parts['bare']},{answer}"
+        )
         return answer
 
     def _end(self, text: str, asked: _Asked) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from aioproducer.security.logins import Logins
 from aioproducer.testing import Cluster, in_virtual_time
 from tests.unit.floor_rig import settle
 from tests.unit.net.login_rig import FakeConnection
+from tests.unit.security.certificates import Authority, Issued, server_context
 
 BACKOFF = Backoff(0.1, 1.0)
 LOGIN: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "hunter2"}
@@ -227,6 +229,59 @@ class TestLost:
         assert secured.lost(alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"), Address("b", 1)) is None
 
 
+class TestCommonName:
+    @staticmethod
+    @asynccontextmanager
+    async def listening(tmp_path: Path, issued: Issued) -> AsyncIterator[Address]:
+        server = await asyncio.start_server(
+            lambda _, writer: writer.transport.abort(), "127.0.0.1", 0, ssl=server_context(issued, tmp_path)
+        )
+        async with server:
+            yield ResolvedAddress("127.0.0.1", server.sockets[0].getsockname()[1], "localhost")
+
+    async def test_common_name_counts_without_subject_alt_name(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        authority = Authority()
+        secured = security(security_protocol="SSL", ssl_truststore_certificates=authority.pem)
+        async with self.listening(tmp_path, authority.issue(common_name="localhost")) as address:
+            for _ in range(2):
+                await secured.dial(dial, address, Noting)
+        (warning,) = [each for each in caplog.messages if each.startswith("security.certificate.common_name")]
+        assert "RFC 9525" in warning
+        assert f"broker={address}" in warning
+
+    async def test_subject_alt_name_is_accepted_silently(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        authority = Authority()
+        secured = security(security_protocol="SSL", ssl_truststore_certificates=authority.pem)
+        async with self.listening(tmp_path, authority.issue("localhost")) as address:
+            await secured.dial(dial, address, Noting)
+        assert not [each for each in caplog.messages if "common_name" in each]
+
+    @pytest.mark.parametrize(
+        ("names", "common_name"),
+        [(("other.example",), "localhost"), ((), "other.example"), ((), "127.0.0.1")],
+    )
+    async def test_other_common_name_is_refused(
+        self, tmp_path: Path, names: tuple[str, ...], common_name: str
+    ) -> None:
+        authority = Authority()
+        secured = security(security_protocol="SSL", ssl_truststore_certificates=authority.pem)
+        issued = authority.issue(*names, common_name=common_name)
+        async with self.listening(tmp_path, issued) as address:
+            with pytest.raises(AuthenticationFailed, match="its certificate is not for localhost"):
+                await secured.dial(dial, address, Noting)
+
+    def test_weak_setting_is_logged_at_the_start(self, caplog: pytest.LogCaptureFixture) -> None:
+        security(security_protocol="SASL_PLAINTEXT", **LOGIN)
+        (warning,) = caplog.messages
+        assert warning.startswith(
+            "security.weak setting=sasl_mechanism=PLAIN security_protocol=SASL_PLAINTEXT risk="
+        )
+
+
 class TestLogins:
     async def test_an_exchange_is_made_for_each_login_and_knows_the_name_as_given(self) -> None:
         secured = security(security_protocol="SASL_SSL", **LOGIN)
@@ -234,7 +289,7 @@ class TestLogins:
         first, second = secured.exchange(address), secured.exchange(address)
         assert first.mechanism is not second.mechanism
         assert str(first.broker) == "kafka.example:9093"
-        assert await first.start() == b"\0alice\0hunter2"
+        assert (await first.start()).take() == b"\0alice\0hunter2"
 
     def test_closing_is_for_everybody(self) -> None:
         secured = security(security_protocol="SSL")

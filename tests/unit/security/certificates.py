@@ -22,10 +22,12 @@ class Issued(NamedTuple):
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
+    chain_above: str = ""
+    """The PEM of intermediate authorities, which a server presents behind its own certificate."""
 
     @property
     def chain(self) -> str:
-        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode() + self.chain_above
 
     @property
     def key_pem(self) -> str:
@@ -53,10 +55,17 @@ class Issued(NamedTuple):
 class Authority:
     """Issues certificates, and is trusted by nobody else."""
 
-    def __init__(self, name: str = "lab authority") -> None:
+    def __init__(
+        self,
+        name: str = "lab authority",
+        *,
+        issuer: Authority | None = None,
+        not_after: datetime = NOW + timedelta(days=1),
+    ) -> None:
+        """Without *issuer* its certificate is self-signed."""
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = self._sign(self.name, self.key, authority=True)
+        self.certificate = (issuer or self)._sign(self.name, self.key, authority=True, not_after=not_after)
         self.pem = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def issue(

@@ -57,3 +57,29 @@ def test_suites_of_tls_1_3_leave_no_other_version_and_cannot_be_told_apart(
 def test_unknown_ones_are_named() -> None:
     with pytest.raises(ValueError, match=r"knows no cipher suite NONSENSE, TLS-NOT-WITH-THAT$"):
         restricted("NONSENSE", "ECDHE-RSA-AES128-GCM-SHA256", "TLS-NOT-WITH-THAT")
+
+
+@pytest.mark.parametrize(
+    "suites",
+    [
+        ("ALL:@SECLEVEL=0",),
+        ("ALL", "@SECLEVEL=0"),
+        ("ECDHE-RSA-AES128-GCM-SHA256:@seclevel=0",),
+        ("ALL",),
+        ("aNULL",),
+        ("ADH-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+        ("eNULL",),
+        ("NULL-SHA256",),
+    ],
+)
+def test_suites_without_authentication_or_encryption_are_refused(suites: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"authentication or encryption|encrypt nothing"):
+        restricted(*suites)
+
+
+@pytest.mark.parametrize(
+    "suites", ["ALL:!aNULL:!eNULL", "HIGH:!aNULL", "DEFAULT:@SECLEVEL=2", "ECDHE+AESGCM"]
+)
+def test_strings_of_openssl_that_authenticate_are_taken(suites: str) -> None:
+    older, *_ = restricted(suites)
+    assert older

@@ -41,9 +41,9 @@ def test_each_mechanism_is_made_anew_for_each_login(name: str, more: dict[str, A
 
 async def test_settings_reach_the_mechanism() -> None:
     token = Logins(SaslSettings("SCRAM-SHA-256", BACKOFF, credentials=LOGIN, token_auth=True))
-    assert b",tokenauth=true" in await token.exchange(BROKER).start()
+    assert b",tokenauth=true" in (await token.exchange(BROKER).start()).take()
     shared = Logins(SaslSettings("OAUTHBEARER", BACKOFF, tokens=lambda: "abc"))
-    assert await shared.exchange(BROKER).start() == b"n,,\x01auth=Bearer abc\x01\x01"
+    assert (await shared.exchange(BROKER).start()).take() == b"n,,\x01auth=Bearer abc\x01\x01"
     shared.close()
 
 
@@ -51,7 +51,7 @@ async def test_tokens_come_from_where_the_settings_say(monkeypatch: pytest.Monke
     unsecured = Logins(
         SaslSettings("OAUTHBEARER", BACKOFF, tokens=UnsecuredSettings(), extensions={"a": "b"})
     )
-    assert b"\x01a=b\x01" in await unsecured.exchange(BROKER).start()
+    assert b"\x01a=b\x01" in (await unsecured.exchange(BROKER).start()).take()
     unsecured.close()
     missing = Logins(SaslSettings("OAUTHBEARER", BACKOFF, tokens="file:///missing/token"))
     with pytest.raises(AuthenticationFailed, match="'/missing/token': No such file"):

@@ -70,13 +70,13 @@ async def test_extensions_are_checked_too(extensions: dict[str, str]) -> None:
 @pytest.mark.parametrize("extensions", [{1: "x"}, {"a": 1}, {"a": None}])
 def test_extensions_are_text(extensions: dict[object, object]) -> None:
     with pytest.raises(Refused, match="the extension"):
-        first_message("abc", extensions)
+        first_message(Secret("abc"), extensions)
 
 
 @given(st.text(max_size=30), st.dictionaries(st.text(max_size=5), st.text(max_size=8), max_size=3))
 def test_a_message_has_what_was_given_or_there_is_none(token: str, extensions: dict[str, str]) -> None:
     try:
-        message = first_message(token, extensions).decode()
+        message = first_message(Secret(token), extensions).decode()
     except Refused:
         return
     head, *pairs = message.removesuffix("\x01\x01").split("\x01")

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import ssl
+import warnings
+
+import pytest
+
 from aioproducer.backoff import Backoff
 from aioproducer.security.credentials import Login
 from aioproducer.security.secret import Secret
@@ -10,6 +15,8 @@ from aioproducer.security.security_settings import (
     SecuritySettings,
     TlsSettings,
     UnsecuredSettings,
+    weaknesses,
+    weaknesses_of_context,
 )
 from aioproducer.security.stores import Source
 
@@ -53,3 +60,51 @@ def test_the_defaults_are_kafkas() -> None:
     assert (assertion.algorithm, assertion.lives_s, assertion.valid_before_s) == ("RS256", 300, 60)
     assert (endpoint.urlencode, endpoint.jwt_bearer) == (False, False)
     assert UnsecuredSettings().lives_s == 3600
+
+
+BACKOFF = Backoff(1, 2)
+PLAIN = SaslSettings("PLAIN", BACKOFF, credentials=Login("u", Secret("hunter2")))
+SCRAM = SaslSettings("SCRAM-SHA-256", BACKOFF, credentials=Login("u", Secret("hunter2")))
+HTTPS = SaslSettings("OAUTHBEARER", BACKOFF, tokens=EndpointSettings("https://a/", BACKOFF))
+HTTP = SaslSettings("OAUTHBEARER", BACKOFF, tokens=EndpointSettings("HTTP://a/", BACKOFF))
+UNSIGNED = SaslSettings("OAUTHBEARER", BACKOFF, tokens=UnsecuredSettings())
+TLS = TlsSettings()
+
+
+@pytest.mark.parametrize(
+    ("settings", "weak"),
+    [
+        (SecuritySettings(), []),
+        (SecuritySettings(TLS), []),
+        (SecuritySettings(TLS, PLAIN), []),
+        (SecuritySettings(TLS, HTTPS), []),
+        (SecuritySettings(None, SCRAM), []),
+        (SecuritySettings(None, PLAIN), ["sasl_mechanism=PLAIN security_protocol=SASL_PLAINTEXT"]),
+        (SecuritySettings(None, HTTPS), ["sasl_mechanism=OAUTHBEARER security_protocol=SASL_PLAINTEXT"]),
+        (SecuritySettings(TLS, HTTP), ["sasl_oauthbearer_token_endpoint_url=http:"]),
+        (SecuritySettings(TLS, UNSIGNED), ["sasl_jaas_config=unsecuredLogin"]),
+        (SecuritySettings(TlsSettings(check_hostname=False)), ["ssl_endpoint_identification_algorithm=''"]),
+    ],
+)
+def test_each_weak_setting_is_named(settings: SecuritySettings, weak: list[str]) -> None:
+    assert [setting for setting, _ in weaknesses(settings)] == weak
+
+
+def test_weak_settings_of_a_context_are_named() -> None:
+    assert [*weaknesses_of_context(ssl.create_default_context())] == []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    assert [setting for setting, _ in weaknesses_of_context(context)] == ["ssl_context.check_hostname=False"]
+    context.verify_mode = ssl.CERT_NONE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        limited = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        limited.minimum_version = ssl.TLSVersion.TLSv1
+        limited.options |= ssl.OP_NO_TLSv1 | ssl.OP_NO_TLSv1_1
+    settings = SecuritySettings(TlsSettings(context=context))
+    assert [setting for setting, _ in weaknesses(settings)] == [
+        "ssl_context.verify_mode=CERT_NONE",
+        "ssl_context.minimum_version=TLSv1",
+    ]
+    assert [*weaknesses_of_context(limited)] == []

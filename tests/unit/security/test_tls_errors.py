@@ -48,7 +48,7 @@ def error_of(
 
 
 def told(error: Exception, settings: TlsSettings, certificate: PeerCertificate | None = None) -> str:
-    failed = tls_failure(error, BROKER, settings, certificate)
+    failed = tls_failure(error, BROKER, settings, () if certificate is None else (certificate,))
     text = str(failed)
     assert text.startswith("broker.example:9093 ")
     assert "_ssl.c" not in text
@@ -83,11 +83,34 @@ def test_an_expired_certificate_says_since_when(tmp_path: Path) -> None:
     assert "has expired; it needs a new one" in told(error, TRUSTING)
 
 
+def test_expired_intermediate_is_named_with_its_own_date(tmp_path: Path) -> None:
+    until = NOW - timedelta(hours=3)
+    between = Authority("between", issuer=AUTHORITY, not_after=until)
+    issued = between.issue("broker.example")
+    presented = issued._replace(chain_above=between.pem)
+    error = error_of(tmp_path, TRUSTING, presented)
+    chain = (shown(issued), read_certificate(ssl.PEM_cert_to_DER_cert(between.pem)))
+    text = str(tls_failure(error, BROKER, TRUSTING, chain))
+    assert f"its authority's certificate (CN=between) has expired on {until:%Y-%m-%d %H:%M} UTC" in text
+
+
+def test_expired_trusted_certificate_is_named_with_its_store(tmp_path: Path) -> None:
+    until = NOW - timedelta(hours=4)
+    old = Authority("old", not_after=until)
+    settings = TlsSettings(truststore=Source("ssl_truststore_certificates", old.pem))
+    issued = old.issue("broker.example")
+    error = error_of(tmp_path, settings, issued)
+    assert (
+        f"a trusted certificate (CN=old in ssl_truststore_certificates) has expired on {until:%Y-%m-%d}"
+        in told(error, settings, shown(issued))
+    )
+
+
 def test_one_that_is_not_valid_yet_says_before_when(tmp_path: Path) -> None:
     begin = NOW + timedelta(hours=2)
     issued = AUTHORITY.issue("broker.example", not_before=begin)
     error = error_of(tmp_path, TRUSTING, issued)
-    assert f"not valid yet before {begin:%Y-%m-%d %H:%M} UTC; is the clock right?" in told(
+    assert f"not valid yet, before {begin:%Y-%m-%d %H:%M} UTC; is the clock right?" in told(
         error, TRUSTING, shown(issued)
     )
 
