@@ -257,6 +257,15 @@ class Schedule:
         for queue in waiting:
             self.offer(queue, now)
 
+    def leaders_without_identity(self) -> set[int]:
+        """Return the leaders of partitions that wait to be admitted: a look at each such partition."""
+        if not self._without_identity:
+            return set()
+        for queue in tuple(self._without_identity):
+            if not queue.needs_identity:  # its batches have expired or failed
+                del self._without_identity[queue]
+        return {queue.leader for queue in self._without_identity} - {NO_LEADER}
+
     def take_leaderless_news(self) -> Collection[str]:
         """Return the topics of which something began to wait for a leader since the last time that this was called."""
         if not self._leaderless_news:

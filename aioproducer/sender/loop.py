@@ -150,6 +150,11 @@ class Sender:
         # Behind what was drained: that may have needed an epoch after the last one.
         if self._transaction is None and self._settings.idempotent and accumulator.identities.current is None:
             served.append(self._ask_for_identity(now))
+            served += [
+                self._reach(node_id, now)  # a leader that refuses logins gives no producer id either
+                for node_id in schedule.leaders_without_identity()
+                if self._pool.get(node_id) is None
+            ]
         return min(expires_at, schedule.next_due(), *served)
 
     def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:
@@ -209,18 +214,25 @@ class Sender:
         return inf
 
     def _reach(self, node_id: int, now: float) -> float:
-        """See to a connection; fail what is for a node that refuses our logins for long. Return when to look again."""
-        retry_at = self._connect(node_id)
+        """See to a connection; fail what is for a node that refuses our logins for long. Return when to look again.
+
+        A new batch waits for the attempt that is on its way: what was wrong may have been mended meanwhile.
+        """
+        look_at = self._connect(node_id)
         refused = self._pool.refused_logins(node_id)
         if refused is None:
-            return retry_at
+            return look_at
         patient_until = refused.since + REFUSAL_PATIENCE_S
         if now < patient_until:
-            return min(retry_at, patient_until)
+            return min(look_at, patient_until)
+        is_trying = self._pool.next_attempt_at(node_id) is None
         for batch in tuple(self._accumulator.unresolved):
             if self._accumulator.leader(batch) == node_id and batch.due and batch.state in UNSENT:
-                self._completion.fail(batch, failure_of_login(batch, refused.error))
-        return retry_at
+                if is_trying and now < batch.created_at + REFUSAL_PATIENCE_S:
+                    look_at = min(look_at, batch.created_at + REFUSAL_PATIENCE_S)
+                else:
+                    self._completion.fail(batch, failure_of_login(batch, refused.error))
+        return look_at
 
     def _prepare(
         self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None

@@ -24,10 +24,11 @@ from aioproducer.errors import (
     UnsupportedVersion,
     broker_error,
 )
+from aioproducer.metadata.metadata_source import again
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.pool import Pool
+from aioproducer.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer.protocol.find_coordinator import Coordinator as Found, FindCoordinatorRequest
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.transactions.reactions import Api, Reaction, react
@@ -98,6 +99,7 @@ class Coordinators:
         self.transaction_version: int = 0
         """The finalized feature `transaction.version`: 2 with KIP-890. As the newest connection knows it."""
         self._features_epoch = -1
+        self._fails_refused: Api | None = None
 
     def connected(self, node_id: int) -> None:
         """Note that there is a connection to a node: it knows which features are in force."""
@@ -125,17 +127,20 @@ class Coordinators:
         at_most: int | None = None,
         on_written: Callable[[], None] = lambda: None,
         on_uncertain: Callable[[], None] = lambda: None,
+        fails_refused: bool = False,
     ) -> R:
         """Return the answer to *request* that says it is done; in the order of the calls.
 
         *version* is the transaction's, *at_least* and *at_most* (None: the newest) those of the request that go with it.
         *on_written* is called when it is handed to a socket, *on_uncertain* when nobody knows whether it still is to be
-        obeyed, once it is asked again or cancelled.
+        obeyed, once it is asked again or cancelled. If *fails_refused*, it fails once logins have been refused for
+        `REFUSAL_PATIENCE_S`, in place of waiting for a broker that accepts one.
 
         Raises: ProducerError, with `abortable` or `fatal`.
         """
         async with self._turn:
             self.last_error = None
+            self._fails_refused = api if fails_refused else None
             attempt = 0
             refused_by: set[int] = set()
             while True:
@@ -293,6 +298,7 @@ class Coordinators:
             if self._pool.get(node.node_id) is None:  # gone or frozen, and perhaps somebody else in its place
                 self._nodes.pop(key, None)
             if error is not None:
+                self._check_logins([node.node_id])
                 await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
                 attempt += 1
 
@@ -325,7 +331,20 @@ class Coordinators:
                 node_id = random.choice(others)
                 self._pool.connect_soon(node_id, brokers[node_id].address)
                 self.last_error = self._pool.last_error(node_id) or self.last_error
+                self._check_logins(others)
             await self._news(FIND_PATIENCE_S)
+
+    def _check_logins(self, nodes: Iterable[int]) -> None:
+        """Raise AuthenticationFailed if all of *nodes* that were dialled have refused logins for long."""
+        dialled = [each for each in nodes if self._pool.last_error(each) is not None]
+        refused = [each for node_id in dialled if (each := self._pool.refused_logins(node_id)) is not None]
+        if self._fails_refused is None or not refused or len(refused) < len(dialled):
+            return
+        first = min(refused, key=lambda each: each.since)
+        if self._loop.time() >= first.since + REFUSAL_PATIENCE_S:
+            error = again(first.error)
+            error.abortable = self._fails_refused is not Api.INIT_PRODUCER_ID
+            raise error
 
     async def _find_over(self, connection: Connection, key: Key) -> Found:
         version = connection.versions.pick(FindCoordinatorRequest)

@@ -96,7 +96,8 @@ class Transactions:
 
         *going_on* is for who goes on where another process has left off.
 
-        Raises: TransactionTimeout after `max_block_ms`; what the coordinator refuses it for.
+        Raises: TransactionTimeout after `max_block_ms`; what the coordinator refuses it for; AuthenticationFailed if
+            brokers refuse the login.
         """
         self.manager.initialize()
         if going_on is not None:
@@ -104,7 +105,10 @@ class Transactions:
                 self.manager.initialized(going_on.identity, going_on.version)
                 return
             self.manager.assign(*going_on.identity)
-        task, limit_s = self._spawn(self._initialize(), "initialize"), self.settings.max_block_s
+        task, limit_s = (
+            self._spawn(self._initialize(fails_refused=True), "initialize"),
+            self.settings.max_block_s,
+        )
         try:
             await asyncio.wait([task], timeout=limit_s)
         finally:
@@ -264,10 +268,10 @@ class Transactions:
 
     # --- how it is done ------------------------------------------------------------------------------------------
 
-    async def _initialize(self) -> ProducerError | None:
-        """Get a producer id, or the next epoch of the one we have."""
+    async def _initialize(self, *, fails_refused: bool = False) -> ProducerError | None:
+        """Get a producer id, or the next epoch of the one we have; *fails_refused* as for `Coordinators.request`."""
         try:
-            identity = await self._requests.init_producer_id()
+            identity = await self._requests.init_producer_id(fails_refused=fails_refused)
         except ProducerError as error:
             return error
         self.manager.initialized(identity, self._requests.transaction_version)

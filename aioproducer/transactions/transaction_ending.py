@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from aioproducer.errors import (
+    AuthenticationFailed,
     CommitFailed,
     ProducerClosed,
     ProducerError,
@@ -80,6 +81,8 @@ def crashed(task: asyncio.Task[Any]) -> ProducerError:
 def again(error: ProducerError) -> ProducerError:
     """Return *error* for one more who hears of it: a shared one would collect the tracebacks of all."""
     told = type(error)(*error.args, possibly_persisted=error.possibly_persisted)
+    if isinstance(told, AuthenticationFailed) and isinstance(error, AuthenticationFailed):
+        told.broker, told.mechanism = error.broker, error.mechanism
     told.abortable, told.fatal = error.abortable, error.fatal
     told.__cause__ = error.__cause__
     return told

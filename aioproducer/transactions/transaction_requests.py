@@ -66,8 +66,8 @@ class TransactionRequests:
         """The one in force in the cluster."""
         return self._coordinators.transaction_version
 
-    async def init_producer_id(self) -> ProducerIdentity:
-        """Return a producer id, or the next epoch of the one we have."""
+    async def init_producer_id(self, *, fails_refused: bool = False) -> ProducerIdentity:
+        """Return a producer id, or the next epoch of the one we have; *fails_refused* as for `Coordinators.request`."""
         own = self._manager.current or ProducerIdentity(-1, -1)
         two_phase_commit = self._settings.two_phase_commit
         try:
@@ -85,6 +85,7 @@ class TransactionRequests:
                 version=self._manager.version,
                 at_least=TWO_PHASE_COMMIT if two_phase_commit else OWN_EPOCH if own.producer_id >= 0 else 0,
                 at_most=TWO_PHASE_COMMIT if two_phase_commit else TWO_PHASE_COMMIT - 1,
+                fails_refused=fails_refused,
             )
         except UnsupportedVersion as error:
             if not two_phase_commit:
@@ -130,6 +131,7 @@ class TransactionRequests:
             version=self._manager.version,
             on_written=self._manager.asked,
             on_uncertain=self._manager.uncertain,
+            fails_refused=True,
         )
 
     async def add_offsets(self, group_id: str) -> None:
@@ -148,6 +150,7 @@ class TransactionRequests:
             version=self._manager.version,
             on_written=self._manager.asked,
             on_uncertain=self._manager.uncertain,
+            fails_refused=True,
         )
 
     async def commit_offsets(
@@ -177,6 +180,7 @@ class TransactionRequests:
             at_most=self._at_most,
             on_written=self._manager.asked,
             on_uncertain=self._manager.uncertain,
+            fails_refused=True,
         )
 
     async def end(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -12,11 +13,13 @@ import pytest
 
 from aioproducer import AuthenticationFailed, ConnectionFailed, Producer
 from aioproducer.config import ProducerOptions
+from aioproducer.net.dial import MakeProtocol, dial, routes
 from tests.kafka.apache.secured import SecuredKafka
 from tests.kafka.secured_clients import MECHANISMS, identity, options, unsigned
 from tests.unit.security.certificates import NOW, Authority
 
 AT_ONCE_S: Final = 2.0
+FAILS_WITHIN_S: Final = 5.0
 STRANGER: Final = Authority("another authority")
 TLS12: Final[ProducerOptions] = {"ssl_enabled_protocols": "TLSv1.2"}
 
@@ -179,4 +182,51 @@ async def test_it_says_so_whatever_other_addresses_say(secured: SecuredKafka, or
     with pytest.raises(AuthenticationFailed):
         await producer.start()
     assert time.monotonic() - began_at < AT_ONCE_S
+    await producer.close()
+
+
+async def test_start_succeeds_when_other_servers_are_not_proven(secured: SecuredKafka) -> None:
+    servers = [secured.at(each) for each in ("EXPIRED", "ELSEWHERE", "TLS")]
+    for _ in range(5):  # the order in which servers are asked is random
+        producer = Producer(servers, **trusting(secured))
+        await producer.start()
+        await producer.close()
+
+
+@pytest.fixture
+def elsewhere(secured: SecuredKafka) -> Iterator[str]:
+    """The address of a listener by the name in its certificate, which is not the name that it advertises."""
+    _, _, port = secured.at("ELSEWHERE").rpartition(":")
+    name = "kafka.elsewhere.example", int(port)
+
+    async def resolved(_host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
+        return await dial("localhost", port, make_protocol)
+
+    routes[name] = resolved
+    yield f"{name[0]}:{name[1]}"
+    del routes[name]
+
+
+@pytest.mark.parametrize("given", [{}, {"enable_idempotence": False}, {"acks": 0}], ids=str)
+async def test_send_fails_when_the_advertised_name_is_in_no_certificate(
+    secured: SecuredKafka, secured_topic: str, elsewhere: str, given: ProducerOptions
+) -> None:
+    given = {"enable_idempotence": False, **given} if "acks" in given else given
+    async with Producer(elsewhere, **(trusting(secured) | given)) as producer:
+        for _ in range(2):
+            began_at = time.monotonic()
+            with pytest.raises(AuthenticationFailed, match=r"is not for localhost, but for kafka\.elsewhere"):
+                await producer.send(secured_topic, b"value")
+            assert time.monotonic() - began_at < FAILS_WITHIN_S
+
+
+async def test_transactional_start_fails_when_the_advertised_name_is_in_no_certificate(
+    secured: SecuredKafka, elsewhere: str
+) -> None:
+    named: ProducerOptions = {"transactional_id": "advertised"}
+    producer = Producer(elsewhere, **(trusting(secured) | named))
+    began_at = time.monotonic()
+    with pytest.raises(AuthenticationFailed, match="is not for localhost"):
+        await producer.start()
+    assert time.monotonic() - began_at < FAILS_WITHIN_S
     await producer.close()

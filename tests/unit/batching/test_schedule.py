@@ -168,6 +168,17 @@ def test_a_partition_whose_batch_has_expired_is_ready_no_more() -> None:
     assert floor.schedule.nodes() == []
 
 
+def test_leaders_of_partitions_without_an_identity_are_named() -> None:
+    floor = Floor(1, 2, NO_LEADER, 3, identified=False)
+    batches = [floor.batch(each) for each in range(3)]
+    assert floor.schedule.leaders_without_identity() == {1, 2}
+    floor.queue(batches[1]).remove(batches[1])
+    assert floor.schedule.leaders_without_identity() == {1}
+    floor.identities.assign(7, 0)
+    floor.schedule.identity_changed(NOW)
+    assert floor.schedule.leaders_without_identity() == set()
+
+
 def test_an_open_batch_that_is_not_due_does_not_wait_for_an_identity() -> None:
     floor = Floor(1, identified=False)
     batch = floor.open()

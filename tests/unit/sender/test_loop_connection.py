@@ -61,6 +61,33 @@ class TestWithoutConnection:
             assert isinstance(late.exception(), AuthenticationFailed)
 
     @in_virtual_time
+    async def test_record_without_a_producer_id_fails_when_its_leader_refuses(self) -> None:
+        async with Rig(connected=(), identified=False) as rig:
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
+            rig.pool.backing_off_until[NODE] = 60.0
+            refused = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S)
+            assert isinstance(refused.exception(), AuthenticationFailed)
+
+    @in_virtual_time
+    async def test_new_record_waits_for_the_attempt_on_its_way(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), -60.0)
+            waiting = rig.append(b"a")
+            await pass_time(REFUSAL_PATIENCE_S - 0.1)
+            assert not waiting.done()
+            await pass_time(0.1)
+            assert isinstance(waiting.exception(), AuthenticationFailed)
+            waiting = rig.append(b"b")
+            await pass_time(LINGER_S)
+            rig.pool.connections[NODE] = FakeConnection()
+            rig.wakeup.ring()
+            await settle()
+            rig.accept()
+            await settle()
+            assert waiting.exception() is None
+
+    @in_virtual_time
     async def test_until_then_it_is_tried_again_when_its_pause_is_over(self) -> None:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)

@@ -7,13 +7,15 @@ import asyncio
 import pytest
 
 from aioproducer.errors import (
+    AuthenticationFailed,
     ConnectionFailed,
     ProtocolError,
 )
 from aioproducer.net.address import Address
+from aioproducer.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
 from aioproducer.protocol.transactions import EndTxnResponse
 from aioproducer.testing import in_virtual_time
-from aioproducer.transactions.coordinator import PATIENCE_S, Node
+from aioproducer.transactions.coordinator import FIND_PATIENCE_S, PATIENCE_S, Node
 from aioproducer.transactions.reactions import Api
 from tests.unit.floor_rig import settle
 from tests.unit.transactions.coordinators_rig import (
@@ -231,3 +233,61 @@ class TestCancelled:
         rig.connection(1).answer(EndTxnResponse())  # the first one's, and nobody waits for it
         await rig.answer()
         await second
+
+
+class TestRefused:
+    """Logins are refused by the nodes that were dialled, and no other node is connected."""
+
+    def refuse(self, rig: CoordinatorsRig, *nodes: int, since: float = 0.0) -> None:
+        for node_id in nodes:
+            error = AuthenticationFailed(f"b{node_id}:9092 refused", broker=f"b{node_id}:9092")
+            rig.pool.errors[node_id] = error
+            rig.pool.refused[node_id] = RefusedLogins(error, since)
+            rig.pool.backing_off_until[node_id] = 60.0
+
+    @pytest.mark.parametrize(
+        ("api", "abortable"), [(Api.INIT_PRODUCER_ID, False), (Api.ADD_PARTITIONS, True)]
+    )
+    @in_virtual_time
+    async def test_request_fails_when_all_that_were_dialled_refuse(self, api: Api, abortable: bool) -> None:
+        rig = CoordinatorsRig()
+        self.refuse(rig, 1, 2)
+        asking = rig.end(api, fails_refused=True)
+        await asyncio.sleep(REFUSAL_PATIENCE_S - 0.1)
+        assert not asking.done()
+        with pytest.raises(AuthenticationFailed, match=r"b[12]:9092 refused") as failed:
+            await asking
+        assert rig.loop.time() <= REFUSAL_PATIENCE_S + FIND_PATIENCE_S
+        assert (failed.value.abortable, failed.value.fatal) == (abortable, False)
+
+    @in_virtual_time
+    async def test_request_fails_when_the_coordinator_refuses(self) -> None:
+        rig = CoordinatorsRig(1)
+        self.refuse(rig, 2)
+        asking = rig.end(Api.ADD_PARTITIONS, fails_refused=True)
+        while not asking.done() and rig.loop.time() < 5:
+            await settle()
+            if rig.connection(1).calls:
+                await rig.is_found_at(2)
+            await asyncio.sleep(0.1)
+        assert isinstance(asking.exception(), AuthenticationFailed)
+
+    @in_virtual_time
+    async def test_request_goes_on_when_another_node_is_only_away(self) -> None:
+        rig = CoordinatorsRig()
+        self.refuse(rig, 1)
+        rig.pool.errors[2] = ConnectionFailed("away")
+        asking = rig.end(Api.ADD_PARTITIONS, fails_refused=True)
+        await asyncio.sleep(60)
+        assert not asking.done()
+        asking.cancel()
+
+    @in_virtual_time
+    async def test_end_goes_on_when_all_refuse(self) -> None:
+        rig = CoordinatorsRig()
+        self.refuse(rig, 1, 2, 3)
+        ending = rig.end()
+        await asyncio.sleep(60)
+        assert not ending.done()
+        assert isinstance(rig.coordinators.last_error, AuthenticationFailed)
+        ending.cancel()

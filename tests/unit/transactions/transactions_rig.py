@@ -91,6 +91,7 @@ class FakeCoordinators:
         at_most: int | None = None,
         on_written: Callable[[], None] = lambda: None,
         on_uncertain: Callable[[], None] = lambda: None,
+        fails_refused: bool = False,
     ) -> Any:
         async with self._turn:
             answered = asyncio.get_running_loop().create_future()
