@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
-import anyio.to_thread
 import pyarrow as pa
 
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.batches import PIECE_ROWS, pieces
+from aioproducer.worker_threads import WorkerThreads
 
 _EXPECTED: Final = (
     "a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches,"
@@ -24,6 +24,7 @@ class Source:
 
     def __init__(self, data: Any, columns: Columns) -> None:
         self._columns = columns
+        self._thread = _reader()
         self._known: pa.Schema | None = None
         self._pieces: Iterator[pa.RecordBatch] = iter(())
         self._batches: Iterator[Any]
@@ -46,7 +47,7 @@ class Source:
         if isinstance(data, pa.RecordBatch):
             data = pa.Table.from_batches([data])
         elif hasattr(data, "__arrow_c_stream__") and not isinstance(data, (pa.Table, pa.RecordBatchReader)):
-            data = await _in_thread(pa.RecordBatchReader.from_stream, data)  # may run a query
+            data = await _reader().run(pa.RecordBatchReader.from_stream, data)  # may run a query
         return cls(data, columns)
 
     async def piece(self) -> pa.RecordBatch | None:
@@ -65,8 +66,10 @@ class Source:
 
     async def _batch(self) -> pa.RecordBatch | None:
         ask = partial(next, self._batches, _END)
-        batch = await _in_thread(ask) if self._blocks else ask()
+        batch = await self._thread.run(ask) if self._blocks else ask()
         if batch is _END:
+            self._blocks = False
+            self._thread.shutdown()
             return None
         if not isinstance(batch, pa.RecordBatch):
             raise TypeError(f"data must be {_EXPECTED}; this one has a {type(batch).__name__} in it")
@@ -85,5 +88,6 @@ def _slices(table: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from table.slice(start, PIECE_ROWS).combine_chunks().to_batches()
 
 
-async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    return await anyio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
+def _reader() -> WorkerThreads:
+    """Return a thread for one source: a source that blocks for long delays no other source."""
+    return WorkerThreads(1, "aioproducer reads Arrow")

@@ -29,6 +29,8 @@ from aioproducer import (
     WrongLoop,
 )
 
+EXIT_MARGIN_S: Final = 10.0
+"""Time beyond the delivery timeout that the end of the program waits for a producer to close, in seconds."""
 HAND_OVER_S: Final = 1.0
 """How long the thread, once its producer is closed, waits for what else runs on its event loop."""
 
@@ -85,6 +87,18 @@ def _hand_over(call: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.Abstrac
         calling.close()
         raise ProducerClosed("the producer is closed")
     return outcome
+
+
+def _check_thread() -> None:
+    """Raise WrongLoop if this thread runs an event loop: gevent's and eventlet's threads are greenlets of a single one."""
+    try:
+        other = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise WrongLoop(
+        f"ThreadedProducer: its thread already runs {other!r}, and asyncio allows one event loop per thread;"
+        " under gevent or eventlet share one ThreadedProducer, and run no other event loop"
+    )
 
 
 class ThreadedProducer:
@@ -145,29 +159,33 @@ class ThreadedProducer:
     def start(self) -> None:
         """Start the thread, and the producer in it; the end of the program closes it if nobody else does.
 
-        Raises: ConnectionFailed (it may be tried again); ProducerClosed if it was started before.
+        Raises: ConnectionFailed (it may be tried again); ProducerClosed if it was started before; RuntimeError if no thread
+            can be started; WrongLoop if the thread cannot run an event loop, as beside another one under gevent.
         """
         self._check_process()
         with self._lock:
             if self._thread is not None:
                 raise ProducerClosed(f"a producer is started once; this one is {self.state}")
             loop, self._over, self._pid = asyncio.new_event_loop(), asyncio.Event(), os.getpid()
+            runs: Future[None] = Future()
             thread = threading.Thread(
-                target=self._run, args=(loop, self._over), name="aioproducer", daemon=True
+                target=self._run, args=(loop, self._over, runs), name="aioproducer", daemon=True
             )
             try:
                 thread.start()
-            except RuntimeError:  # there are too many
+            except BaseException:  # the process has too many, or too little memory
                 loop.close()
                 raise
             self._thread, self._loop = thread, loop
         try:
+            runs.result()
             self._call(self._producer.start)
         except BaseException:
             self._end()
             self._thread = None
             raise
-        atexit.register(self.close)
+        # After all threads that are no daemons: until then they may send.
+        atexit.register(self._close_at_exit)
 
     @_as(Producer.send)
     def send(self) -> None:
@@ -195,19 +213,27 @@ class ThreadedProducer:
 
     def close(self, timeout_s: float | None = None) -> int:
         """Do as `Producer.close`, and end the thread. If interrupted, it acts as `close(0)`; a forked child has none to close."""
+        return self._close(timeout_s)
+
+    def _close_at_exit(self) -> None:
+        """Close as the program ends; a serializer or interceptor that never returns does not keep it from ending."""
+        with suppress(TimeoutError):
+            self._close(None, wait_s=self.config.delivery_timeout_ms / 1000 + EXIT_MARGIN_S)
+
+    def _close(self, timeout_s: float | None, *, wait_s: float | None = None) -> int:
         if self._thread is None or os.getpid() != self._pid:
             return 0
         try:
-            failed = self._call(partial(self._producer.close, timeout_s))
+            failed = self._call(partial(self._producer.close, timeout_s), wait_s)
         except ProducerClosed:  # by another thread
             failed = 0
         except KeyboardInterrupt:
             self._end()
             raise
-        self._end()
+        self._end(wait_s)
         return failed
 
-    def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def _call(self, call: Callable[[], Coroutine[Any, Any, T]], wait_s: float | None = None) -> T:
         self._check_process()
         if threading.current_thread() is self._thread:
             raise WrongLoop("this is the producer's own thread: a call that blocks would wait for itself")
@@ -217,7 +243,7 @@ class ThreadedProducer:
                 raise ProducerClosed(f"the producer is {'closed' if self._thread else 'not started'}")
             outcome = _hand_over(call, loop)
         try:
-            return outcome.result()
+            return outcome.result(wait_s)
         finally:
             outcome.cancel()  # we were interrupted; else it is done, and this does nothing
 
@@ -227,15 +253,24 @@ class ThreadedProducer:
                 "the producer and its thread live in the parent process; make a new one in the child"
             )
 
-    def _run(self, loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, over: asyncio.Event, runs: Future[None]) -> None:
+        living = self._live(over, runs)
         try:
+            _check_thread()
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(self._live(over))
+                runner.run(living)
+        except BaseException as error:
+            if runs.done():
+                raise
+            living.close()
+            loop.close()
+            runs.set_exception(error)
         finally:
             if self.state is not State.NEW:
                 self._producer._end()  # noqa: SLF001 - if code of yours has ended the loop, nobody could close it
 
-    async def _live(self, over: asyncio.Event) -> None:
+    async def _live(self, over: asyncio.Event, runs: Future[None]) -> None:
+        runs.set_result(None)
         try:
             await over.wait()
         finally:
@@ -246,8 +281,8 @@ class ThreadedProducer:
             # Each has its outcome, and only hands it over; but there may be tasks that are none of ours.
             await asyncio.wait(calls, timeout=HAND_OVER_S)
 
-    def _end(self) -> None:
-        atexit.unregister(self.close)
+    def _end(self, wait_s: float | None = None) -> None:
+        atexit.unregister(self._close_at_exit)
         with self._lock:
             loop = self._loop
             if loop is not None:
@@ -255,4 +290,4 @@ class ThreadedProducer:
                     loop.call_soon_threadsafe(self._over.set)
                 self._loop = None
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(wait_s)

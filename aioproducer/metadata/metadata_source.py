@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from aioproducer.errors import (
     AuthenticationFailed,
@@ -32,10 +32,7 @@ from aioproducer.net.dial_failures import described, is_failure
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.protocol.schema import decode_response, response_body
 from aioproducer.wire.primitives import read_int32
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
+from aioproducer.worker_threads import WORK_THREADS
 
 log: Final = logging.getLogger(__name__)
 
@@ -94,7 +91,6 @@ class MetadataSource:
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
         self._told_by = -1  # another one may know more, or other things
-        self._thread: ThreadPoolExecutor | None = None
         self._outage = Outage()  # never over: how often it happens is news only once in a while
 
     async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
@@ -203,8 +199,6 @@ class MetadataSource:
 
     async def close(self) -> None:
         """Close what was opened here."""
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
         spare, self._spare = self._spare, None
         if spare is not None:
             await close_all(spare)
@@ -257,12 +251,8 @@ class MetadataSource:
         """Return what *connection* was *told*, decoded."""
         if isinstance(told, MetadataResponse):
             return told
-        if self._thread is None:  # our own: nobody else's work is to hold us up
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few need it
-
-            self._thread = ThreadPoolExecutor(1, "aioproducer decodes")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, told.decode)
+            return await WORK_THREADS.run_anyway(told.decode)
         except ProtocolError as error:
             connection.close(error)
             raise

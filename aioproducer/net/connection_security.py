@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from typing import Final
+from typing import Any, Final
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
@@ -65,19 +65,21 @@ class ConnectionSecurity:
         context = await self._tls.context()
         early = _Early()
         transport = await dial(*address, lambda: early)
+        peer = transport.get_extra_info("peername")
         try:
             secured = await asyncio.get_running_loop().start_tls(
                 transport, early, context, server_hostname=name
             )
         except OSError as error:
-            raise await self._failure(error, address) from error
+            raise await self._failure(error, address, peer) from error
         except (
             BaseException
         ):  # such as TypeError for a host name with a NUL, before asyncio takes the transport over
             transport.abort()
             raise
         if secured is None or early.is_lost:
-            raise await self._failure(early.error or ConnectionResetError(), address) from early.error
+            failure = await self._failure(early.error or ConnectionResetError(), address, peer)
+            raise failure from early.error
         self._warn_of_common_name(secured, address)
         protocol = make_protocol()
         secured.set_protocol(protocol)
@@ -112,12 +114,13 @@ class ConnectionSecurity:
         if self._logins is not None:
             self._logins.close()
 
-    async def _failure(self, error: Exception, address: Address) -> Exception:
+    async def _failure(self, error: Exception, address: Address, peer: Any) -> Exception:
+        """Return the error for a handshake that failed with *peer*, as `getpeername` gives it."""
         assert self._tls is not None, "there is no TLS to fail"
         broker = _broker(address)
         chain: tuple[PeerCertificate, ...] = ()
-        if isinstance(error, ssl.SSLCertVerificationError) and address not in routes:
-            chain = await shown_chain(broker, (address.host, address.port))
+        if isinstance(error, ssl.SSLCertVerificationError) and peer and address not in routes:
+            chain = await shown_chain(broker, peer[:2])  # in digits: asyncio looks up no name
         return tls_failure(error, broker, self._tls.settings, chain)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from aioproducer.net.address import Address, ResolvedAddress
 from aioproducer.net.connection_protocol import ConnectionSettings
+from aioproducer.worker_threads import LOOKUP_THREADS, NoThread
 
 HAPPY_EYEBALLS_DELAY_S: Final = 0.25
 """How long one address of a host gets before the next is tried beside it (RFC 8305)."""
@@ -28,6 +32,9 @@ after two hours. TCP_USER_TIMEOUT stays unset: it would end connections to throt
 
 _AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 """As `getaddrinfo` gives them: family, type, protocol, canonical name, address."""
+
+_Name: TypeAlias = tuple[int, str, int]
+_Lookup: TypeAlias = Future[Sequence[_AddressInfo]]
 
 AnyProtocol: TypeAlias = asyncio.Protocol | asyncio.BufferedProtocol
 MakeProtocol: TypeAlias = Callable[[], AnyProtocol]
@@ -88,7 +95,41 @@ async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
             host.encode("ascii"), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )
     except (socket.gaierror, UnicodeEncodeError):
-        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        pass
+    try:
+        return await asyncio.wrap_future(_looked_up(host, port))
+    except NoThread:
+        return _look_up(host, port)
+
+
+def _looked_up(host: str, port: int) -> _Lookup:
+    """Return the outcome of the one lookup of *host* and *port* in this process.
+
+    Dials that are given up and repeated join the lookup that is still under way, so each name takes one thread at most.
+    """
+    name = (os.getpid(), host, port)
+    lookup = _lookups.get(name)
+    if lookup is None:
+        lookup = _lookups[name] = Future()
+        lookup.set_running_or_notify_cancel()  # a dial that is cancelled leaves the lookup to others
+        LOOKUP_THREADS.submit(_look_up, host, port).add_done_callback(partial(_tell, name, lookup))
+    return lookup
+
+
+_lookups: Final[dict[_Name, _Lookup]] = {}
+
+
+def _look_up(host: str, port: int) -> Sequence[_AddressInfo]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def _tell(name: _Name, lookup: _Lookup, done: _Lookup) -> None:
+    _lookups.pop(name, None)
+    error = done.exception()
+    if error is None:
+        lookup.set_result(done.result())
+    else:
+        lookup.set_exception(error)
 
 
 async def _connect_to_any(candidates: Sequence[_AddressInfo]) -> socket.socket:

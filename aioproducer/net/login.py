@@ -170,7 +170,7 @@ class Session:
         while True:
             try:
                 return await self._begun()
-            except AuthenticationFailed as error:
+            except (AuthenticationFailed, ConnectionFailed) as error:
                 delay_s = self._security.backoff.delay_s(attempt)
                 if _now() + delay_s >= ends_at:
                     raise

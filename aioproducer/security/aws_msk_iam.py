@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import importlib
@@ -17,6 +16,7 @@ from urllib.parse import quote
 from aioproducer.security.mechanism import Broker, Refused
 from aioproducer.security.secret import Secret
 from aioproducer.version import __version__
+from aioproducer.worker_threads import CALL_THREADS
 
 EXPIRES_S: Final = 900
 _REGION_IN_HOST = re.compile(
@@ -53,7 +53,7 @@ class AwsMskIam:
 
     async def start(self, broker: Broker) -> bytes:
         """Return the signed request."""
-        credentials = await asyncio.to_thread(self._credentials)
+        credentials = await CALL_THREADS.run(self._credentials)
         host = broker.host.rstrip(".")
         region = _region(host, credentials.region)
         token = credentials.session_token

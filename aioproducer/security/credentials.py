@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -10,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret, revealed
+from aioproducer.worker_threads import CALL_THREADS, NoThread
 
 log: Final = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ async def called(function: Callable[[], Any]) -> Any:
     call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
         return await function()
-    result = await asyncio.to_thread(function)
+    result = await CALL_THREADS.run(function)
     return await result if inspect.isawaitable(result) else result
 
 
@@ -68,7 +68,7 @@ class Credentials:
             login = _login(await called(source))
         except Exception as error:
             if self._last is None:
-                if isinstance(error, Refused):
+                if isinstance(error, Refused | NoThread):
                     raise
                 raise Refused(
                     f"sasl_credentials raised {type(error).__name__}, which is the cause"

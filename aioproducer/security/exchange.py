@@ -11,6 +11,7 @@ from typing import Final
 
 from aioproducer.errors import (
     AuthenticationFailed,
+    ConnectionFailed,
     IllegalSaslState,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
@@ -18,6 +19,7 @@ from aioproducer.errors import (
 )
 from aioproducer.security.mechanism import Broker, Mechanism, Refused
 from aioproducer.security.secret import SecretBytes, redacted, without_frames
+from aioproducer.worker_threads import NoThread
 
 MOST_ROUNDS: Final = 16
 """A broker that has still more to ask than this does not want an end. SCRAM takes two, Kerberos three."""
@@ -99,6 +101,10 @@ class Exchange:
         except Refused as error:
             without_frames(error)
             raise self._failed(str(error)) from error.__cause__
+        except NoThread as error:  # of ours, and it may pass: the credentials were not refused
+            without_frames(error)
+            name = self.mechanism.name
+            raise ConnectionFailed(f"no login by {name} at {self.broker}: {error}", written=False) from error
         except Exception as error:
             # A mechanism or callable of the user: its text may contain anything, so only the type is shown.
             without_frames(error)

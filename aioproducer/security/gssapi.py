@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import re
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from aioproducer.security.mechanism import Broker, Refused
+from aioproducer.worker_threads import CALL_THREADS
 
 NO_LAYER: Final = 1
 """The one security layer that Kafka has: none. TLS is there for that."""
@@ -46,11 +46,11 @@ class Gssapi:
 
     async def start(self, broker: Broker) -> bytes:
         """Return the first token: a ticket for this broker."""
-        return await asyncio.to_thread(self._begin, broker.host)
+        return await CALL_THREADS.run(self._begin, broker.host)
 
     async def respond(self, challenge: bytes) -> bytes:
         """Go on with the context; once it stands, agree that there is no security layer."""
-        return await asyncio.to_thread(self._step, challenge)
+        return await CALL_THREADS.run(self._step, challenge)
 
     def _begin(self, host: str) -> bytes:
         gssapi = self._load()

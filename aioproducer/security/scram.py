@@ -5,7 +5,6 @@ Kafka adds delegation tokens (KIP-48): the token's id and HMAC are the pair, and
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -18,6 +17,7 @@ from typing import Final
 from aioproducer.security.credentials import Credentials, utf8
 from aioproducer.security.mechanism import Broker, Refused
 from aioproducer.security.secret import Secret
+from aioproducer.worker_threads import WORK_THREADS
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 FEWEST_ITERATIONS: Final = 4_096
@@ -101,7 +101,7 @@ class Scram:
             )
         salt = _base64(parts["salt"], "salt")
         if iterations >= IN_A_THREAD_FROM:
-            salted = await asyncio.to_thread(
+            salted = await WORK_THREADS.run_anyway(
                 hashlib.pbkdf2_hmac, self._hash, self._password, salt, iterations
             )
         else:

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from typing import Final, NoReturn
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import AuthenticationFailed
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed
 from aioproducer.security.ciphers import restrict
 from aioproducer.security.credentials import called
 from aioproducer.security.secret import Secret, without_frames
 from aioproducer.security.security_settings import VERSIONS, TlsSettings, weaknesses_of_context
 from aioproducer.security.stores import Pem, Source, StoreError, read_store
+from aioproducer.worker_threads import WORK_THREADS, NoThread
 
 log: Final = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ class TlsContexts:
             self._tried = seen
             try:
                 if given is None:
-                    context = await asyncio.to_thread(build_context, self.settings)
+                    context = await WORK_THREADS.run_anyway(build_context, self.settings)
                 else:
                     context = _checked(await called(given))
                     self._warn(context)
@@ -207,6 +208,8 @@ class TlsContexts:
         ours = isinstance(error, StoreError)
         why = str(error) if ours else f"ssl_context raised {type(error).__name__}, which is the cause"
         if self._context is None:
+            if isinstance(error, NoThread):  # it may pass: ssl_context was not called
+                raise ConnectionFailed(f"no TLS: {error}", written=False) from error
             raise AuthenticationFailed(f"no TLS: {why}") from (error.__cause__ if ours else error)
         if not self._failures:
             log.warning("security.tls.kept error=%s", why if ours else type(error).__name__)

@@ -20,6 +20,7 @@ from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret, redacted, without_frames
 from aioproducer.security.security_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
 from aioproducer.security.tokens import Token
+from aioproducer.worker_threads import CALL_THREADS, WORK_THREADS
 
 LARGEST_BYTES: Final = 1024 * 1024
 LONGEST_ERROR: Final = 300
@@ -52,7 +53,7 @@ class TokenEndpoint:
         attempt = 0
         while True:
             try:
-                return await asyncio.to_thread(self._ask)
+                return await CALL_THREADS.run(self._ask)
             except Refused as error:
                 without_frames(error)
                 raise self._failed(str(error)) from error.__cause__
@@ -153,7 +154,7 @@ def from_file(
         return Token(value, expiry(value.reveal()), dict(extensions))
 
     async def fetch() -> Token:
-        return await asyncio.to_thread(read)
+        return await WORK_THREADS.run_anyway(read)
 
     return fetch
 

@@ -15,6 +15,7 @@ from aioproducer.errors import AuthenticationFailed
 from aioproducer.security.credentials import called
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret
+from aioproducer.worker_threads import NoThread
 
 log: Final = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class SharedTokens:
         except Exception as error:
             if token is not None and token.expires_at is None:
                 return token
-            if isinstance(error, Refused | AuthenticationFailed):
+            if isinstance(error, Refused | AuthenticationFailed | NoThread):
                 raise
             raise Refused(
                 f"sasl_oauth_token_provider raised {type(error).__name__}, which is the cause"

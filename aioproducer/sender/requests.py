@@ -2,7 +2,6 @@
 
 # ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,10 +27,9 @@ from aioproducer.protocol.schema import ApiVersionTable, decode_response
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.record_batch import TRANSACTIONAL, encode_batch, set_sequence
+from aioproducer.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from aioproducer.batching.topic import TopicQueues
 
 
@@ -103,7 +101,7 @@ class Encoder:
     def __init__(self, settings: SenderSettings) -> None:
         keep_freed_memory(LARGEST_BYTES)  # of the whole process; what it encodes is what comes and goes
         self._attributes = settings.codec | (TRANSACTIONAL if settings.transactional_id is not None else 0)
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = WorkerThreads(COMPRESSION_THREADS, "aioproducer compresses")
         self._compress = (
             None if settings.codec is Codec.NONE else compressor(settings.codec, settings.compression_level)
         )
@@ -115,22 +113,17 @@ class Encoder:
         return sum(batch.size for batch in batches if batch.encoded is None) >= COMPRESS_OFF_LOOP_BYTES
 
     async def encode_off_loop(self, batches: Sequence[Batch]) -> Unencodable:
-        """Do as `encode_all`, in a worker thread where that is worth it.
+        """Do as `encode_all`, in a worker thread if *batches* are large and a thread can be started.
 
         Cancelled, it does not wait for the thread, which ends what it has begun.
         """
         if not self.leaves_loop(batches):
             return self.encode_all(batches)
-        if self._threads is None:
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - when it is needed
-
-            self._threads = ThreadPoolExecutor(COMPRESSION_THREADS, "aioproducer compresses")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.encode_all, batches)
+        return await self._threads.run_anyway(self.encode_all, batches)
 
     def close(self) -> None:
         """Let the threads end, as soon as they are done with what they have begun."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
 
     def encode_all(self, batches: Sequence[Batch]) -> Unencodable:
         """Encode each of *batches*; return those that could not be, and why: one must not stop the others."""

@@ -28,6 +28,7 @@ from aioproducer.telemetry.subscription import (
     TELEMETRY_TOO_LARGE,
     Subscription,
 )
+from aioproducer.worker_threads import WORK_THREADS
 
 log: Final = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ class TelemetrySession:
         """Return what to push; None if it is too large."""
         if len(self._of.topics) < OFF_LOOP_TOPICS:
             return self._make_payload(subscription)
-        return await asyncio.to_thread(self._make_payload, subscription)
+        return await WORK_THREADS.run_anyway(self._make_payload, subscription)
 
     def _make_payload(self, subscription: Subscription) -> _Payload | None:
         report, now_ns = self._of.report(), time.time_ns()

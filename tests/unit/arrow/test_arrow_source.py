@@ -9,10 +9,10 @@ import anyio
 import pyarrow as pa
 import pytest
 
-from aioproducer.arrow import arrow_source
 from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.arrow_source import Source
 from aioproducer.arrow.batches import PIECE_ROWS
+from aioproducer.worker_threads import WorkerThreads
 
 COLUMNS = Columns(value="v", topic="orders")
 
@@ -50,13 +50,13 @@ async def test_what_may_block_is_asked_in_a_thread_and_nothing_else(
     blocks: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    in_thread, asked = arrow_source._in_thread, []
+    run, asked = WorkerThreads.run, []
 
-    async def noted(*call: Any) -> Any:
+    async def noted(threads: WorkerThreads, *call: Any) -> Any:
         asked.append(call)
-        return await in_thread(*call)
+        return await run(threads, *call)
 
-    monkeypatch.setattr(arrow_source, "_in_thread", noted)
+    monkeypatch.setattr(WorkerThreads, "run", noted)
     assert await pieces(form(batch("a", "b"))) == [{"v": ["a", "b"]}]
     assert bool(asked) is blocks
 
@@ -123,3 +123,13 @@ async def test_cancelled_it_does_not_wait_for_the_thread() -> None:
     finally:
         goes_on.set()
         await task
+
+
+async def test_sources_that_block_do_not_wait_for_each_other() -> None:
+    everyone_reads = threading.Barrier(8)
+
+    def blocking() -> Iterator[pa.RecordBatch]:
+        everyone_reads.wait(10)
+        yield batch("a")
+
+    assert await asyncio.gather(*(pieces(blocking()) for _ in range(8))) == [[{"v": ["a"]}]] * 8

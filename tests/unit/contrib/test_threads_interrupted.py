@@ -95,7 +95,7 @@ class TestInterrupted:
     def test_even_before_the_closing_has_begun(
         self, cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def interrupted(_: object) -> None:
+        def interrupted(*_: object) -> None:
             raise KeyboardInterrupt
 
         with ThreadedProducer(cluster.bootstrap_servers) as producer:
