@@ -48,8 +48,8 @@ class LoopClock:
     def now_ms(self) -> int:
         """Return the time of this iteration."""
         if not self.known_ms:
+            self._loop.call_soon(self.forget)  # first: a time that is never forgotten would stay for ever
             self.known_ms = wall_ms()
-            self._loop.call_soon(self.forget)
         return self.known_ms
 
     def fresh_ms(self) -> int:
@@ -156,9 +156,9 @@ class Wakeup:
     def ring_at(self, until: float) -> None:
         """Ring, or do `on_time`, when the loop's clock reads *until*, or now and then earlier; infinity never comes."""
         if until < self._rings_at:
-            self._rings_at = until
             timer = self._loop.call_at(until, self._time_is_up, until, context=self._context)
             self._timers.append((until, timer))
+            self._rings_at = until  # last: an exception before it leaves a timer too many, and none too few
 
     async def wait(self, until: float) -> None:
         """Wait until it rings, which *until* sees to as `ring_at` does."""

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
+from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
@@ -28,6 +29,8 @@ from aioproducer.types import Headers
 
 if TYPE_CHECKING:
     from aioproducer.batching.bulk import Rows, SendManyCall
+
+_OPEN, _SEALED = BatchState.OPEN, BatchState.SEALED
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 """What waits for a single record."""
@@ -54,8 +57,7 @@ class Accumulator:
         self.turns: Final = LoopTurns()
         self.unresolved: dict[Batch, None] = {}
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
-        self.unfinished: int = 0
-        """How many batches are not at the end of their lives: those, and the abandoned ones."""
+        self._abandoned: set[Batch] = set()
         self.topics: dict[str, TopicQueues] = {}
         self.flushing: int = 0
         """How many wait for everything to be sent: while there are any, nothing lingers."""
@@ -77,6 +79,11 @@ class Accumulator:
     def hurries(self) -> bool:
         """Return whether batches go without lingering: someone waits for them, for their memory, or for the end."""
         return bool(self.flushing or self.memory.waiters or self.finishing)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of batches that are not at the end of their lives: unresolved and abandoned ones."""
+        return len(self.unresolved) + len(self._abandoned)
 
     @property
     def idle(self) -> bool:
@@ -120,22 +127,28 @@ class Accumulator:
         """
         size = len(value) + RECORD_OVERHEAD
         sticky, memory = topic.sticky, self.memory
+        free = memory.free
         batch = sticky.open if sticky is not None else None
         if (
             batch is None
             or batch.plain_waiter is not new_waiter
             or (grown := batch.size + size) > batch.limit
-            or size > memory.free
+            or size > free
             or memory.waiters
         ):
             return self.append(topic, None, value, None, (), None, size, new_waiter)
-        memory.free -= size
-        batch.size = grown
-        columns, clock = batch.columns, self.clock
-        columns.values.append(value)
-        columns.timestamps.append(clock.known_ms or clock.now_ms())
-        waiter = new_waiter()
-        batch.last_waiters.append(waiter)
+        waiter = None
+        try:
+            memory.free = free - size
+            batch.size = grown
+            columns, clock = batch.columns, self.clock
+            columns.values.append(value)
+            columns.timestamps.append(clock.known_ms or clock.now_ms())
+            waiter = new_waiter()
+            batch.last_waiters.append(waiter)
+        except BaseException:
+            self._recover(topic, waiter, 1, size, free)
+            raise
         return waiter
 
     def append(
@@ -159,35 +172,41 @@ class Accumulator:
         and a batch (`settings.room_for`), even if the halves of a split batch have overdrawn the budget since.
         """
         memory = self.memory
-        if reserved:
-            memory.free += reserved
-        elif memory.waiters:
+        free = memory.free + reserved
+        if memory.waiters and not reserved:
             return None
-        batch = queue.open if queue is not None else topic.sticky.open if topic.sticky is not None else None
-        if batch is None or batch.size + size > batch.limit:
-            # Room for the record and a batch: whoever finds none waits for both together.
-            if memory.free < size + BATCH_OVERHEAD and not reserved:
+        waiter = None
+        try:
+            memory.free = free
+            target = queue or topic.sticky
+            batch = target.open if target is not None else None
+            if batch is None or batch.size + size > batch.limit:
+                # Room for the record and a batch: a call that finds none waits for both together.
+                if free < size + BATCH_OVERHEAD and not reserved:
+                    return None
+                batch = self._batch_with_room(topic, queue, size)
+            elif free < size and not reserved:
                 return None
-            batch = self._batch_with_room(topic, queue, size)
-        elif memory.free < size and not reserved:
-            return None
-        if timestamp_ms is None:  # the first record of a batch is most often alone in its iteration
-            clock, is_first = self.clock, batch.size == BATCH_OVERHEAD
-            timestamp_ms = clock.fresh_ms() if is_first else clock.known_ms or clock.now_ms()
-        memory.free -= size
-        batch.size += size
-        columns = batch.columns
-        if key is None and not headers and columns.keys is None and columns.headers is None:
-            columns.values.append(value)
-            columns.timestamps.append(timestamp_ms)
-        else:
-            columns.append(value, key, headers, timestamp_ms)
-            batch.plain_waiter = None
-        waiter = new_waiter()
-        if batch.new_waiter is new_waiter:
-            batch.last_waiters.append(waiter)
-        else:
-            batch.add_waiter(waiter, new_waiter)
+            if timestamp_ms is None:  # the first record of a batch is most often alone in its iteration
+                clock, is_first = self.clock, batch.size == BATCH_OVERHEAD
+                timestamp_ms = clock.fresh_ms() if is_first else clock.known_ms or clock.now_ms()
+            memory.free -= size
+            batch.size += size
+            columns = batch.columns
+            if key is None and not headers and columns.keys is None and columns.headers is None:
+                columns.values.append(value)
+                columns.timestamps.append(timestamp_ms)
+            else:
+                columns.append(value, key, headers, timestamp_ms)
+                batch.plain_waiter = None
+            waiter = new_waiter()
+            if batch.new_waiter is new_waiter:
+                batch.last_waiters.append(waiter)
+            else:
+                batch.add_waiter(waiter, new_waiter)
+        except BaseException:
+            self._recover(topic, waiter, 1, size, free)
+            raise
         if reserved:
             memory.give_back(0)  # what is left of it may be enough for the next in line
         return waiter
@@ -229,31 +248,38 @@ class Accumulator:
         ends = list(accumulate(rows.sizes, initial=0))  # where a batch is full is one bisection
         share = topic.share(ends[-1]) if queue is None else ends[-1]
         now, start = self._loop.time(), 0
-        while start < len(rows) and (reserved or not memory.waiters):
-            first = rows.sizes[start]
-            target = queue or topic.sticky or topic.switch()
-            batch = target.open
-            if batch is None or batch.size + first > batch.limit:
-                if memory.free < self.settings.room_for(first) and not reserved:
+        step: tuple[object, int, int, int] = None, 0, 0, memory.free
+        try:
+            while start < len(rows) and (reserved or not memory.waiters):
+                first, step = rows.sizes[start], (None, 0, 0, free := memory.free)
+                target = queue or topic.sticky or topic.switch()
+                batch = target.open
+                if batch is None or batch.size + first > batch.limit:
+                    if free < self.settings.room_for(first) and not reserved:
+                        break
+                    batch = self._batch_with_room(topic, queue, first)
+                most = max(memory.free, first) if reserved else memory.free
+                limit = max(batch.limit, topic.limits.to_grow_to(batch, share, now))
+                room = min(max(limit - batch.size, first), most)
+                reserved = 0
+                stop = bisect_right(ends, ends[start] + room) - 1
+                if stop <= start:
                     break
-                batch = self._batch_with_room(topic, queue, first)
-            free = max(memory.free, first) if reserved else memory.free
-            limit = max(batch.limit, topic.limits.to_grow_to(batch, share, now))
-            room = min(max(limit - batch.size, first), free)
-            reserved = 0
-            stop = bisect_right(ends, ends[start] + room) - 1
-            if stop <= start:
-                break
-            memory.free -= ends[stop] - ends[start]
-            batch.size += ends[stop] - ends[start]
-            part = rows.slice(start, stop)
-            batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
-            batch.add_waiters(call.waiters(part.positions))
-            call.partitions.add(batch.topic_partition.partition)
-            if batch.size > batch.limit:
-                self._ready(batch, self.queue(batch), now)
-                batch.grow(batch.size)
-            start = stop
+                part, size = rows.slice(start, stop), ends[stop] - ends[start]
+                waiters = call.waiters(part.positions)
+                step = waiters, len(part), size, free
+                memory.free -= size
+                batch.size += size
+                batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
+                batch.add_waiters(waiters)
+                call.partitions.add(batch.topic_partition.partition)
+                if batch.size > batch.limit:
+                    self._ready(batch, self.queue(batch), now)
+                    batch.grow(batch.size)
+                start = stop
+        except BaseException:
+            self._recover(topic, *step)
+            raise
         memory.give_back(0)
         return start
 
@@ -304,6 +330,31 @@ class Accumulator:
             self._wake_at(until)
         return batch
 
+    def _recover(self, topic: TopicQueues, waiter: object, records: int, size: int, free: int) -> None:
+        """Complete or undo an append to *topic* that an exception interrupted, such as one that a signal handler raised.
+
+        *records* of *size* bytes are appended once *waiter* is in a batch; *free* bytes of memory were free before.
+        Columns without a waiter are dropped, and open batches are sealed and offered to the schedule again.
+        """
+        now, topic.sticky = self._loop.time(), None
+        for queue in topic.by_partition.values():
+            for batch in tuple(queue.batches):
+                if batch.state is _SEALED and batch.due:
+                    continue
+                if batch.state is _OPEN and batch.repair(waiter):
+                    free -= size + (BATCH_OVERHEAD if len(batch) == records else 0)
+                if len(batch):
+                    queue.seal(batch)
+                else:
+                    queue.remove(batch)
+                    self.unresolved.pop(batch, None)
+                    self.deadlines.discard(batch, batch.deadline)
+                self.schedule.forget(batch)
+            queue.open = None
+            self.schedule.offer_again(queue, now)
+        self.memory.free = free
+        self.wake()
+
     def seal(self, batch: Batch, now: float) -> None:
         """Let *batch* wait for no more records."""
         queue = self.queue(batch)
@@ -323,9 +374,10 @@ class Accumulator:
                 if successor.holds(waiter):
                     self.expire_earlier(successor, waiter, deadline)
         elif deadline < batch.deadline:
-            self.deadlines.discard(batch, batch.deadline)
+            before = batch.deadline
+            self.deadlines.add(batch, deadline)  # first: a batch is never without a deadline
             batch.expire_by(deadline)
-            self.deadlines.add(batch, deadline)
+            self.deadlines.discard(batch, before)
             self.wake()  # to look at the deadlines again
 
     def enter(self, topic: TopicQueues, records: int) -> None:
@@ -352,11 +404,11 @@ class Accumulator:
         """Keep *batch*, its memory and its deadline until `release`."""
         self.memory.free -= batch.size
         self.unresolved[batch] = None
-        self.unfinished += 1
         self.deadlines.add(batch, batch.deadline)
 
     def resolved(self, batch: Batch) -> None:
         """Wait for no outcome of *batch* any more: its records have failed, and its answer is still to come."""
+        self._abandoned.add(batch)
         self.unresolved.pop(batch, None)
         self.deadlines.discard(batch, batch.deadline)
         self.wake()  # it may have been the last that a sender waits for which is to end
@@ -364,7 +416,7 @@ class Accumulator:
     def release(self, batch: Batch) -> None:
         """Let *batch* go, which is at the end of its life, and give back what it held."""
         self.unresolved.pop(batch, None)
-        self.unfinished -= 1
+        self._abandoned.discard(batch)
         self.deadlines.discard(batch, batch.deadline)
         if not batch.due:  # else it lingers no more
             self.schedule.forget(batch)

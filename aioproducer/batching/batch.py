@@ -301,6 +301,18 @@ class Batch:
         self.stretches.append(waiters)
         self.new_waiter = self.plain_waiter = None
 
+    def repair(self, waiter: object) -> bool:
+        """Drop the columns of records that have no waiter: their append was interrupted.
+
+        Returns True if the last append was complete, that is if its *waiter* is the last one.
+        """
+        self.stretches = [each for each in self.stretches if len(each)]
+        self.columns.truncate(sum(map(len, self.stretches)))
+        columns = self.columns
+        self.size = BATCH_OVERHEAD + sum(sizes(columns.values, columns.keys, columns.headers))
+        last = (*self.stretches[-1:], *self.last_waiters[-1:])
+        return any(each is waiter for each in last)
+
     def resolve(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell every waiter where its record is; *log_append_time_ms* is -1 for create time."""
         log_append = log_append_time_ms >= 0

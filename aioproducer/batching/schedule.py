@@ -44,8 +44,10 @@ class Deadlines(Generic[T]):
         tick = math.ceil(deadline / TICK_S)
         items = self._by_tick.get(tick)
         if items is None:
+            heapq.heappush(
+                self._ticks, tick
+            )  # first: an exception between the two leaves a tick without items
             self._by_tick[tick] = {item: None}
-            heapq.heappush(self._ticks, tick)
         else:
             items[item] = None
 
@@ -59,10 +61,10 @@ class Deadlines(Generic[T]):
         """Return when the next item is due; infinity if there is none."""
         while self._ticks:
             tick = self._ticks[0]
-            if self._by_tick[tick]:
+            if self._by_tick.get(tick):
                 return tick * TICK_S
             heapq.heappop(self._ticks)
-            del self._by_tick[tick]
+            self._by_tick.pop(tick, None)
         return inf
 
     def take_due(self, now: float) -> list[T]:
@@ -195,9 +197,10 @@ class Schedule:
 
     def forget(self, batch: Batch) -> None:
         """Let *batch* linger no more: it is due, or has ended."""
-        lingering = self._lingering.pop(batch, None)
+        lingering = self._lingering.get(batch)
         if lingering is not None:
-            del self._lingering_for[lingering[2]][batch]
+            self._lingering_for[lingering[2]].pop(batch, None)  # first: an interrupted call is repeated
+            self._lingering.pop(batch, None)
 
     def _make_due(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
         self.forget(batch)
@@ -226,6 +229,11 @@ class Schedule:
             ready[queue] = None
             self._waiting.setdefault(queue.leader, now)
 
+    def offer_again(self, queue: PartitionQueue, now: float) -> None:
+        """Offer *queue*, whose last offer may have been interrupted by an exception."""
+        self._withdraw(queue)
+        self.offer(queue, now)
+
     def offer_all(self, queues: Collection[PartitionQueue], now: float) -> None:
         """Offer each of *queues*, whose leader has changed."""
         for queue in queues:
@@ -245,10 +253,11 @@ class Schedule:
 
     def _withdraw(self, queue: PartitionQueue) -> None:
         if queue.offered_to is not None:
-            ready = self._ready[queue.offered_to]
-            del ready[queue]
+            ready = self._ready.get(queue.offered_to)
+            if ready is not None:
+                ready.pop(queue, None)
             if not ready:
-                del self._waiting[queue.offered_to]
+                self._waiting.pop(queue.offered_to, None)
             queue.offered_to = None
 
     def identity_changed(self, now: float) -> None:

@@ -79,8 +79,9 @@ class BatchLimits:
 
     def uncap(self) -> None:
         """Try the full size again: the topic's limit may have been raised."""
-        self._cap = self.capped_until = math.inf
+        self._cap = math.inf
         self._set()
+        self.capped_until = math.inf
 
     def compressed(self, batch: Batch) -> None:
         """Learn from *batch*, which has been encoded."""
@@ -199,9 +200,9 @@ class TopicQueues:
             for queue in self.by_partition.values():
                 queue.sequences.forget_log(max((batch.order for batch in queue.in_flight), default=()))
                 queue.forget_denials()
-        self.leaders = leaders
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
         self._has_choice = self._settings.partitioning_is_adaptive and len(set(leaders) - {NO_LEADER}) > 1
+        self.leaders = leaders  # last: by these the topic counts as known
         changed = []
         for partition, queue in self.by_partition.items():
             leader = self._leader(partition)

@@ -168,8 +168,8 @@ class PartitionSequences:
         """Do as `may_assign` where the epoch is one for all partitions: nothing goes on that needs another one."""
         current = keeper.current
         if self._identity != current and not unsettled:
-            self._begin(current)
             self.needs_epoch_bump, self.gap_at = False, None
+            self._begin(current)
             self.acknowledged_here = keeper.leaders_begin_at_zero  # then nothing can overtake the first batch
         return self._identity == current is not None and not self.needs_epoch_bump
 
@@ -178,10 +178,10 @@ class PartitionSequences:
         return keeper.keeps(self._identity)
 
     def _begin(self, identity: ProducerIdentity | None) -> None:
-        self._identity = identity
         self._next = 0
         self.acknowledged_here = False
         self._acknowledged.clear()  # what was under another identity says nothing of this one
+        self._identity = identity  # last: a call that a signal handler interrupts is repeated
 
     def assign(self, count: int) -> BatchSequence:
         """Give the next *count* sequences to a batch; `may_assign` has just said yes."""

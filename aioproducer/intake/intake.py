@@ -148,7 +148,9 @@ class Intake:
 
     def _append_pending(self, new_waiter: Callable[[], W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
-        queues = self._topics.get(topic) or self._known(topic)
+        queues = self._topics.get(topic)
+        if queues is None or not queues.leaders:
+            queues = self._known(topic)
         if queues is None or queues.append_lock.held or not has_partition(queues, pending.partition):
             return pending
         try:

@@ -97,6 +97,11 @@ class HeaderColumns(Sequence[RecordHeaders]):
         """Return the same in lists of its own, which `extend` may add to."""
         return self.part(list, self._count)
 
+    def truncate(self, count: int) -> None:
+        """Keep the headers of the first *count* records; columns may be longer than others before."""
+        self.columns = [column.part(lambda values: list(values[:count])) for column in self.columns]
+        self._count = count
+
     def extend(self, other: HeaderColumns) -> bool:
         """Add the headers of more records; False, and nothing has happened, if those have other names."""
         if [each.name for each in self.columns] != [each.name for each in other.columns]:

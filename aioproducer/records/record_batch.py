@@ -124,6 +124,16 @@ class RecordColumns:
         self.values.extend(values)
         self.timestamps.extend(stamps)
 
+    def truncate(self, count: int) -> None:
+        """Keep the first *count* records; columns may be of different lengths before, none of them shorter."""
+        for column in (self.values, self.keys, self.timestamps):
+            if column is not None:
+                del column[count:]
+        if isinstance(self.headers, HeaderColumns):
+            self.headers.truncate(count)
+        elif self.headers is not None:
+            del self.headers[count:]
+
     def take(self, indices: Iterable[int]) -> RecordColumns:
         """Return the records at *indices*, in that order, as columns of their own."""
         chosen = list(indices)

@@ -70,7 +70,7 @@ class Transactions:
 
     def partitions_wanted(self) -> None:
         """Batches wait for partitions to be added."""
-        if self._adding is None:
+        if self._adding is None or self._adding.done():
             self._adding = self._spawn(self._add_partitions(), "add partitions")
             self._adding.add_done_callback(self._added)
 
@@ -357,7 +357,8 @@ class Transactions:
         return None
 
     def _added(self, task: asyncio.Task[None]) -> None:
-        self._adding = None
+        if self._adding is task:
+            self._adding = None
         if not task.cancelled() and task.exception() is None and self.manager.wanted():
             self.manager.want(self.manager.wanted()[0])
 
@@ -391,8 +392,9 @@ class Transactions:
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(work, name=f"aioproducer: {name}")
-        self._tasks.add(task)
+        # First: an ended task that no callback removes would keep `stop` busy.
         task.add_done_callback(self._ended)
+        self._tasks.add(task)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
