@@ -21,6 +21,7 @@ from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.interceptors import InterceptorChain
+from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.metadata_source import open_to_any
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.metadata.staggered import Refusals
@@ -93,6 +94,7 @@ class Engine:
         self._sending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self.metrics: Final = Metrics(self._loop.time)
+        self.limits: Final = LogLimits()
         wakeup, awaits = Wakeup(self._loop), acknowledgement_on(self._loop)
         self.pool: Final = Pool(
             self._connections,
@@ -100,6 +102,7 @@ class Engine:
             on_disconnected=self._disconnected,
             metrics=self.metrics,
             security=self._security,
+            limits=self.limits,
         )
         self.updater: Final = MetadataUpdater(
             config.metadata_settings(),
@@ -107,6 +110,7 @@ class Engine:
             open_connection=self._open_bootstrap_connection,
             on_update=self._metadata_changed,
             leaderless=self._leaderless_topics,
+            limits=self.limits,
         )
         self.metrics_push: Final = MetricsPush(
             self.pool,
@@ -134,6 +138,7 @@ class Engine:
             self.accumulator,
             observer=OutcomeObserver(self.metrics, interceptors),
             on_failure=None if records is None else records.failing,
+            limits=self.limits,
         )
         self._completion = completion
         self._wakeup = wakeup
@@ -315,6 +320,7 @@ class Engine:
         await self.pool.close()  # the last answers: whatever was in flight has its outcome after this
         if self._sending is not None:
             await asyncio.wait([self._sending])
+        self.limits.close()
 
     def _ended(self, which: str, task: asyncio.Task[None]) -> None:
         """Let everybody know that a task is gone which nobody has told to end: without it nothing is sent."""
@@ -348,7 +354,12 @@ class Engine:
     async def _open(self, deadline: float, endpoint: Address) -> Connection:
         tally = self.metrics.node(BOOTSTRAP)
         return await open_connection(
-            endpoint, self._connections, security=self._security, tally=tally, deadline=deadline
+            endpoint,
+            self._connections,
+            security=self._security,
+            tally=tally,
+            limits=self.limits,
+            deadline=deadline,
         )
 
     def _admitted(self) -> None:

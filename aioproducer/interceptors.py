@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import ProducerError
+from aioproducer.log_limits import LogLimits
 from aioproducer.types import Headers, HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
 
 log: Final = logging.getLogger(__name__)
@@ -126,9 +127,8 @@ AnyInterceptor: TypeAlias = (
 class InterceptorChain:
     """Calls interceptors in order and contains what they raise; falsy if there are none.
 
-    An exception of the user's code is logged, the first of each class and method as a warning with its
-    traceback, later ones at debug level: a broken interceptor fails for every record, and must not flood
-    the log.
+    An exception of the user's code is logged with its traceback, under `LogLimits`: a broken interceptor fails for every
+    record.
     """
 
     def __init__(self, interceptors: Iterable[object]) -> None:
@@ -137,7 +137,7 @@ class InterceptorChain:
         self._on_acknowledgement = tuple(
             (each, method, _arguments_of(method)) for each, method in self._defined("on_acknowledgement")
         )
-        self._warned: set[tuple[type, str]] = set()
+        self._limits = LogLimits()
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)
@@ -197,21 +197,20 @@ class InterceptorChain:
                 method()
             except BaseException as error:  # noqa: BLE001 - the producer is closed all the same
                 self._log_failure(interceptor, "close", error)
+        self._limits.close()
 
     def _defined(self, name: str) -> tuple[tuple[object, Callable[..., object]], ...]:
         return tuple((each, getattr(each, name)) for each in self._interceptors if hasattr(each, name))
 
     def _log_failure(self, interceptor: object, method: str, error: BaseException) -> None:
-        failed = (type(interceptor), method)
-        level = logging.DEBUG if failed in self._warned else logging.WARNING
-        self._warned.add(failed)
-        log.log(
-            level,
-            "interceptor.failed interceptor=%s method=%s error=%s",
-            failed[0].__qualname__,
-            method,
-            type(error).__name__,
-            exc_info=error,
+        subject = f"interceptor={type(interceptor).__qualname__} method={method}"
+        self._limits.log(
+            log,
+            logging.WARNING,
+            subject,
+            "interceptor.failed %s error=%s",
+            *(subject, type(error).__name__),
+            error=error,
         )
 
 

@@ -13,6 +13,7 @@ from aioproducer.engine import BOOTSTRAP
 from aioproducer.errors import ConfigError, ProducerClosed, ProducerError, WrongLoop
 from aioproducer.handover import connection_security
 from aioproducer.intake.checks import check_timeout
+from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.metadata_source import open_to_any
 from aioproducer.metadata.staggered import Refusals
 from aioproducer.metadata.updater import MetadataUpdater
@@ -163,12 +164,14 @@ class _Opened:
         self._connections = config.connection_settings()
         self._security = connection_security(config)
         self._metrics = Metrics(self.loop.time)
+        self._limits = LogLimits()
         self._pool = Pool(
             self._connections,
             on_connected=self._connected,
             on_disconnected=self._disconnected,
             metrics=self._metrics,
             security=self._security,
+            limits=self._limits,
         )
         self._updater = MetadataUpdater(
             config.metadata_settings(),
@@ -176,11 +179,13 @@ class _Opened:
             open_connection=self._open_bootstrap_connection,
             on_update=lambda *_: None,
             leaderless=lambda: (),
+            limits=self._limits,
         )
         self.administration = Administration(
             self._pool,
             self._updater,
             config.sender_settings().retry_backoff,
+            limits=self._limits,
             limit_s=config.max_block_s,
             timeout_ms=config.transaction_timeout_ms,
         )
@@ -198,6 +203,7 @@ class _Opened:
         if self._security is not None:
             self._security.close()
         await self._pool.close()
+        self._limits.close()
 
     def _connected(self, node_id: int) -> None:
         self.administration.connections_changed()
@@ -214,7 +220,12 @@ class _Opened:
     async def _open(self, deadline: float, endpoint: Address) -> Connection:
         tally = self._metrics.node(BOOTSTRAP)
         return await open_connection(
-            endpoint, self._connections, security=self._security, tally=tally, deadline=deadline
+            endpoint,
+            self._connections,
+            security=self._security,
+            tally=tally,
+            limits=self._limits,
+            deadline=deadline,
         )
 
 

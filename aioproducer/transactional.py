@@ -16,6 +16,7 @@ from aioproducer.errors import (
 )
 from aioproducer.intake.checks import check_timeout
 from aioproducer.lifecycle import Lifecycle, State
+from aioproducer.log_limits import LogLimits
 
 if TYPE_CHECKING:
     from aioproducer.engine import Engine
@@ -244,10 +245,15 @@ def _timeout(timeout_s: float | None) -> float | None:
 
 
 def _left_open(producer: Transactional, error: ProducerError) -> None:
-    log.warning(
-        "transaction.left_open transactional_id=%s error=%s: %s",
-        producer.config.transactional_id, type(error).__name__, error,
-    )  # fmt: skip
+    engine = producer._engine  # noqa: SLF001 - our own
+    subject = f"transactional_id={producer.config.transactional_id}"
+    (engine.limits if engine is not None else LogLimits()).log(
+        log,
+        logging.WARNING,
+        subject,
+        "transaction.left_open %s error=%s: %s",
+        *(subject, type(error).__name__, error),
+    )
 
 
 async def _shielded(work: Any) -> None:

@@ -10,7 +10,6 @@ import concurrent.futures
 import logging
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
-from aioproducer.log_limits import Outage
+from aioproducer.log_limits import LogLimits
 
 log: Final = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class WorkerThreads(concurrent.futures.Executor):
         """*name* is the first part of the threads' names."""
         self._limit = limit
         self._name = name
-        self._outage = Outage()
+        self._limits = LogLimits(timed=False)
         self._begin()
 
     def _begin(self) -> None:
@@ -105,15 +104,15 @@ class WorkerThreads(concurrent.futures.Executor):
             threading.Thread(target=self._work, name=name, daemon=True).start()
         except Exception as error:  # noqa: BLE001 - a RuntimeError, a MemoryError: the call has other ways
             is_exiting = not threading.main_thread().is_alive()  # Python 3.12 starts no thread then
-            level = logging.DEBUG if is_exiting else self._outage.level(time.monotonic())
-            log.log(level, "threads.unavailable name=%s error=%r", self._name, error)
+            level = logging.DEBUG if is_exiting else logging.WARNING
+            self._limits.log(log, level, "", "threads.unavailable name=%s error=%r", self._name, error)
             with self._changed:
                 self._threads -= 1
                 if self._threads:  # they take the call
                     return
             self._fail(f"it could not be started: {error}", error)
         else:
-            _ = self._outage.is_over()
+            self._limits.over("threads.unavailable", "", "threads.available name=%s", self._name)
 
     def _fail(self, why: str, cause: Exception | None = None) -> None:
         """Fail the calls that wait for a thread, those of other event loops among them."""

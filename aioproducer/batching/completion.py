@@ -15,10 +15,11 @@ from aioproducer.batching.batch_state import RESOLVED, BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.waiters import Failure, Waiter
 from aioproducer.errors import TransactionAborted
-from aioproducer.log_limits import Burst
+from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import sizes
+from aioproducer.types import TopicPartition
 
 log: Final = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class BatchCompletion:
         *,
         observer: Observer,
         on_failure: Callable[[Failure], Failure] | None = None,
+        limits: LogLimits | None = None,
     ) -> None:
         """*on_failure* hears first of whatever fails, and says what is told of it: a transaction fails with it."""
         self._accumulator = accumulator
@@ -59,7 +61,9 @@ class BatchCompletion:
         self._observer = observer
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._burst = Burst()
+        self.limits: Final = limits or LogLimits()
+        self.troubled: Final[set[TopicPartition]] = set()
+        """Partitions with a batch that was sent again, and without an end of a batch since."""
 
     def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
         """The broker has *batch*: resolve its records and go on with its partition."""
@@ -88,6 +92,7 @@ class BatchCompletion:
         self._accumulator.release(batch)
         if batch.sequence is not None:
             queue.request_epoch_bump(batch)
+        self._forget_trouble(queue)
         if not abandoned:
             self._reject(batch, failure)
         self._offer_again(queue)
@@ -96,6 +101,7 @@ class BatchCompletion:
         """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
         batch.expire()
         self._accumulator.resolved(batch)
+        self._forget_trouble(self.queue(batch))
         self._reject(batch, failure)
 
     def reenqueue(self, batch: Batch, at: float) -> None:
@@ -260,20 +266,28 @@ class BatchCompletion:
         if not len(batch):
             return
         failure = self._failing(failure)
-        is_wanted = failure.kind is TransactionAborted  # whoever has aborted it knows
-        log.log(
-            logging.DEBUG if is_wanted else self._burst.level(self._loop.time()),
+        kind = failure.kind.__name__
+        is_wanted = failure.kind is TransactionAborted  # the application has asked for it
+        self.limits.log(
+            log,
+            logging.DEBUG if is_wanted else logging.WARNING,
+            f"topic={batch.topic_partition.topic} error={kind}",
             "batch.failed partition=%s records=%d attempts=%d possibly_persisted=%s error=%s: %s",
             batch.topic_partition,
             len(batch),
             batch.attempts,
             failure.possibly_persisted,
-            failure.kind.__name__,
+            kind,
             failure.message,
         )
         self._observer.failed(batch, batch.columns, failure)
         for each in batch.stretches:
             each.fail(failure)
+
+    def _forget_trouble(self, queue: PartitionQueue) -> None:
+        """Note that a batch of *queue* has failed: without another batch to send again, there is no recovery to log."""
+        if not queue.retrying:
+            self.troubled.discard(queue.topic_partition)
 
     def _failing(self, failure: Failure) -> Failure:
         return failure if self._on_failure is None else self._on_failure(failure)

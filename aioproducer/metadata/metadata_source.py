@@ -21,7 +21,7 @@ from aioproducer.errors import (
     RebootstrapRequired,
     broker_error,
 )
-from aioproducer.log_limits import Outage
+from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.metadata.snapshot import Broker
 from aioproducer.metadata.staggered import Attempt, Refusals, first_success
@@ -81,7 +81,11 @@ class MetadataSource:
     """Asks one question at a time."""
 
     def __init__(
-        self, settings: MetadataSettings, pool: ConnectionPool, open_connection: OpenConnection
+        self,
+        settings: MetadataSettings,
+        pool: ConnectionPool,
+        open_connection: OpenConnection,
+        limits: LogLimits | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -91,7 +95,7 @@ class MetadataSource:
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
         self._told_by = -1  # another one may know more, or other things
-        self._outage = Outage()  # never over: how often it happens is news only once in a while
+        self._limits = limits or LogLimits()
 
     async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
         """Ask a node that is connected already, if there is one; else, or if that is in vain, do as `bootstrap`.
@@ -169,8 +173,9 @@ class MetadataSource:
                 out_of_reach = self._told_to_rebootstrap or self._pool.least_loaded(brokers) is None
                 if not (self._settings.rebootstrap and out_of_reach):
                     raise
-                level = self._outage.level(now)
-                log.log(level, "metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error)
+                self._limits.log(
+                    log, logging.WARNING, "", "metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error
+                )
         return await self.bootstrap(
             request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
         )

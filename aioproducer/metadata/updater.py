@@ -24,7 +24,7 @@ from aioproducer.errors import (
     ProducerError,
     TopicAuthorizationFailed,
 )
-from aioproducer.log_limits import Outage
+from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.last_connection import LastConnection
 from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection, again
 from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
@@ -50,6 +50,7 @@ class MetadataUpdater:
         open_connection: OpenConnection,
         on_update: OnUpdate,
         leaderless: Callable[[], Collection[str]],
+        limits: LogLimits | None = None,
     ) -> None:
         """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes.
 
@@ -57,7 +58,8 @@ class MetadataUpdater:
         again after every answer that brings none.
         """
         self._settings = settings
-        self._source = MetadataSource(settings, pool, open_connection)
+        self._limits = limits or LogLimits()
+        self._source = MetadataSource(settings, pool, open_connection, self._limits)
         self._on_update = on_update
         self._leaderless = leaderless
         self._schedule = RefreshSchedule(settings)
@@ -71,7 +73,6 @@ class MetadataUpdater:
         self._last_error: ProducerError | None = None
         self._refused: AuthenticationFailed | None = None  # what came of the last request, until the next one
         self._patience: asyncio.TimerHandle | None = None  # since the first refusal of a row of them
-        self._outage = Outage()
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
@@ -228,15 +229,16 @@ class MetadataUpdater:
         try:
             self._take(refresh, await self._source.ask(self._request(refresh), self.snapshot.brokers))
         except ProducerError as error:
-            level = self._outage.level(_now())
-            log.log(level, "metadata.failed topics=%d error=%s", len(refresh.topics), error)
+            topics = len(refresh.topics)
+            self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
             self._last_error = error
             self._schedule.failed(refresh, _now())
             if isinstance(error, AuthenticationFailed):
                 self._note_refusal(error)
-        except Exception:
-            # A bug of ours. To go on without metadata would be worse than to go on with the bug.
-            log.exception("metadata.bug topics=%d", len(refresh.topics))
+        except Exception as bug:  # noqa: BLE001 - logged with its traceback
+            # To go on without metadata would be worse than to go on with the bug.
+            topics = len(refresh.topics)
+            self._limits.log(log, logging.ERROR, "", "metadata.bug topics=%d", topics, error=bug)
             self._schedule.failed(refresh, _now())
 
     def _note_refusal(self, error: AuthenticationFailed) -> None:
@@ -271,8 +273,8 @@ class MetadataUpdater:
         after = before.with_answer(answer, asked=refresh.topics, complete=refresh.complete, now=now)
         self._last_error = None
         self._let_in()
-        if self._outage.is_over():
-            log.info("metadata.recovered brokers=%d topics=%d", len(after.brokers), len(refresh.topics))
+        counts = len(after.brokers), len(refresh.topics)
+        self._limits.over("metadata.failed", "", "metadata.recovered brokers=%d topics=%d", *counts)
         self._waiters.serve(after, refresh.topics)
         self._schedule.answered(refresh, before, after, self._waiters.topics, now)
         self._install(after)
@@ -290,7 +292,8 @@ class MetadataUpdater:
         for topic in changed & snapshot.topics.keys():
             error = snapshot.topics[topic].error
             if error is not None:
-                log.warning("metadata.topic_error topic=%s error=%s", topic, error.__name__)
+                subject = f"topic={topic} error={error.__name__}"
+                self._limits.log(log, logging.WARNING, subject, "metadata.topic_error %s", subject)
         log.debug("metadata.changed version=%d changed_topics=%d", snapshot.version, len(changed))
         self._on_update(snapshot, changed)
 

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from aioproducer.errors import ConnectionFailed, ProducerError
+from aioproducer.log_limits import LogLimits
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import (
@@ -78,6 +79,8 @@ class Connection(asyncio.BufferedProtocol):
         """Done once the socket is closed, some time after `close`."""
         self.address: Final = address
         self.tally: NodeTally = NodeTally(now)  # other connections may count there, too
+        self.limits: LogLimits = LogLimits()
+        """Log limits of the producer."""
 
     def __str__(self) -> str:
         return str(self._core)
@@ -110,11 +113,6 @@ class Connection(asyncio.BufferedProtocol):
     def throttled_until(self) -> float:
         """The broker asked for silence until then, in loop time (KIP-219); callers heed it."""
         return self._core.throttled_until
-
-    @property
-    def age_s(self) -> float:
-        """How long ago it was opened."""
-        return self._loop.time() - self._core.opened_at
 
     @property
     def in_flight(self) -> int:
@@ -310,8 +308,8 @@ class Connection(asyncio.BufferedProtocol):
                     self.close()
         except ProducerError as error:
             self.close(error)
-        except Exception as error:
-            log.exception("connection.bug address=%s node_id=%d", self.address, self.node_id)
+        except Exception as error:  # noqa: BLE001 - logged with its traceback
+            self.limits.log(log, logging.ERROR, str(self), "connection.bug connection=%s", self, error=error)
             self.close(self._our_bug(error))
         if is_exchanging:
             self._write(now)
@@ -380,8 +378,10 @@ class Connection(asyncio.BufferedProtocol):
     def _settle(self, call: Call, outcome: Message | ProducerError) -> None:
         try:
             call.on_answer(outcome)
-        except Exception as error:  # the stream is fine, but who knows what state the caller is in
-            log.exception("connection.handler_failed address=%s node_id=%d", self.address, self.node_id)
+        except Exception as error:  # noqa: BLE001 - the stream is fine; the state of the caller is unknown
+            self.limits.log(
+                log, logging.ERROR, str(self), "connection.handler_failed connection=%s", self, error=error
+            )
             self.close(self._our_bug(error))
 
     def _our_bug(self, error: Exception) -> ConnectionFailed:

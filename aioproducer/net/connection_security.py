@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
+from aioproducer.log_limits import LogLimits
 from aioproducer.net.address import Address
 from aioproducer.net.dial import Dial, MakeProtocol, routes
 from aioproducer.net.login import LoginConnection, Session
@@ -29,8 +30,11 @@ class ConnectionSecurity:
     def __init__(self, settings: SecuritySettings, *, backoff: Backoff) -> None:
         """*backoff* paces how often files or a callable that fail are tried again."""
         self.backoff: Final = backoff
-        self._tls = None if settings.tls is None else TlsContexts(settings.tls, backoff=backoff)
-        self._logins = None if settings.sasl is None else Logins(settings.sasl)
+        self._limits = LogLimits()
+        self._tls = (
+            None if settings.tls is None else TlsContexts(settings.tls, backoff=backoff, limits=self._limits)
+        )
+        self._logins = None if settings.sasl is None else Logins(settings.sasl, self._limits)
         self._warned = False
         for setting, risk in weaknesses(settings):
             log.warning("security.weak setting=%s risk=%r", setting, risk)
@@ -113,6 +117,7 @@ class ConnectionSecurity:
         """Renew no token any more."""
         if self._logins is not None:
             self._logins.close()
+        self._limits.close()
 
     async def _failure(self, error: Exception, address: Address, peer: Any) -> Exception:
         """Return the error for a handshake that failed with *peer*, as `getpeername` gives it."""

@@ -10,6 +10,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
+from aioproducer.log_limits import LogLimits
 from aioproducer.net.address import Address
 from aioproducer.net.dial_failures import described, is_failure
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest
@@ -45,6 +46,10 @@ class LoginConnection(Protocol):
     @property
     def address(self) -> Address:
         """Where the broker is."""
+
+    @property
+    def limits(self) -> LogLimits:
+        """Log limits of the producer."""
 
     @property
     def closed(self) -> bool:
@@ -175,8 +180,9 @@ class Session:
                 if _now() + delay_s >= ends_at:
                     raise
                 if not attempt:
-                    log.warning(
-                        "connection.login_delayed address=%s error=%s", self._connection.address, error
+                    subject = f"address={self._connection.address}"
+                    self._connection.limits.log(
+                        log, logging.WARNING, subject, "connection.login_delayed %s error=%s", subject, error
                     )
                 attempt += 1
                 await asyncio.sleep(delay_s)

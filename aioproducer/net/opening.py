@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import ConnectionFailed
+from aioproducer.log_limits import LogLimits
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
@@ -31,6 +32,7 @@ async def open_connection(
     security: ConnectionSecurity | None = None,
     node_id: int = -1,
     tally: NodeTally | None = None,
+    limits: LogLimits | None = None,
     deadline: float | None = None,
 ) -> Connection:
     """Dial *address*, shake hands and log in, until *deadline* in loop time (by default, the setup timeout from now).
@@ -45,7 +47,7 @@ async def open_connection(
     if deadline is None:
         deadline = loop.time() + settings.setup_timeout_s
     connection = Connection(address, settings, node_id, loop, security)
-    connection.tally = tally or connection.tally
+    connection.tally, connection.limits = tally or connection.tally, limits or connection.limits
     silent = loop.call_later(SILENT_S, _tell_silence, connection) if node_id < 0 else None
     try:
         await _open(connection, dial, deadline)
@@ -100,7 +102,10 @@ async def _open(connection: Connection, dial: Dial, deadline: float) -> None:
 
 
 def _tell_silence(connection: Connection) -> None:
-    log.warning(
+    connection.limits.log(
+        log,
+        logging.WARNING,
+        f"broker={connection}",
         "connection.silent broker=%s for_s=%g hint=%r",
         connection,
         SILENT_S,

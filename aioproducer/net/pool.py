@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
-from aioproducer.log_limits import Outage
+from aioproducer.log_limits import LogLimits
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
@@ -30,8 +30,6 @@ REFUSAL_PATIENCE_S: Final = 2.0
 late on one side."""
 RETIRED_PATIENCE_S: Final = 2.0
 """Longest wait for answers of a node that moved or left: its old address may belong to nothing, and stay silent."""
-STEADY_S: Final = 1.0
-"""A connection that lasted so long was well: to lose it is news."""
 
 
 class RefusedLogins(NamedTuple):
@@ -52,7 +50,6 @@ class _Node:
         self.next_attempt_at: float | None = None
         self.last_error: ProducerError | None = None
         self.refused_since: float | None = None
-        self.trouble = Outage()
 
     @property
     def is_connecting(self) -> bool:
@@ -71,6 +68,7 @@ class Pool:
         metrics: Metrics,
         security: ConnectionSecurity | None = None,
         dial: Dial = dial_any,
+        limits: LogLimits | None = None,
     ) -> None:
         """Neither callable may wait, or raise.
 
@@ -83,6 +81,7 @@ class Pool:
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
         self._metrics = metrics
+        self._limits = limits or LogLimits()
         self._setup_timeout = Backoff(settings.setup_timeout_s, settings.setup_timeout_max_s)
         self._nodes: dict[int, _Node] = {}
         self._addresses: Mapping[int, Address] = {}
@@ -132,8 +131,12 @@ class Pool:
                 if node_id in before and node.connection is not None:
                     self.forget(node_id)
             elif node.address != address:
-                log.info(
-                    "connection.moved node_id=%d address=%s new_address=%s", node_id, node.address, address
+                self._limits.log(
+                    log,
+                    logging.INFO,
+                    f"node_id={node_id}",
+                    "connection.moved node_id=%d address=%s new_address=%s",
+                    *(node_id, node.address, address),
                 )
                 is_wanted = node.connection or node.is_connecting or node.next_attempt_at is not None
                 self.forget(node_id)
@@ -148,7 +151,7 @@ class Pool:
         if node.address != address or node.connection is not None or node.is_connecting:
             return False
         connection.node_id = node_id
-        connection.tally = self._metrics.node(node_id)
+        connection.tally, connection.limits = self._metrics.node(node_id), self._limits
         self._keep(connection, node)
         return True
 
@@ -259,6 +262,7 @@ class Pool:
                 security=self._security,
                 node_id=node_id,
                 tally=self._metrics.node(node_id),
+                limits=self._limits,
                 deadline=deadline,
             )
         except ProducerError as error:
@@ -274,10 +278,13 @@ class Pool:
     def _failed(self, node_id: int, node: _Node, error: ProducerError) -> None:
         retry_in_s = self._back_off(node, error, attempt=node.failures)
         node.failures += 1
-        log.log(
-            node.trouble.level(asyncio.get_running_loop().time()),
+        self._limits.log(
+            log,
+            logging.WARNING,
+            f"node_id={node_id}",
             "connection.failed node_id=%d address=%s attempts=%d retry_in_s=%.3f error=%s",
             *(node_id, node.address, node.failures, retry_in_s, error),
+            event="connection.lost",
         )
         self._on_disconnected(node_id, error)
 
@@ -285,7 +292,13 @@ class Pool:
         connection.on_closed = self._lost
         self._open.add(connection)
         node.connection, node.failures, node.last_error, node.refused_since = connection, 0, None, None
-        log.info("connection.opened node_id=%d address=%s", connection.node_id, node.address)
+        subject = f"node_id={connection.node_id}"
+        if not self._limits.over(
+            "connection.lost", subject, "connection.opened %s address=%s", subject, node.address
+        ):
+            self._limits.log(
+                log, logging.INFO, subject, "connection.opened %s address=%s", subject, node.address
+            )
         self._watch_idle()
         self._on_connected(connection.node_id)
 
@@ -298,12 +311,12 @@ class Pool:
         if node is None or node.connection is not connection:
             return  # forgotten, or at another address: told then
         node.connection = None
-        if connection.age_s >= STEADY_S:
-            _ = node.trouble.is_over()
         if error is not None:
             retry_in_s = self._back_off(node, error, attempt=0)
-            log.log(
-                node.trouble.level(asyncio.get_running_loop().time()),
+            self._limits.log(
+                log,
+                logging.WARNING,
+                f"node_id={node_id}",
                 "connection.lost node_id=%d address=%s retry_in_s=%.3f error=%s",
                 *(node_id, node.address, retry_in_s, error),
             )
@@ -341,7 +354,13 @@ class Pool:
                 and not connection.in_flight
                 and connection.last_used + timeout_s <= now
             ):
-                log.info("connection.idle node_id=%d address=%s", connection.node_id, connection.address)
+                self._limits.log(
+                    log,
+                    logging.INFO,
+                    f"node_id={connection.node_id}",
+                    "connection.idle node_id=%d address=%s",
+                    *(connection.node_id, connection.address),
+                )
                 connection.close()
         self._watch_idle()
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from aioproducer.log_limits import LogLimits
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret, revealed
 from aioproducer.worker_threads import CALL_THREADS, NoThread
@@ -47,14 +48,14 @@ class Login(NamedTuple):
 class Credentials:
     """A pair that does not change, or a callable that is asked for it each time.
 
-    If the callable raises, its last answer is used again: what is wrong with it is logged once, and should that answer
-    be out of date, the broker will say so.
+    If the callable raises, its last answer is used again. The failure is logged under `LogLimits`. A broker refuses an
+    answer that is out of date.
     """
 
-    def __init__(self, source: Login | CredentialsCallable) -> None:
+    def __init__(self, source: Login | CredentialsCallable, limits: LogLimits | None = None) -> None:
         self._source = source
         self._last: Login | None = source if isinstance(source, Login) else None
-        self._warned = False
+        self._limits = limits or LogLimits()
 
     async def pair(self) -> Login:
         """Return user name and password.
@@ -73,11 +74,12 @@ class Credentials:
                 raise Refused(
                     f"sasl_credentials raised {type(error).__name__}, which is the cause"
                 ) from error
-            if not self._warned:
-                self._warned = True
-                log.warning("security.credentials.kept error=%s", type(error).__name__)
+            self._limits.log(
+                log, logging.WARNING, "", "security.credentials.kept error=%s", type(error).__name__
+            )
             return self._last
-        self._last, self._warned = login, False
+        self._limits.over("security.credentials.kept", "", "security.credentials.recovered")
+        self._last = login
         return login
 
 

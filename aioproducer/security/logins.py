@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from aioproducer.errors import AuthenticationFailed
+from aioproducer.log_limits import LogLimits
 from aioproducer.security.aws_msk_iam import AwsMskIam, BotocoreCredentials
 from aioproducer.security.credentials import Credentials
 from aioproducer.security.exchange import Exchange
@@ -22,7 +23,8 @@ from aioproducer.security.tokens import SharedTokens, Token, TokenSource, from_p
 class Logins:
     """Makes an `Exchange` for each authentication; close it with the producer."""
 
-    def __init__(self, settings: SaslSettings) -> None:
+    def __init__(self, settings: SaslSettings, limits: LogLimits | None = None) -> None:
+        self._limits = limits
         self._tokens: TokenSource | None = None
         self._make: MechanismFactory = self._factory(settings)
 
@@ -57,7 +59,9 @@ class Logins:
         if not isinstance(name, str):
             return name
         if name == "OAUTHBEARER":
-            tokens = self._tokens = SharedTokens(_fetcher(settings), backoff=settings.backoff)
+            tokens = self._tokens = SharedTokens(
+                _fetcher(settings), backoff=settings.backoff, limits=self._limits
+            )
             return lambda: OAuthBearer(tokens)
         if name == "GSSAPI":
             kerberos = settings.kerberos
@@ -67,7 +71,7 @@ class Logins:
             aws = BotocoreCredentials()
             return lambda: AwsMskIam(aws)
         assert settings.credentials is not None, "checked by the configuration"
-        credentials = Credentials(settings.credentials)
+        credentials = Credentials(settings.credentials, self._limits)
         if name in HASHES:
             return lambda: Scram(name, credentials, token_auth=settings.token_auth)
         assert name == "PLAIN", "checked by the configuration"

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
+from aioproducer.log_limits import LogLimits
 from aioproducer.security.ciphers import restrict
 from aioproducer.security.credentials import called
 from aioproducer.security.secret import Secret, without_frames
@@ -152,10 +153,10 @@ class TlsContexts:
     """The context for the next connection.
 
     What changed on disk is read into a fresh context, in a thread. If that fails, or the user's callable raises, the
-    last good context goes on: one WARNING, and another try with a growing pause.
+    last good context goes on, and another try follows after a growing pause.
     """
 
-    def __init__(self, settings: TlsSettings, *, backoff: Backoff) -> None:
+    def __init__(self, settings: TlsSettings, *, backoff: Backoff, limits: LogLimits | None = None) -> None:
         self.settings: TlsSettings = settings
         self._backoff = backoff
         self._context: ssl.SSLContext | None = None
@@ -164,6 +165,7 @@ class TlsContexts:
         self._not_before = 0.0
         self._lock = asyncio.Lock()
         self._warned: set[str] = set()
+        self._limits = limits or LogLimits()
 
     async def context(self) -> ssl.SSLContext:
         """Return the context for a new connection.
@@ -187,6 +189,7 @@ class TlsContexts:
             except Exception as error:  # noqa: BLE001 - whatever it is, the last good context may do
                 return self._kept(error)
             self._context, self._failures = context, 0
+            self._limits.over("security.tls.kept", "", "security.tls.recovered")
             return context
 
     def _warn(self, context: ssl.SSLContext) -> None:
@@ -211,8 +214,8 @@ class TlsContexts:
             if isinstance(error, NoThread):  # it may pass: ssl_context was not called
                 raise ConnectionFailed(f"no TLS: {error}", written=False) from error
             raise AuthenticationFailed(f"no TLS: {why}") from (error.__cause__ if ours else error)
-        if not self._failures:
-            log.warning("security.tls.kept error=%s", why if ours else type(error).__name__)
+        shown = why if ours else type(error).__name__
+        self._limits.log(log, logging.WARNING, "", "security.tls.kept error=%s", shown)
         self._not_before = self._now() + self._backoff.delay_s(self._failures)
         self._failures += 1
         return self._context

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
+from aioproducer.log_limits import LogLimits
 from aioproducer.security.credentials import called
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret
@@ -93,7 +94,7 @@ def _secret(value: str | Secret) -> Secret:
 class SharedTokens:
     """One token for all connections until most of its life is over; then the next one, fetched in the background.
 
-    While fetching fails, the token that is still valid goes on: one WARNING, and tries with a growing pause. A token
+    While fetching fails, the token that is still valid goes on, and fetching is tried with a growing pause. A token
     without an expiry is fetched for each login; if that fails, the last one is tried.
     """
 
@@ -103,11 +104,13 @@ class SharedTokens:
         *,
         backoff: Backoff,
         wall: Callable[[], float] = time.time,
+        limits: LogLimits | None = None,
     ) -> None:
         """*wall* tells the seconds since the epoch."""
         self._fetch = fetch
         self._backoff = backoff
         self._wall = wall
+        self._limits = limits or LogLimits()
         self._token: Token | None = None
         self._renew_at = 0.0
         self._failures = 0
@@ -170,6 +173,7 @@ class SharedTokens:
     def _take(self, token: Token, begun: float) -> None:
         if self._closed:
             return
+        self._limits.over("security.token.kept", "", "security.token.recovered")
         self._token, self._failures = token, 0
         if token.expires_at is not None:
             self._renew_at = begun + RENEWED_AT * (token.expires_at - begun)
@@ -181,8 +185,7 @@ class SharedTokens:
             return
         if self._closed or self._token is None:
             return
-        if not self._failures:
-            log.warning("security.token.kept error=%s", type(error).__name__)
+        self._limits.log(log, logging.WARNING, "", "security.token.kept error=%s", type(error).__name__)
         if self._token.expires_at is not None and self._wall() < self._token.expires_at:
             self._after(self._backoff.delay_s(self._failures))
         self._failures += 1

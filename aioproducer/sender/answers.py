@@ -22,7 +22,6 @@ from aioproducer.errors import (
     ProtocolError,
     broker_error,
 )
-from aioproducer.log_limits import Trouble
 from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
@@ -43,7 +42,8 @@ class AnswerHandler:
         self._completion = completion
         self._updater = updater
         self._loop = asyncio.get_running_loop()
-        self._trouble = Trouble()
+        self._limits = completion.limits
+        self._troubled = completion.troubled
 
     def take(
         self, connection: Connection, batches: Sequence[Batch], answer: ProduceAnswer | ProducerError
@@ -66,7 +66,7 @@ class AnswerHandler:
             if (acknowledged := offsets.pop(partition, None)) is not None:
                 batch.persistence.answered()
                 self._completion.complete(batch, *acknowledged)
-                if self._trouble.ill:  # else a call for each batch
+                if self._troubled:  # else a call for each batch
                     self._note_recovery(batch)
             elif (refusal := refusals.pop(partition, None)) is not None:
                 batch.persistence.answered()
@@ -109,8 +109,15 @@ class AnswerHandler:
             self._updater.doubt_leader(connection.node_id, refused)
 
     def _note_recovery(self, batch: Batch) -> None:
-        if self._trouble.is_over(batch.topic_partition):
-            log.info("batch.recovered partition=%s attempts=%d", batch.topic_partition, batch.attempts)
+        self._troubled.discard(batch.topic_partition)
+        if not self._troubled:
+            self._limits.over(
+                "batch.retry",
+                "",
+                "batch.recovered partition=%s attempts=%d",
+                batch.topic_partition,
+                batch.attempts,
+            )
 
     def _judge(self, connection: Connection, batch: Batch, refusal: PartitionProduceResponse) -> None:
         kind = broker_error(refusal.error_code)
@@ -147,7 +154,10 @@ class AnswerHandler:
             case outcomes.Retry(error):
                 self._retry(connection, batch, error)
             case outcomes.Renumber(error):
-                log.warning(
+                self._limits.log(
+                    log,
+                    logging.WARNING,
+                    f"topic={batch.topic_partition.topic}",
                     "batch.restamp partition=%s stamp=%s error=%s",
                     batch.topic_partition,
                     batch.sequence,
@@ -155,7 +165,10 @@ class AnswerHandler:
                 )
                 completion.renumber(batch, self._retry_at(connection, batch))
             case outcomes.Split(error):
-                log.warning(
+                self._limits.log(
+                    log,
+                    logging.WARNING,
+                    f"topic={batch.topic_partition.topic}",
                     "batch.split partition=%s records=%d bytes=%d",
                     batch.topic_partition,
                     len(batch),
@@ -199,11 +212,14 @@ class AnswerHandler:
 
     def _retry(self, connection: Connection, batch: Batch, error: ProducerError) -> None:
         now, retry_at = self._loop.time(), self._retry_at(connection, batch)
-        log.log(
-            self._trouble.level(batch.topic_partition, now),
+        self._troubled.add(batch.topic_partition)
+        self._limits.log(
+            log,
+            logging.WARNING,
+            "",
             "batch.retry partition=%s partitions=%d attempt=%d backoff_s=%.3f deadline_in_s=%.1f error=%s: %s",
             batch.topic_partition,
-            len(self._trouble.ill),
+            len(self._troubled),
             batch.attempts,
             retry_at - now,
             batch.deadline - now,

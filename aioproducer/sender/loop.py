@@ -93,6 +93,7 @@ class Sender:
             on_identity=self.identity_changed,
             on_refused=self._identity_refused,
             wake=wakeup.ring,
+            limits=completion.limits,
         )
 
     def connected(self, node_id: int) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from aioproducer.backoff import Backoff
 from aioproducer.errors import BrokerError, ProducerError, broker_error
 from aioproducer.idempotence.identity import IdentityKeeper
+from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
 from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer.net.connection import Connection
@@ -36,12 +37,14 @@ class ProducerIdRequester:
         on_identity: Callable[[], None],
         on_refused: Callable[[ProducerError], None],
         wake: Callable[[], None],
+        limits: LogLimits | None = None,
     ) -> None:
         self._identities = identities
         self._backoff = backoff
         self._on_identity = on_identity
         self._on_refused = on_refused
         self._wake = wake
+        self._limits = limits or LogLimits()
         self._loop = asyncio.get_running_loop()
         self._failures = 0
         self._lost = False  # whether the last failure was that of a connection
@@ -92,7 +95,11 @@ class ProducerIdRequester:
             self._failures = 0
             self.patient_until = 0.0
             self._identities.assign(answer.producer_id, answer.producer_epoch)
-            log.debug("producer_id.assigned id=%d epoch=%d", answer.producer_id, answer.producer_epoch)
+            identity = answer.producer_id, answer.producer_epoch
+            if not self._limits.over(
+                "producer_id.failed", "", "producer_id.assigned id=%d epoch=%d", *identity
+            ):
+                log.debug("producer_id.assigned id=%d epoch=%d", *identity)
             self._on_identity()
         self._wake()
 
@@ -103,8 +110,10 @@ class ProducerIdRequester:
         self._failures += 1
         # A cluster that has just been started has none to give for a moment.
         level = logging.INFO if error.retriable and self._failures <= PATIENT_FAILURES else logging.WARNING
-        log.log(
+        self._limits.log(
+            log,
             level,
+            "",
             "producer_id.failed attempt=%d retry_in_s=%.3f error=%s: %s",
             self._failures,
             delay_s,

@@ -23,6 +23,7 @@ from aioproducer.errors import (
     TransactionTimeout,
     broker_error,
 )
+from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.address import Address
 from aioproducer.net.pool import Pool
@@ -75,11 +76,19 @@ class Administration:
     """What `TransactionAdmin` does. Each call asks until it is answered, for at most *limit_s*."""
 
     def __init__(
-        self, pool: Pool, updater: MetadataUpdater, backoff: Backoff, *, limit_s: float, timeout_ms: int
+        self,
+        pool: Pool,
+        updater: MetadataUpdater,
+        backoff: Backoff,
+        *,
+        limit_s: float,
+        timeout_ms: int,
+        limits: LogLimits | None = None,
     ) -> None:
         self._pool = pool
         self._updater = updater
         self._backoff = backoff
+        self._limits = limits or LogLimits()
         self._limit_s = limit_s
         self._timeout_ms = timeout_ms
         self._asking: dict[Coordinators, asyncio.Timeout] = {}
@@ -304,7 +313,7 @@ class Administration:
     async def _in_time(self, what: str, timeout_s: float | None) -> AsyncIterator[Coordinators]:
         """Give what asks one request after the other; raise TransactionTimeout when the time is up."""
         limit_s = self._limit_s if timeout_s is None else timeout_s
-        coordinators = Coordinators(self._pool, self._updater, self._backoff)
+        coordinators = Coordinators(self._pool, self._updater, self._backoff, self._limits)
         scope = self._asking[coordinators] = asyncio.timeout(limit_s)
         try:
             async with scope:

@@ -24,6 +24,7 @@ from aioproducer.errors import (
     UnsupportedVersion,
     broker_error,
 )
+from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.metadata_source import again
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.address import Address
@@ -86,10 +87,13 @@ class Node(NamedTuple):
 class Coordinators:
     """Asks one request after the other, each until it has an answer that counts. Who asks bounds the time."""
 
-    def __init__(self, pool: Pool, updater: MetadataUpdater, backoff: Backoff) -> None:
+    def __init__(
+        self, pool: Pool, updater: MetadataUpdater, backoff: Backoff, limits: LogLimits | None = None
+    ) -> None:
         self._pool = pool
         self._updater = updater
         self._backoff = backoff
+        self._limits = limits or LogLimits()
         self._nodes: dict[Key, Node] = {}
         self._turn = asyncio.Lock()
         self._listeners: set[Future[None]] = set()
@@ -374,9 +378,13 @@ class Coordinators:
         concurrent = isinstance(error, ConcurrentTransactions)
         pause_s = (MARKERS_BACKOFF if concurrent else self._backoff).delay_s(attempt)
         if not concurrent:
-            log.info(
-                "transaction.retry api=%s key=%s attempt=%d retry_in_s=%.3f error=%s: %s",
-                *(api.name, key, attempt + 1, pause_s, type(error).__name__, error),
+            subject = f"api={api.name} key={key}"
+            self._limits.log(
+                log,
+                logging.INFO,
+                subject,
+                "transaction.retry %s attempt=%d retry_in_s=%.3f error=%s: %s",
+                *(subject, attempt + 1, pause_s, type(error).__name__, error),
             )
         await asyncio.sleep(pause_s)
 

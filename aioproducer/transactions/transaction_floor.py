@@ -57,7 +57,7 @@ class TransactionFloor:
     ) -> Transactions:
         """Take transactions from now on; *on_admitted* is called when batches may go that were waiting for that."""
         self.records.end_through(completion)
-        self._coordinators = Coordinators(pool, updater, self._backoff)
+        self._coordinators = Coordinators(pool, updater, self._backoff, completion.limits)
         self.transactions = Transactions(
             self._settings, self.manager, self._coordinators, records=self.records, on_admitted=on_admitted
         )

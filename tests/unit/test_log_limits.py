@@ -1,52 +1,194 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 
-from aioproducer.log_limits import BURST, REMINDER_S, Burst, Outage, Trouble
+import pytest
+
+from aioproducer.log_limits import MAX_EPISODES, OTHERS, REMINDER_S, STEADY_S, LogLimits
+from aioproducer.testing import in_virtual_time
+
+log = logging.getLogger("aioproducer.tests.limits")
 
 
-def test_news_of_it_is_a_warning_and_that_it_goes_on_is_not() -> None:
-    outage = Outage()
-    assert [outage.level(now) for now in (5.0, 5.1, 5.0 + REMINDER_S - 0.1)] == [
-        logging.WARNING,
-        logging.DEBUG,
-        logging.DEBUG,
+@pytest.fixture(autouse=True)
+def level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, log.name)
+
+
+def occur(limits: LogLimits, subject: str = "", level: int = logging.WARNING) -> None:
+    limits.log(log, level, subject, "disk.full free=%d", 7)
+
+
+def recover(limits: LogLimits, subject: str = "") -> bool:
+    return limits.over("disk.full", subject, "disk.recovered free=%d", 99)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    lines = [(each.levelname, each.getMessage()) for each in caplog.records if each.name == log.name]
+    caplog.clear()
+    return lines
+
+
+@in_virtual_time
+async def test_repeated_event_is_logged_first_then_every_30_s_then_at_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits = LogLimits()
+    for _ in range(700):
+        occur(limits)
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(REMINDER_S)
+    assert told(caplog) == [
+        ("WARNING", "disk.full free=7"),
+        ("WARNING", "disk.full free=7 times=301 for_s=30.0"),
+        ("WARNING", "disk.full free=7 times=601 for_s=60.0"),
+        ("INFO", "disk.full.ended times=700 for_s=69.9"),
+    ]
+    occur(limits)
+    assert told(caplog) == [("WARNING", "disk.full free=7")]
+    limits.close()
+
+
+@in_virtual_time
+async def test_single_event_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    occur(limits, "topic=a")
+    await asyncio.sleep(2 * REMINDER_S)
+    limits.close()
+    assert told(caplog) == [("WARNING", "disk.full free=7")]
+
+
+@in_virtual_time
+async def test_recovery_is_logged_once_with_counts(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    assert not recover(limits)
+    for _ in range(3):
+        occur(limits)
+        await asyncio.sleep(1)
+    assert [recover(limits), recover(limits)] == [True, False]
+    await asyncio.sleep(2 * REMINDER_S)
+    assert told(caplog) == [
+        ("WARNING", "disk.full free=7"),
+        ("INFO", "disk.recovered free=99 times=3 for_s=3.0"),
     ]
 
 
-def test_once_in_a_while_it_is_called_to_mind() -> None:
-    outage = Outage()
-    levels = [outage.level(float(now)) for now in range(int(3 * REMINDER_S))]
-    assert levels.count(logging.WARNING) == 3
+@in_virtual_time
+async def test_event_that_returns_after_a_recovery_is_news(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    for _ in range(3):
+        occur(limits)
+        recover(limits)
+        await asyncio.sleep(40)
+    assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"] * 3
 
 
-def test_after_it_was_over_it_is_news_again() -> None:
-    outage = Outage()
-    _ = outage.level(5.0)
-    assert outage.is_over()
-    assert outage.level(5.1) == logging.WARNING
+@in_virtual_time
+async def test_flapping_event_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    for _ in range(6_000):
+        occur(limits)
+        recover(limits)
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(STEADY_S)
+    assert told(caplog) == [
+        ("WARNING", "disk.full free=7"),
+        ("INFO", "disk.recovered free=99 times=1 for_s=0.0"),
+        ("WARNING", "disk.full free=7 times=3001 for_s=30.0"),
+        ("INFO", "disk.recovered free=99 times=6000 for_s=60.0"),
+    ]
 
 
-def test_that_it_is_over_is_news_once() -> None:
-    outage = Outage()
-    assert not outage.is_over()
-    _ = outage.level(0.0)
-    assert [outage.is_over(), outage.is_over()] == [True, False]
+@in_virtual_time
+async def test_slowly_flapping_event_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    for _ in range(300):
+        occur(limits)
+        recover(limits)
+        await asyncio.sleep(2 * STEADY_S)
+    lines = [level for level, _ in told(caplog)]
+    assert lines.count("WARNING") <= 600 / REMINDER_S + 6
+    assert lines.count("INFO") <= 600 / REMINDER_S + 6
 
 
-def test_trouble_of_many_is_one_outage_and_over_with_the_last() -> None:
-    trouble = Trouble()
-    assert not trouble.ill
-    assert [trouble.level(what, 5.0) for what in "aab"] == [logging.WARNING, logging.DEBUG, logging.DEBUG]
-    assert len(trouble.ill) == 2
-    assert not trouble.is_over("a")
-    assert not trouble.is_over("c")
-    assert trouble.level("b", 5.0 + REMINDER_S) == logging.WARNING
-    assert [trouble.is_over("b"), trouble.is_over("b")] == [True, False]
+@in_virtual_time
+async def test_higher_level_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    for level in (logging.INFO, logging.INFO, logging.WARNING, logging.INFO, logging.WARNING):
+        occur(limits, level=level)
+    limits.close()
+    assert told(caplog) == [
+        ("INFO", "disk.full free=7"),
+        ("WARNING", "disk.full free=7 times=3 for_s=0.0"),
+        ("INFO", "disk.full.ended times=5 for_s=0.0"),
+    ]
 
 
-def test_of_many_failures_in_a_second_the_first_are_told() -> None:
-    burst = Burst()
-    told = [burst.level(7.0 + number / 1_000) for number in range(2 * BURST)]
-    assert told == [logging.WARNING] * BURST + [logging.DEBUG] * BURST
-    assert burst.level(8.0) == logging.WARNING
+@in_virtual_time
+async def test_subjects_are_limited_separately_up_to_a_bound(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    for number in range(1_000):
+        occur(limits, f"topic={number % 500}")
+    assert len(told(caplog)) == MAX_EPISODES + 1
+    await asyncio.sleep(REMINDER_S)
+    ends = told(caplog)
+    assert len(ends) == MAX_EPISODES + 1
+    assert ends[0] == ("INFO", "disk.full.ended topic=0 times=2 for_s=0.0")
+    assert ends[-1] == ("INFO", f"disk.full.ended {OTHERS} times=960 for_s=0.0")
+    assert not limits._episodes
+
+
+@in_virtual_time
+async def test_close_logs_counts_and_sets_no_timer(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    for _ in range(3):
+        occur(limits)
+    limits.close()
+    occur(limits)
+    assert [text for _, text in told(caplog)] == [
+        "disk.full free=7",
+        "disk.full.ended times=3 for_s=0.0",
+        "disk.full free=7",
+    ]
+    await asyncio.sleep(2 * REMINDER_S)
+    assert not told(caplog)
+
+
+@in_virtual_time
+async def test_suppressed_lines_are_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, log.name)
+    limits = LogLimits()
+    for _ in range(2):
+        occur(limits)
+        recover(limits)
+    limits.close()
+    assert [level for level, _ in told(caplog)] == ["WARNING", "INFO", "DEBUG", "DEBUG", "INFO"]
+
+
+@in_virtual_time
+async def test_handler_may_log_the_same_event(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+
+    class Again(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.INFO:
+                occur(limits)
+
+    handler = Again()
+    log.addHandler(handler)
+    try:
+        occur(limits)
+        await asyncio.sleep(REMINDER_S)
+    finally:
+        log.removeHandler(handler)
+        limits.close()
+    texts = ["disk.full free=7", "disk.full.ended times=2 for_s=0.0"]
+    assert sorted(text for _, text in told(caplog)) == sorted(texts * 2)
+
+
+def test_event_without_a_loop_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LogLimits()
+    for _ in range(3):
+        occur(limits)
+    assert [level for level, _ in told(caplog)] == ["WARNING"]

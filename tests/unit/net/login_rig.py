@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError
+from aioproducer.log_limits import LogLimits
 from aioproducer.net.address import Address
 from aioproducer.net.connection_security import ConnectionSecurity
 from aioproducer.net.login import Session
@@ -54,6 +55,7 @@ class FakeConnection:
     address = Address("b", 1)
 
     def __init__(self) -> None:
+        self.limits = LogLimits()
         self.is_one_way = False
         self.told: list[str] = []
         self.waiting: list[asyncio.Future[Any]] = []

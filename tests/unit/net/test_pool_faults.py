@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from aioproducer import log_limits
 from aioproducer.backoff import Backoff, UniformSource
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProtocolError
 from aioproducer.net import pool as pool_module
@@ -169,7 +170,7 @@ async def test_to_lose_a_connection_again_is_news_if_it_was_well_meanwhile(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "aioproducer.net.pool")
-    monkeypatch.setattr(pool_module, "STEADY_S", steady_s)
+    monkeypatch.setattr(log_limits, "STEADY_S", steady_s)
     async with pool_of(reports, config=settings(reconnect_backoff=Backoff(0.0, 0.0))) as pool:
         for _ in range(2):
             (await connect(pool, reports, broker)).close()

@@ -304,6 +304,7 @@ async def test_the_last_good_context_goes_on_with_one_warning(
     path.write_text(OTHERS.pem)
     assert await contexts.context() is not good, "what has changed again is tried at once"
     path.unlink()
+    await asyncio.sleep(2)
     await contexts.context()
     assert len(caplog.messages) == 2
 
