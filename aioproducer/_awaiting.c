@@ -267,11 +267,12 @@ PyObject *aioproducer_factory_of(PyObject *module, PyObject *args)
     return function;
 }
 
-/* ---- running_loop_without_getpid(loop, process) ---- */
+/* ---- running_loop_without_getpid(loop, process, ask) ---- */
 
-enum { LOOP, PROCESS, PRESENT, THREAD_ID };
+enum { LOOP, PROCESS, PRESENT, THREAD_ID, ASK };
 
-/* Return the loop if it runs in this thread and the process is the same (a fork replaces the item of *process*), else None. */
+/* Return the loop if it runs in this thread and the process is the same (a fork replaces the item of *process*), else do as
+   *ask*: event loops of GUIs note no thread, and those in greenlets another one. */
 static PyObject *running_loop(PyObject *known, PyObject *unused)
 {
     PyObject *loop = PyTuple_GetItem(known, LOOP);
@@ -279,23 +280,26 @@ static PyObject *running_loop(PyObject *known, PyObject *unused)
     if (thread_id == NULL)
         return NULL;
     int is_here = PyLong_Check(thread_id) && PyLong_AsUnsignedLong(thread_id) == PyThread_get_thread_ident();
+    if (PyErr_Occurred()) /* the number of a greenlet may be of any size */
+        PyErr_Clear();
     PyObject *process = is_here ? PyList_GetItem(PyTuple_GetItem(known, PROCESS), 0) : NULL;
     (void)unused;
     Py_DECREF(thread_id);
     if (PyErr_Occurred())
         return NULL;
-    return Py_NewRef(process == PyTuple_GetItem(known, PRESENT) ? loop : Py_None);
+    return process == PyTuple_GetItem(known, PRESENT) ? Py_NewRef(loop)
+                                                      : PyObject_CallNoArgs(PyTuple_GetItem(known, ASK));
 }
 
 static PyMethodDef running_loop_method = {"running_loop", running_loop, METH_NOARGS, NULL};
 
 PyObject *aioproducer_running_loop_without_getpid(PyObject *module, PyObject *args)
 {
-    PyObject *loop, *process;
-    if (!PyArg_ParseTuple(args, "OO!:running_loop_without_getpid", &loop, &PyList_Type, &process))
+    PyObject *loop, *process, *ask;
+    if (!PyArg_ParseTuple(args, "OO!O:running_loop_without_getpid", &loop, &PyList_Type, &process, &ask))
         return NULL;
     PyObject *present = PyList_GetItem(process, 0), *name = PyUnicode_InternFromString("_thread_id");
-    PyObject *known = present == NULL || name == NULL ? NULL : PyTuple_Pack(4, loop, process, present, name);
+    PyObject *known = present == NULL || name == NULL ? NULL : PyTuple_Pack(5, loop, process, present, name, ask);
     PyObject *function = known == NULL ? NULL : PyCFunction_NewEx(&running_loop_method, known, NULL);
     (void)module;
     Py_XDECREF(known);

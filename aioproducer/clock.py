@@ -186,26 +186,32 @@ class Wakeup:
         (self.on_time or self.ring)()
 
 
-def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop | None]:
-    """Return a function that returns *loop* if that runs here; else another one or None, or it raises RuntimeError.
+def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
+    """Return `get_running_loop`, or a function that is faster if *loop* runs here.
 
-    That is `get_running_loop`, which before Python 3.12 makes the system call getpid each time, so that a forked child does
-    not take its parent's loop for its own. Here a hook notices the fork.
+    Before Python 3.12 `get_running_loop` makes the system call getpid each time, so that a forked child does not take its
+    parent's loop for its own. Here a hook notices the fork.
     """
     if sys.version_info >= (3, 12) or not isinstance(loop, BaseEventLoop):
         return get_running_loop
-    return running_loop_without_getpid(loop, _process)
+    return running_loop_without_getpid(loop, _process, get_running_loop)
 
 
 def python_running_loop_without_getpid(
-    loop: Any, process: list[object]
-) -> Callable[[], AbstractEventLoop | None]:
-    """Return a function that returns *loop* if that runs here, and the one item of *process* is what it was; else None."""
+    loop: Any, process: list[object], ask: Callable[[], AbstractEventLoop]
+) -> Callable[[], AbstractEventLoop]:
+    """Return a function that returns *loop* if that runs here, and otherwise does as *ask*.
+
+    A fork replaces the one item of *process*.
+    """
     present = process[0]
 
-    def running_loop() -> AbstractEventLoop | None:
-        # What asyncio notes while the loop runs; another one cannot run in the same thread then.
-        return loop if loop._thread_id == get_ident() and process[0] is present else None  # noqa: SLF001
+    def running_loop() -> AbstractEventLoop:
+        # `BaseEventLoop.run_forever` sets `_thread_id`. Event loops of GUIs override that method and leave None, and greenlets
+        # have thread ids of their own: `ask` decides then.
+        if loop._thread_id == get_ident() and process[0] is present:  # noqa: SLF001
+            return loop  # type: ignore[no-any-return]
+        return ask()
 
     return running_loop
 

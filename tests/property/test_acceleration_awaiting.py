@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar
+from functools import partial
 from typing import Any
 
 import pytest
@@ -272,23 +273,36 @@ class TestFactory:
     "without_getpid", [python_running_loop_without_getpid, accelerator.running_loop_without_getpid]
 )
 class TestRunningLoop:
-    async def test_it_is_the_one_that_it_was_told_while_the_process_is_the_same(
-        self, without_getpid: Any
-    ) -> None:
-        loop, process = asyncio.get_running_loop(), [object()]
-        running_loop = without_getpid(loop, process)
+    async def test_asyncio_is_asked_after_a_fork_only(self, without_getpid: Any) -> None:
+        loop, process, other = asyncio.get_running_loop(), [object()], object()
+        running_loop = without_getpid(loop, process, lambda: other)
         assert running_loop() is loop
         process[0] = object()
-        assert running_loop() is None
-        assert without_getpid(loop, process)() is loop
+        assert running_loop() is other
+        assert without_getpid(loop, process, lambda: other)() is loop
+
+    @pytest.mark.parametrize("thread_id", [None, -1, 7, 2**70, "7", 7.0])
+    def test_asyncio_is_asked_for_threads_that_it_did_not_note(
+        self, without_getpid: Any, thread_id: Any
+    ) -> None:
+        class Loop:
+            _thread_id = thread_id
+
+        def none() -> None:
+            raise RuntimeError("no running event loop")
+
+        other = object()
+        assert without_getpid(Loop(), [object()], lambda: other)() is other
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            without_getpid(Loop(), [object()], none)()
 
     def test_what_it_cannot_be_told_is_refused(self, without_getpid: Any) -> None:
         with pytest.raises(AttributeError):
-            without_getpid(object(), [object()])()
+            without_getpid(object(), [object()], object)()
         with pytest.raises((TypeError, IndexError)):
-            without_getpid(object(), ())
+            without_getpid(object(), (), object)
         with pytest.raises(IndexError):
-            without_getpid(object(), [])
+            without_getpid(object(), [], object)
 
     def test_it_lets_go_of_what_it_was_told(self, without_getpid: Any) -> None:
         class Loop:
@@ -296,7 +310,7 @@ class TestRunningLoop:
 
         loop = Loop()
         gone = weakref.ref(loop)
-        loop.running_loop = without_getpid(loop, [loop])  # type: ignore[attr-defined]
+        loop.running_loop = without_getpid(loop, [loop], partial(id, loop))  # type: ignore[attr-defined]
         del loop
         gc.collect()
         assert gone() is None

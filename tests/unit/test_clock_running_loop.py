@@ -19,11 +19,11 @@ Way = Callable[[asyncio.AbstractEventLoop], Callable[[], asyncio.AbstractEventLo
 
 
 def python(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
-    return python_running_loop_without_getpid(loop, _process)
+    return python_running_loop_without_getpid(loop, _process, asyncio.get_running_loop)
 
 
 def fastest(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
-    return running_loop_without_getpid(loop, _process)
+    return running_loop_without_getpid(loop, _process, asyncio.get_running_loop)
 
 
 WAYS: list[Way] = [running_loop_of, python, fastest]
@@ -75,6 +75,44 @@ class TestRunningLoop:
         _, status = await asyncio.to_thread(os.waitpid, child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert running_loop() is loop
+
+
+class GuiLoop(asyncio.SelectorEventLoop):
+    """Runs in an event loop of a GUI, as qasync's loop does: without `BaseEventLoop.run_forever`."""
+
+    def run_forever(self) -> None:
+        asyncio._set_running_loop(self)
+        try:
+            while not self._stopping:  # type: ignore[has-type]
+                self._run_once()  # type: ignore[attr-defined]
+        finally:
+            self._stopping = False
+            asyncio._set_running_loop(None)
+
+
+@pytest.mark.parametrize("way", WAYS)
+class TestOtherLoops:
+    def test_loop_of_a_gui_runs_here(self, way: Way) -> None:
+        with asyncio.Runner(loop_factory=GuiLoop) as runner:
+            running_loop = way(runner.get_loop())
+
+            async def ask() -> asyncio.AbstractEventLoop | None:
+                return answer(running_loop)
+
+            assert runner.run(ask()) is runner.get_loop()
+            assert answer(running_loop) is None
+
+    def test_loop_in_a_greenlet_runs_here(self, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Under gevent asyncio notes the number of a greenlet, which no thread has."""
+        monkeypatch.setattr("asyncio.base_events.threading.get_ident", lambda: 7)
+        with asyncio.Runner() as runner:
+            running_loop = way(runner.get_loop())
+
+            async def ask() -> asyncio.AbstractEventLoop | None:
+                return answer(running_loop)
+
+            assert runner.run(ask()) is runner.get_loop()
+            assert answer(running_loop) is None
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio makes no system call there")
