@@ -91,6 +91,9 @@ class FakeConnection:
         finally:
             self.full = False
 
+    async def unmuted(self) -> None:
+        await asyncio.sleep(self.throttled_until - asyncio.get_running_loop().time())
+
     def close(self, cause: ProducerError | None = None) -> None:
         if self.closed:
             return

@@ -122,7 +122,9 @@ class Options(SecurityOptions):
         120_000, int_ms(1), "A record that is not acknowledged this long after the call fails."
     )
     request_timeout_ms: int = option(
-        30_000, int_ms(1), "A connection is given up when an answer takes longer than this."
+        30_000,
+        int_ms(1),
+        "Close a connection when an answer takes longer than this. Throttle time (quotas) does not count.",
     )
     max_block_ms: int = option(
         60_000, long_ms(), "How long a call may wait for metadata and for memory, together."

@@ -200,6 +200,7 @@ class ProducerConfig(Options):
             reconnect_backoff=_backoff(self.reconnect_backoff_ms, self.reconnect_backoff_max_ms),
             send_buffer_bytes=self.send_buffer_bytes,
             receive_buffer_bytes=self.receive_buffer_bytes,
+            throttle_max_s=self.delivery_timeout_ms / 1000,
         )
 
     def metadata_settings(self) -> MetadataSettings:

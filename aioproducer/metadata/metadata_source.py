@@ -95,6 +95,7 @@ class MetadataSource:
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
         self._told_by = -1  # another one may know more, or other things
+        self._asked: list[Connection] = []  # for the present question
         self._limits = limits or LogLimits()
 
     async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
@@ -104,8 +105,9 @@ class MetadataSource:
         """
         connection = self._pool.least_loaded(self._pool.nodes)
         if connection is not None:
+            begins_at = max(asyncio.get_running_loop().time(), connection.throttled_until)
             try:
-                async with asyncio.timeout(ANSWER_PATIENCE_S):
+                async with asyncio.timeout_at(begins_at + ANSWER_PATIENCE_S):
                     return await self._ask(connection, request)
             except (ProducerError, TimeoutError):
                 for node_id in self._pool.nodes:
@@ -162,11 +164,13 @@ class MetadataSource:
         if self._unanswered_since is None:
             self._unanswered_since = now
         silent_s = now - self._unanswered_since
+        self._asked.clear()
         if not (self._settings.rebootstrap and silent_s >= self._settings.rebootstrap_trigger_s):
             try:
                 return await first_success(
                     self._attempts(request, brokers),
                     deadline=deadline,
+                    extended=self._after_throttles,
                     failure="no broker could be asked for metadata",
                 )
             except ConnectionFailed as error:
@@ -211,14 +215,15 @@ class MetadataSource:
     def _attempts(
         self, request: MetadataRequest, brokers: Mapping[int, Broker]
     ) -> Iterator[Attempt[MetadataResponse]]:
-        """Yield first the brokers that are connected, then those that would have to be."""
+        """Yield first the brokers that are connected, then those that would have to be, last those that throttle us."""
         rest = set(brokers)
-        while (connection := self._pool.least_loaded(rest, self._told_by)) is not None:
+        while (connection := self._pool.least_loaded(rest, self._told_by)) and not connection.muted:
             rest.discard(connection.node_id)
             yield Attempt(str(connection), partial(self._ask, connection, request), ANSWER_PATIENCE_S)
         if self._spare is not None and not self._spare.closed:
             yield Attempt(str(self._spare), partial(self._ask, self._spare, request), ANSWER_PATIENCE_S)
-        for node_id in random.sample(sorted(rest), len(rest)):
+        in_any_order = random.sample(sorted(rest), len(rest))
+        for node_id in sorted(in_any_order, key=lambda each: self._pool.get(each) is not None):
             broker = brokers[node_id]
             whom = str(broker.address)
             yield Attempt(whom, partial(self._reach_and_ask, broker, request), CONNECT_STAGGER_S)
@@ -237,7 +242,13 @@ class MetadataSource:
             await news.wait()
         return await self._ask(connection, request)
 
+    def _after_throttles(self) -> float:
+        """Return the deadline of a question whose brokers throttle us: the request timeout after the last throttle."""
+        throttled_until = max((each.throttled_until for each in self._asked), default=0.0)
+        return throttled_until + self._settings.request_timeout_s if throttled_until else 0.0
+
     async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
+        self._asked.append(connection)
         told = await connection.request(request, decode=decode_unless_large)
         answer = await self._whole(connection, told)
         if answer.error_code:

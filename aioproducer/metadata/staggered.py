@@ -79,13 +79,14 @@ async def first_success(
     *,
     deadline: float,
     failure: str,
+    extended: Callable[[], float] = lambda: 0.0,
     refusals: Refusals | None = None,
 ) -> T:
     """Return the first result; an attempt starts when the one before it fails, or its patience is over.
 
-    The others are cancelled, and have ended when this returns, raises or is cancelled. *refusals* limits the attempts
-    that end with AuthenticationFailed. After one the attempts that are running have as long as all took before it, and at
-    least `REFUSED_PATIENCE_S`.
+    A later time that *extended* returns replaces *deadline*. The others are cancelled, and have ended when this
+    returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. After one the
+    attempts that are running have as long as all took before it, and at least `REFUSED_PATIENCE_S`.
 
     Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* in loop time;
         AuthenticationFailed with the same text if that is one of the causes. What is no ProducerError ends it at once.
@@ -99,7 +100,7 @@ async def first_success(
     refusals.begin()
     is_silent = False
     try:
-        while (now := loop.time()) < deadline:
+        while (now := loop.time()) < (until := max(deadline, extended())):
             attempt = next(source, None) if refusals.permit(is_silent=is_silent) else None
             patience_s = refusals.patience_s(now - began_at)
             if attempt is not None:
@@ -111,9 +112,9 @@ async def first_success(
             elif not running or is_silent:
                 break
             done, running = await asyncio.wait(
-                running, timeout=min(deadline - now, patience_s), return_when=asyncio.FIRST_COMPLETED
+                running, timeout=min(until - now, patience_s), return_when=asyncio.FIRST_COMPLETED
             )
-            is_silent = attempt is None and not done
+            is_silent = attempt is None and not done and patience_s <= until - now
             for task in done:
                 if not isinstance(task.exception(), ProducerError):
                     return task.result()

@@ -111,8 +111,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def throttled_until(self) -> float:
-        """The broker asked for silence until then, in loop time (KIP-219); callers heed it."""
+        """Time at which the broker reads requests again, in loop time (KIP-219)."""
         return self._core.throttled_until
+
+    @property
+    def idle_since(self) -> float:
+        """Time from which on the connection counts as idle while nothing is in flight, in loop time."""
+        return max(self._core.last_used, self._core.throttled_until)
 
     @property
     def in_flight(self) -> int:
@@ -186,10 +191,20 @@ class Connection(asyncio.BufferedProtocol):
     async def request(
         self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
     ) -> R:
-        """Return the answer to *request*; cancelling stops the waiting. Raises: as `call`, and why it was closed."""
+        """Return the answer to *request*, written once the broker is `unmuted`; cancelling stops the waiting.
+
+        Raises: as `call`, and why it was closed.
+        """
+        if self.muted:
+            await self.unmuted()
         answered: asyncio.Future[R] = self._loop.create_future()
         self.call(request, partial(resolve, answered), version=version, decode=decode)
         return await answered
+
+    async def unmuted(self) -> None:
+        """Wait until the broker reads requests again (KIP-219), or the connection is closed."""
+        while not self.gone.done() and (pause_s := self._core.throttled_until - self._loop.time()) > 0:
+            await asyncio.wait([self.gone], timeout=pause_s)
 
     def ask(self, request: Request[R]) -> asyncio.Future[R]:
         """Write *request*, one of a login; the future has its answer. Raises: as `call`."""
@@ -228,6 +243,8 @@ class Connection(asyncio.BufferedProtocol):
                 async with asyncio.timeout(timeout_s):
                     await asyncio.shield(room)
             except TimeoutError:
+                if self._core.throttled_until + timeout_s > self._loop.time():
+                    continue  # a broker that throttles reads nothing
                 unwritten = self._transport.get_write_buffer_size()
                 self.close(ConnectionFailed(f"{self}: {unwritten} bytes were not taken in {timeout_s:.3g} s"))
         if self._core.is_closed:

@@ -55,6 +55,8 @@ class ConnectionSettings(NamedTuple):
     """SO_SNDBUF; -1 leaves it to the operating system."""
     receive_buffer_bytes: int
     """SO_RCVBUF; -1 leaves it to the operating system."""
+    throttle_max_s: float = inf
+    """Longest throttle that is heeded; a broker that names a longer one is asked again after this time."""
     max_response_bytes: int = 100 * 1024 * 1024
     """A frame that announces more than this is garbage, not an answer."""
     version_caps: Mapping[int, int] = MappingProxyType({})
@@ -129,7 +131,7 @@ class ConnectionProtocol:
         self.is_one_way: bool = False
         """Whether there were requests that nobody answers."""
         self.throttled_until: float = 0.0
-        """The broker asked for silence until then (KIP-219); callers heed it."""
+        """Time at which the broker reads requests again (KIP-219). Callers hold their requests back until then."""
 
     def __str__(self) -> str:
         return f"{self.address} ({'bootstrap' if self.node_id < 0 else f'node {self.node_id}'})"
@@ -245,7 +247,8 @@ class ConnectionProtocol:
                     continue
                 call, answer, _ = answered
                 if call.version >= call.response.CLIENT_PAUSES_FROM and answer.throttle_time_ms:
-                    self.throttled_until = max(self.throttled_until, now + answer.throttle_time_ms / 1000)
+                    throttle_s = min(answer.throttle_time_ms / 1000, self._settings.throttle_max_s)
+                    self.throttled_until = max(self.throttled_until, now + throttle_s)
                 if call.on_answer is _of_the_exchange:
                     self._go_on(answer, now)
                 else:
@@ -259,17 +262,22 @@ class ConnectionProtocol:
             raise ProtocolError(f"{self}: {error}") from error
 
     def handle_timeout(self, now: float) -> None:
-        """Look whether the broker has been silent for too long.
+        """Check that the broker has not been silent for too long.
 
-        Raises: ConnectionFailed if so, caused by a TimeoutError: the connection has to be closed.
+        A broker that throttles reads nothing (KIP-219), so the request timeout begins again at the end of the throttle.
+
+        Raises: ConnectionFailed if it has been, caused by a TimeoutError: the connection has to be closed.
         """
-        self.next_timeout = min(self._in_flight.next_deadline, self._retired_until)
+        waited_s, answer_by = self._settings.request_timeout_s, self._in_flight.next_deadline
+        if answer_by < inf:
+            answer_by = max(answer_by, self.throttled_until + waited_s)
+        self.next_timeout = min(answer_by, self._retired_until)
         if self._retired_until <= now:
             unanswered = "1 request is" if self.in_flight == 1 else f"{self.in_flight} requests are"
             retired = ConnectionFailed(f"{self}: retired, and {unanswered} unanswered")
             raise caused(retired, TimeoutError())
         if self.next_timeout <= now:
-            waited_s, oldest = self._settings.request_timeout_s, self._in_flight.oldest
+            oldest = self._in_flight.oldest
             silent = ConnectionFailed(f"{self}: no answer in {waited_s:.3g} s to {oldest}")
             raise caused(silent, TimeoutError("request_timeout_ms"))
 

@@ -56,6 +56,10 @@ class LoginConnection(Protocol):
         """Whether it takes no requests."""
 
     @property
+    def throttled_until(self) -> float:
+        """Time at which the broker reads requests again, in loop time (KIP-219)."""
+
+    @property
     def is_one_way(self) -> bool:
         """Whether requests were written that nobody answers."""
 
@@ -143,18 +147,14 @@ class Session:
         What is held back then goes with the connection: a broker that has refused us would not take it.
         """
         connection = self._connection
+        self._watch(ends_at)
         try:
-            async with asyncio.timeout_at(ends_at + LOG_IN_LATE_S):
-                exchange, message = await self._started(ends_at)
-                # what is not answered would be lost unheard behind a login that comes too late, or is refused
-                holds = connection.is_one_way or exchange.mechanism.name not in ONE_MESSAGE
-                if holds:
-                    connection.hold()
-                term = await self._exchange(exchange, message, again=True)
-        except TimeoutError:
-            connection.close(
-                ConnectionFailed(f"{connection}: its session ended, and {self.story} was not over")
-            )
+            exchange, message = await self._started(ends_at)
+            # what is not answered would be lost unheard behind a login that comes too late, or is refused
+            holds = connection.is_one_way or exchange.mechanism.name not in ONE_MESSAGE
+            if holds:
+                connection.hold()
+            term = await self._exchange(exchange, message, again=True)
         except ProducerError as error:
             connection.close(error)
         except BaseException as error:
@@ -167,7 +167,20 @@ class Session:
             if holds:
                 connection.release()
             log.debug("connection.logged_in address=%s", connection.address)
+            if self._timer is not None:
+                self._timer.cancel()
             self._wait(term)
+
+    def _watch(self, ends_at: float) -> None:
+        """Close the connection unless the login ends soon after *ends_at*, or after the broker's throttle (KIP-219)."""
+        connection = self._connection
+        late_at = max(ends_at, connection.throttled_until) + LOG_IN_LATE_S
+        if late_at > _now():
+            self._timer = asyncio.get_running_loop().call_at(late_at, self._watch, ends_at)
+        else:
+            connection.close(
+                ConnectionFailed(f"{connection}: its session ended, and {self.story} was not over")
+            )
 
     async def _started(self, ends_at: float) -> tuple[Exchange, SecretBytes]:
         """Return an exchange and its first message; whoever cannot give one is asked again until the session ends."""

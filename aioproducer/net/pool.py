@@ -341,7 +341,7 @@ class Pool:
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
-        idle_since = min(now if each.in_flight else each.last_used for each in connected)
+        idle_since = min(now if each.in_flight else each.idle_since for each in connected)
         self._idle_timer = loop.call_at(idle_since + timeout_s, self._close_idle, timeout_s)
 
     def _close_idle(self, timeout_s: float) -> None:
@@ -352,7 +352,7 @@ class Pool:
             if (
                 connection is not None
                 and not connection.in_flight
-                and connection.last_used + timeout_s <= now
+                and connection.idle_since + timeout_s <= now
             ):
                 self._limits.log(
                     log,

@@ -170,14 +170,14 @@ class Sender:
             return requester.patient_until
         others = self._updater.snapshot.brokers.keys() - requester.asked
         connection = self._pool.least_loaded(others)
-        if connection is not None:
+        if connection is not None and connection.throttled_until <= now:
             requester.ask(connection)
             return requester.patient_until
-        if not others:
-            return inf
-        if requester.dial_next_at <= now:
-            self._connect(requester.next_to_dial(others))
-        return requester.dial_next_at
+        unconnected = {each for each in others if self._pool.get(each) is None}
+        if unconnected and requester.dial_next_at <= now:
+            self._connect(requester.next_to_dial(unconnected))
+        dial_next_at = requester.dial_next_at if unconnected else inf
+        return dial_next_at if connection is None else min(dial_next_at, connection.throttled_until)
 
     def _connect(self, node_id: int) -> float:
         """See to it that *node_id* gets a connection; return when to try again if none is on its way."""

@@ -293,10 +293,9 @@ class Coordinators:
             node = self._nodes.get(key) or await self.find(key, version=version)
             connection = self._pool.get(node.node_id)
             if connection is not None:
-                pause_s = connection.throttled_until - self._loop.time()
-                if pause_s <= 0:
+                if connection.throttled_until <= self._loop.time():
                     return connection
-                await asyncio.sleep(pause_s)  # it reads nothing before that (KIP-219)
+                await connection.unmuted()
                 continue
             error = await self.dial(node)
             if self._pool.get(node.node_id) is None:  # gone or frozen, and perhaps somebody else in its place

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from tests.scenarios.story import TOPIC, now, producing, speak_no_newer, story
+from aioproducer import Producer, ProducerClosed
+from aioproducer.testing import Cluster
+from tests.scenarios.login_story import producer_on, secured
+from tests.scenarios.story import TOPIC, now, producing, speak_no_newer, story, values
 
 
 @pytest.mark.parametrize(
@@ -39,3 +46,166 @@ async def test_what_metadata_asks_for_holds_for_records_too(
         await producer.send(TOPIC, b"v")
         assert now() - answered_at == pytest.approx(sent_at)
         assert arrived.hits == 1
+
+
+QUOTA_MS = 8_000
+"""A throttle that is longer than the request timeouts below."""
+
+
+def no_disconnect(producer: Producer, connections: int = 2) -> None:
+    """Check that each connection that was opened is still there, and that no record was sent again."""
+    figures = producer.metrics()["producer"]
+    assert figures["connection_creation_total"] <= connections
+    assert figures["record_retry_total"] == 0
+
+
+@pytest.mark.parametrize("records", [1, 12, 200])
+@pytest.mark.parametrize("options", [{}, {"acks": 1}, {"max_in_flight_requests_per_connection": 1}])
+@story
+async def test_throttle_is_no_silence_for_records(records: int, options: dict[str, Any]) -> None:
+    async with producing(
+        partitions=6, request_timeout_ms=3_000, delivery_timeout_ms=600_000, batch_size=1_000, **options
+    ) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC, times=None).throttle(QUOTA_MS)
+        futures = [
+            producer.send_nowait(
+                TOPIC, b"x" * 400, key=b"%d" % each, headers=[("a", b"b")], partition=each % 6
+            )
+            for each in range(records)
+        ]
+        await asyncio.gather(*futures)
+        no_disconnect(producer)
+
+
+@story
+async def test_metadata_waits_for_the_end_of_a_throttle() -> None:
+    async with producing(request_timeout_ms=2_000, linger_ms=0) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).throttle(20_000)
+        await producer.send(TOPIC, b"a")
+        began_at, asked = now(), cluster.on("metadata", times=None)
+        assert await producer.partitions_for("another")
+        assert now() - began_at == pytest.approx(20, abs=0.1)
+        assert asked.hits == 1, "nothing is written to a broker that does not read"
+        no_disconnect(producer)
+
+
+@story
+async def test_metadata_prefers_a_broker_that_does_not_throttle() -> None:
+    async with producing(brokers=2, linger_ms=0) as (producer, cluster):
+        cluster.on("produce", node=1).throttle(60_000)
+        await producer.send("acquaintance", b"a", partition=0)
+        began_at = now()
+        assert await producer.partitions_for("another")
+        await producer.send("acquaintance", b"b", partition=1)
+        assert now() - began_at < 1
+
+
+@story
+async def test_metadata_request_in_flight_outlives_a_throttle(caplog: pytest.LogCaptureFixture) -> None:
+    async with producing(request_timeout_ms=2_000, linger_ms=0) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).throttle(20_000)
+        sending = producer.send_nowait(TOPIC, b"a")
+        asking = asyncio.create_task(producer.partitions_for("another"))
+        await asyncio.gather(sending, asking)
+        assert now() >= 20
+        no_disconnect(producer)
+        assert "metadata.failed" not in caplog.text
+
+
+@story
+async def test_producer_id_is_requested_after_a_throttle() -> None:
+    async with Cluster(topics={TOPIC: 1}, transport="memory") as cluster:
+        asked = cluster.on("init_producer_id", times=None)
+        cluster.on("metadata").throttle(20_000)
+        async with Producer(cluster.bootstrap_servers, request_timeout_ms=2_000) as producer:
+            began_at = now()
+            await producer.send(TOPIC, b"a")
+            assert now() - began_at == pytest.approx(20, abs=0.3)
+            assert asked.hits == 1
+            no_disconnect(producer)
+
+
+@pytest.mark.parametrize("request_name", ["produce", "init_producer_id", "add_partitions_to_txn", "end_txn"])
+@pytest.mark.parametrize("transaction_version", [1, 2])
+@story
+async def test_throttle_is_no_silence_for_transactions(request_name: str, transaction_version: int) -> None:
+    topics = {TOPIC: 2}
+    async with Cluster(topics=topics, transport="memory", transaction_version=transaction_version) as cluster:
+        cluster.on(request_name, times=None).throttle(QUOTA_MS)
+        async with Producer(
+            cluster.bootstrap_servers, transactional_id="t", request_timeout_ms=2_000
+        ) as producer:
+            for _ in range(3):
+                async with producer.transaction():
+                    for partition in range(2):
+                        _ = await producer.enqueue(TOPIC, b"v", partition=partition)
+            no_disconnect(producer)
+        assert len(values(cluster)) == 3
+
+
+@story
+async def test_session_is_renewed_on_a_throttled_connection() -> None:
+    async with (
+        secured(session_lifetime_s=20) as cluster,
+        producer_on(cluster, request_timeout_ms=2_000, linger_ms=0) as producer,
+    ):
+        await producer.send(TOPIC, b"warm")
+        for _ in range(8):  # the session ends during a throttle, which is longer than all timeouts
+            cluster.on("produce", topic=TOPIC).throttle(17_000)
+            await producer.send(TOPIC, b"v")
+        no_disconnect(producer)
+
+
+@pytest.mark.parametrize("ms", [2**31 - 1, 60_000])
+@story
+async def test_throttle_is_limited_to_the_delivery_timeout(ms: int) -> None:
+    async with producing(delivery_timeout_ms=10_000, request_timeout_ms=5_000, linger_ms=0) as (
+        producer,
+        cluster,
+    ):
+        cluster.on("produce", topic=TOPIC).rewrite(throttling(ms))
+        await producer.send(TOPIC, b"a")
+        await asyncio.sleep(5)
+        began_at = now()
+        await producer.send(TOPIC, b"b")
+        assert now() - began_at == pytest.approx(5, abs=0.1)
+
+
+@story
+async def test_negative_throttle_is_ignored() -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).rewrite(throttling(-(2**31)))
+        await producer.send(TOPIC, b"a")
+        began_at = now()
+        await producer.send(TOPIC, b"b")
+        assert now() - began_at < 0.1
+
+
+@story
+async def test_throttled_connection_is_not_closed_as_idle() -> None:
+    async with producing(connections_max_idle_ms=3_000, linger_ms=0) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).throttle(20_000)
+        await producer.send(TOPIC, b"a")
+        began_at = now()
+        await producer.send(TOPIC, b"b")
+        assert now() - began_at == pytest.approx(20, abs=0.1)
+        no_disconnect(producer)
+
+
+@story
+async def test_close_with_a_timeout_does_not_wait_for_a_throttle() -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC).throttle(60_000)
+        await producer.send(TOPIC, b"a")
+        waiting = producer.send_nowait(TOPIC, b"b")
+        began_at = now()
+        with pytest.raises(TimeoutError):
+            await producer.flush(timeout_s=1)
+        assert await producer.close(timeout_s=1) == 1
+        assert now() - began_at == pytest.approx(2, abs=0.1)
+        assert isinstance(waiting.exception(), ProducerClosed)
+
+
+def throttling(ms: int) -> Callable[[bytes], bytes]:
+    """Return a rewrite that puts a throttle of *ms* into a Produce response without tagged fields behind."""
+    return lambda frame: frame[:-5] + ms.to_bytes(4, "big", signed=True) + frame[-1:]

@@ -131,11 +131,16 @@ class FakeConnection:
         self._cluster = cluster
         self.node_id = node_id
         self.closed = False
+        self.throttled_until = 0.0
         self.error: ProducerError | None = None
         self.waited_for = False
 
     def __str__(self) -> str:
         return str(address_of(self.node_id))
+
+    @property
+    def muted(self) -> bool:
+        return self.throttled_until > now()
 
     async def request(
         self, request: Any, *, version: int | None = None, decode: Decode = decode_response

@@ -57,6 +57,7 @@ class FakeConnection:
     def __init__(self) -> None:
         self.limits = LogLimits()
         self.is_one_way = False
+        self.throttled_until = 0.0
         self.told: list[str] = []
         self.waiting: list[asyncio.Future[Any]] = []
         self.closed = False

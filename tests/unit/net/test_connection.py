@@ -160,7 +160,7 @@ async def throttled(connection: Connection, peer: Peer, outcomes: Outcomes, ms: 
     """Have a call answered so; return until when the connection was muted then, by the handler's time."""
     muted: list[float] = []
     connection.call(ASK, lambda _: muted.append(connection.throttled_until), version=version)
-    answer = InitProducerIdResponse(throttle_time_ms=ms, producer_epoch=0)
+    answer = InitProducerIdResponse(throttle_time_ms=ms, producer_id=0, producer_epoch=0)
     peer.send((await peer.inbox.get()).answered(answer))
     connection.call(ASK, outcomes.of("next"))
     peer.send((await peer.inbox.get()).answered_with_id(1))
@@ -206,6 +206,42 @@ async def test_the_longest_silence_asked_for_counts(
             return connection.muted
 
         assert [muted_after(each) for each in (0, 19, 1)] == [True, True, False]
+
+
+async def test_awaited_request_is_held_back_until_the_throttle_ends(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        await throttled(connection, peer, outcomes, 200, 4)
+        asking = asyncio.create_task(connection.request(ASK))
+        await asyncio.sleep(0.1)
+        assert connection.in_flight == 0
+        peer.send((await peer.inbox.get()).answered_with_id(7))
+        assert not connection.muted
+        assert (await asking).producer_id == 7
+
+
+async def test_held_back_request_fails_when_the_connection_closes(
+    broker: ScriptedBroker, outcomes: Outcomes
+) -> None:
+    async with connected(broker) as (connection, peer):
+        await throttled(connection, peer, outcomes, 60_000, 4)
+        asking = asyncio.create_task(connection.request(ASK))
+        await asyncio.sleep(0)
+        connection.close()
+        with pytest.raises(ConnectionFailed) as closed:
+            await asking
+        assert not closed.value.written
+
+
+async def test_throttled_connection_is_idle_from_the_end_of_the_throttle(
+    broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(broker) as (connection, peer):
+        clock = Clock.of(connection, monkeypatch)
+        assert connection.idle_since == connection.last_used
+        await throttled(connection, peer, outcomes, 60_000, 4)
+        assert connection.idle_since == clock.time() + 60
 
 
 # --- closing

@@ -10,7 +10,7 @@ from aioproducer.errors import (
     ProtocolError,
     UnsupportedVersion,
 )
-from aioproducer.net.connection_protocol import ConnectionState
+from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.unit.net.connection_protocol_rig import (
@@ -161,9 +161,54 @@ def test_the_start_of_an_answer_tells_whose_it_is() -> None:
 def test_the_silence_that_a_broker_asks_for_begins_with_its_answer(version: int, silence_s: float) -> None:
     connection = ready()
     connection.send(ASK, NOW, on_answer=lambda _: None, version=version)
-    throttled = InitProducerIdResponse(throttle_time_ms=2500, producer_epoch=0)
+    throttled = InitProducerIdResponse(throttle_time_ms=2500, producer_id=0, producer_epoch=0)
     list(connection.receive_data(answer(2, throttled, version), NOW + 1))
     assert connection.throttled_until == (NOW + 1 + silence_s if silence_s else 0)
+
+
+def throttle(connection: ConnectionProtocol, ms: int, now: float, correlation_id: int = 2) -> None:
+    """Answer the oldest call, and name a throttle of *ms*."""
+    response = InitProducerIdResponse(throttle_time_ms=ms, producer_id=0, producer_epoch=0)
+    list(connection.receive_data(answer(correlation_id, response), now))
+
+
+@pytest.mark.parametrize("ms", [5_000, 30_000, 90_000])
+def test_request_timeout_begins_again_when_a_throttle_ends(ms: int) -> None:
+    connection = ready(throttle_max_s=120.0)
+    call(connection, 2)
+    throttle(connection, ms, NOW + 19)
+    due_at = NOW + 19 + ms / 1000 + TIMEOUT_S
+    for time in (NOW + TIMEOUT_S, NOW + 19 + ms / 1000, due_at - 0.1):
+        connection.handle_timeout(time)
+    assert connection.next_timeout == due_at
+    with pytest.raises(ConnectionFailed, match="no answer in 20 s"):
+        connection.handle_timeout(due_at)
+
+
+def test_request_written_after_a_throttle_has_the_request_timeout() -> None:
+    connection = ready()
+    call(connection)
+    throttle(connection, 5_000, NOW)
+    call(connection, now=NOW + 6)
+    connection.handle_timeout(NOW + 6 + TIMEOUT_S - 0.1)
+    with pytest.raises(ConnectionFailed):
+        connection.handle_timeout(NOW + 6 + TIMEOUT_S)
+
+
+def test_throttled_connection_without_requests_has_no_timeout() -> None:
+    connection = ready()
+    call(connection)
+    throttle(connection, 5_000, NOW)
+    connection.handle_timeout(NOW + TIMEOUT_S)
+    assert connection.next_timeout == inf
+
+
+@pytest.mark.parametrize(("ms", "until_s"), [(2**31 - 1, 120.0), (120_001, 120.0), (-1, 0), (-(2**31), 0)])
+def test_throttle_of_absurd_length_is_limited(ms: int, until_s: float) -> None:
+    connection = ready(throttle_max_s=120.0)
+    call(connection)
+    throttle(connection, ms, NOW)
+    assert max(connection.throttled_until, NOW) == NOW + until_s
 
 
 def test_what_the_broker_does_not_know_is_not_sent() -> None:

@@ -210,6 +210,30 @@ class TestTheNext:
         assert "release" not in rig.connection.told
 
     @in_virtual_time
+    async def test_throttle_time_does_not_count_against_the_login(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        rig.connection.throttled_until = rig.began_at + LIFETIME_S + 60
+        await asyncio.sleep(LIFETIME_S + 60 + LOG_IN_LATE_S - (now() - rig.began_at) - 1)
+        assert not rig.connection.closed
+        await rig.connection.gone.wait()
+        assert now() - rig.began_at == pytest.approx(LIFETIME_S + 60 + LOG_IN_LATE_S)
+
+    @in_virtual_time
+    async def test_login_that_ends_in_time_leaves_the_connection_open(self) -> None:
+        rig = Rig()
+        await rig.logged_in()
+        await rig.at_the_next_login()
+        rig.connection.throttled_until = now() + 3 * LIFETIME_S
+        await asyncio.sleep(2 * LIFETIME_S)
+        await rig.connection.welcome()
+        await rig.connection.answer(b"challenge")
+        await rig.connection.answer(b"")
+        await asyncio.sleep(10 * LIFETIME_S)
+        assert not rig.connection.closed
+
+    @in_virtual_time
     async def test_who_cannot_begin_it_is_asked_again_while_the_session_lasts(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -308,6 +308,14 @@ async def test_a_connection_that_waits_for_an_answer_is_not_idle(
         assert pool.get(1) is not None
 
 
+async def test_throttled_connection_is_not_idle(reports: Reports, broker: ScriptedBroker) -> None:
+    async with pool_of(reports, config=settings(idle_timeout_s=0.02)) as pool:
+        await connect(pool, reports, broker)
+        usable(pool)._core.throttled_until = asyncio.get_running_loop().time() + LONG_S
+        await asyncio.sleep(0.1)
+        assert pool.get(NODE) is not None
+
+
 async def test_a_connection_used_lately_is_not_idle(
     reports: Reports, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
