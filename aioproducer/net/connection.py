@@ -38,6 +38,8 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this is left to write."""
 READ_BYTES: Final = 64 * 1024
 """The most that is read at once, into a buffer that stays: asyncio would allocate 256 KiB for each answer."""
+LONG_THROTTLE_S: Final = 1.0
+"""Shortest throttle that is logged."""
 FLUSH_GRACE_S: Final = 1.0
 """How long an orderly close waits for the socket to take what nobody expects an answer to."""
 
@@ -75,6 +77,9 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = inf
         self._told_of_surplus = False
+        self._noted_throttle = (
+            0.0  # end of the throttle that was logged; 0 once an answer has come without one
+        )
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, some time after `close`."""
         self.address: Final = address
@@ -323,6 +328,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.tally.responses += 1
                 if core.is_done:
                     self.close()
+            if core.throttled_until > now or self._noted_throttle:
+                self._note_throttle(now)
         except ProducerError as error:
             self.close(error)
         except Exception as error:  # noqa: BLE001 - logged with its traceback
@@ -390,6 +397,27 @@ class Connection(asyncio.BufferedProtocol):
             log.warning(
                 "connection.surplus node_id=%d address=%s api=%s version=%d bytes=%d",
                 *(self.node_id, self.address, call.api, call.version, surplus),
+            )
+
+    def _note_throttle(self, now: float) -> None:
+        """Log a throttle that the last answers have begun, or the first answer without one."""
+        until, subject = self._core.throttled_until, f"node_id={self.node_id}"
+        if until > self._noted_throttle and until - now >= LONG_THROTTLE_S:
+            self._noted_throttle = until
+            self.limits.log(
+                log,
+                logging.WARNING,
+                subject,
+                "connection.throttled %s address=%s throttle_s=%.3f",
+                *(subject, self.address, until - now),
+            )
+        elif until <= now:
+            self._noted_throttle = 0.0
+            _ = self.limits.over(
+                "connection.throttled",
+                subject,
+                "connection.unthrottled %s address=%s",
+                *(subject, self.address),
             )
 
     def _settle(self, call: Call, outcome: Message | ProducerError) -> None:

@@ -206,6 +206,39 @@ async def test_close_with_a_timeout_does_not_wait_for_a_throttle() -> None:
         assert isinstance(waiting.exception(), ProducerClosed)
 
 
+@story
+async def test_long_throttles_are_logged_at_begin_every_30_s_and_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        with caplog.at_level("INFO"):
+            cluster.on("produce", topic=TOPIC, times=20).throttle(2_000)
+            for _ in range(25):
+                await producer.send(TOPIC, b"v")
+    lines = [each.getMessage() for each in caplog.records if "throttled" in each.getMessage()]
+    assert [line.partition(" ")[0] for line in lines] == [
+        "connection.throttled",
+        "connection.throttled",
+        "connection.unthrottled",
+    ]
+    assert "throttle_s=2.000" in lines[0]
+    assert "times=16 for_s=30.0" in lines[1]
+    assert "times=20 for_s=40.0" in lines[2]
+    assert [each.levelname for each in caplog.records if "connection.throttled" in each.getMessage()] == [
+        "WARNING",
+        "WARNING",
+    ]
+
+
+@story
+async def test_short_throttle_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with producing(linger_ms=0) as (producer, cluster):
+        cluster.on("produce", topic=TOPIC, times=3).throttle(999)
+        for _ in range(5):
+            await producer.send(TOPIC, b"v")
+    assert "throttled" not in caplog.text
+
+
 def throttling(ms: int) -> Callable[[bytes], bytes]:
     """Return a rewrite that puts a throttle of *ms* into a Produce response without tagged fields behind."""
     return lambda frame: frame[:-5] + ms.to_bytes(4, "big", signed=True) + frame[-1:]
