@@ -377,7 +377,7 @@ class Accumulator:
             before = batch.deadline
             self.deadlines.add(batch, deadline)  # first: a batch is never without a deadline
             batch.expire_by(deadline)
-            self.deadlines.discard(batch, before)
+            self.deadlines.discard_before_move(batch, before, deadline)
             self.wake()  # to look at the deadlines again
 
     def enter(self, topic: TopicQueues, records: int) -> None:

@@ -57,6 +57,11 @@ class Deadlines(Generic[T]):
         if items is not None:
             items.pop(item, None)
 
+    def discard_before_move(self, item: T, before: float, deadline: float) -> None:
+        """Forget that *item* was due at *before*: it was added again with another *deadline*, perhaps of the same tick."""
+        if math.ceil(before / TICK_S) != math.ceil(deadline / TICK_S):
+            self.discard(item, before)
+
     def next_due(self) -> float:
         """Return when the next item is due; infinity if there is none."""
         while self._ticks:

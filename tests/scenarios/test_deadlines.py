@@ -187,3 +187,12 @@ async def test_everything_is_settled_in_time_while_a_broker_is_away_for_good() -
         delivered = [task.exception() is None for _, task in sending]
         assert delivered[0::2] == [True] * 30
         assert delivered[1::2] == [False] * 30
+
+
+@story
+async def test_first_record_of_a_producer_expires() -> None:
+    """It waits for metadata, so that its own deadline is a moment before that of its batch."""
+    async with producing(acquainted=False, **OPTIONS) as (producer, cluster):
+        cluster.on("produce", times=None).delay(60.0)
+        cluster.on("init_producer_id", times=None).delay(60.0)
+        await expires(asyncio.ensure_future(producer.send(TOPIC, b"v")), now())

@@ -69,3 +69,14 @@ def test_ticks_that_have_passed_leave_nothing_behind() -> None:
     assert deadlines.take_due(100.0) == []
     assert not deadlines._ticks
     assert not deadlines._by_tick
+
+
+@pytest.mark.parametrize("deadline", [1.91, 1.99, 1.0, 0.3])
+def test_what_was_moved_is_due_once_at_the_earlier_deadline(deadline: float) -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.add("moved", 2.0)
+    deadlines.add("moved", deadline)
+    deadlines.discard_before_move("moved", 2.0, deadline)
+    assert deadlines.next_due() == pytest.approx(deadline, abs=TICK_S)
+    assert deadlines.take_due(9.0) == ["moved"]
+    assert deadlines.next_due() == inf
