@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from math import isfinite
@@ -33,6 +32,7 @@ from aioproducer.net.opening import open_connection
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
 from aioproducer.sender.loop import Sender
+from aioproducer.steps import Log, as_step
 from aioproducer.telemetry.metrics_push import MetricsPush
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aioproducer.transactions.transaction_records import TransactionRecords
     from aioproducer.transactions.transaction_requests import GoingOn
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
 
@@ -231,6 +231,7 @@ class Engine:
             await asyncio.wait([self._sending])
         await self.metrics_push.finish()
 
+    @as_step
     def fail_everything(self, failure: Failure) -> int:
         """Fail every record without an outcome, appended or on its way here; return how many."""
         arriving = self.accumulator.arriving
@@ -243,6 +244,7 @@ class Engine:
         """How many records have no outcome yet, those among them that are on their way here."""
         return self.accumulator.arriving + sum(map(len, tuple(self.accumulator.unresolved)))
 
+    @as_step
     def purge(self, failure: Failure) -> int:
         """Fail every record that waits to be sent and was never handed to a socket; return how many."""
         waiting = [
@@ -322,6 +324,7 @@ class Engine:
             await asyncio.wait([self._sending])
         self.limits.close()
 
+    @as_step
     def _ended(self, which: str, task: asyncio.Task[None]) -> None:
         """Let everybody know that a task is gone which nobody has told to end: without it nothing is sent."""
         if task is self._sending and task.cancelled():  # the event loop is going down without a close
@@ -340,12 +343,14 @@ class Engine:
             )
         else:
             return
-        if self.transactions is not None:
-            self.transactions.give_up(failure.error())
-        self._on_crash(cause)  # first: an interceptor that hears of failures may want to send
-        self.fail_everything(failure)
-        if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()
-            self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
+        try:
+            self._on_crash(cause)
+            if self.transactions is not None:
+                self.transactions.give_up(failure.error())
+        finally:  # whatever else is broken
+            self.fail_everything(failure)
+            if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()
+                self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
 
     async def _open_bootstrap_connection(self, address: Address, refusals: Refusals) -> Connection:
         deadline = self._loop.time() + self._connections.setup_timeout_s

@@ -11,9 +11,10 @@ from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import ProducerError
 from aioproducer.log_limits import LogLimits
+from aioproducer.steps import Log, pass_on
 from aioproducer.types import Headers, HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 
 class Interceptor(Protocol):
@@ -169,7 +170,12 @@ class InterceptorChain:
         for interceptor, method, arguments in self._on_acknowledgement:
             try:
                 method(*told[:arguments])
-            except BaseException as failure:  # noqa: BLE001 - called from a task of ours: there is nobody to raise to
+            except (
+                KeyboardInterrupt,
+                SystemExit,
+            ) as interrupt:  # the caller is a callback or a task of the producer
+                pass_on(interrupt)
+            except BaseException as failure:  # noqa: BLE001 - user code may raise anything
                 self._log_failure(interceptor, "on_acknowledgement", failure)
 
     def on_send_error(
@@ -195,6 +201,8 @@ class InterceptorChain:
         for interceptor, method in self._defined("close"):
             try:
                 method()
+            except (KeyboardInterrupt, SystemExit) as interrupt:
+                pass_on(interrupt)
             except BaseException as error:  # noqa: BLE001 - the producer is closed all the same
                 self._log_failure(interceptor, "close", error)
         self._limits.close()

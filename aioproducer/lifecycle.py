@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import warnings
 from asyncio import Future
 from collections.abc import Callable
@@ -22,12 +21,13 @@ from aioproducer.intake.appending import Pending, TryAppend
 from aioproducer.intake.checks import check_timeout
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.log_limits import REMINDER_S
+from aioproducer.steps import Log
 
 if TYPE_CHECKING:
     from aioproducer.handover import Handover
     from aioproducer.transactions.transaction_requests import GoingOn
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 CLOSING_MARGIN_S = 1.0
 """What `close()` allows beyond the delivery timeout, so that records fail of that, and not of the closing."""

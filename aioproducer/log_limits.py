@@ -7,6 +7,8 @@ import logging
 import time
 from typing import Final, NamedTuple
 
+from aioproducer.steps import Log
+
 REMINDER_S: Final = 30.0
 """Interval between two lines about an event that goes on. After this time without an occurrence the event has ended."""
 STEADY_S: Final = 1.0
@@ -32,7 +34,7 @@ class LogLimits:
 
     def log(
         self,
-        logger: logging.Logger,
+        logger: Log | logging.Logger,
         level: int,
         subject: str,
         message: str,
@@ -125,7 +127,7 @@ class LogLimits:
 
 
 class _Line(NamedTuple):
-    logger: logging.Logger
+    logger: Log | logging.Logger
     text: str
 
     def write(self) -> None:
@@ -149,7 +151,7 @@ class _Episode:
         "times",
     )
 
-    def __init__(self, logger: logging.Logger, now: float, level: int) -> None:
+    def __init__(self, logger: Log | logging.Logger, now: float, level: int) -> None:
         self.logger = logger
         self._steady_s = STEADY_S
         self._begin(now, level)

@@ -9,7 +9,8 @@ from aioproducer.batching.waiters import Failure
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics.counters import Metrics
 from aioproducer.records.record_batch import RecordColumns
-from aioproducer.types import RecordMetadata
+from aioproducer.steps import step
+from aioproducer.types import RecordMetadata, TopicPartition
 
 
 class OutcomeObserver:
@@ -17,7 +18,8 @@ class OutcomeObserver:
 
     def __init__(self, metrics: Metrics, interceptors: InterceptorChain) -> None:
         self._metrics = metrics
-        self._interceptors = interceptors or None  # asked of every batch
+        self._interceptors = interceptors
+        self._has_interceptors = bool(interceptors)  # read for every batch
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """Count the batch; tell the interceptors of each record."""
@@ -33,8 +35,13 @@ class OutcomeObserver:
         tally.delivered_batches += 1
         tally.delivered_uncompressed += batch.size
         tally.delivered_bytes += len(batch.encoded or b"")
-        if self._interceptors is None:
+        if not self._has_interceptors:
             return
+        step.call(self._tell_delivered, batch, base_offset, log_append_time_ms, latency_s)
+
+    def _tell_delivered(
+        self, batch: Batch, base_offset: int, log_append_time_ms: int, latency_s: float
+    ) -> None:
         log_append = log_append_time_ms >= 0
         topic, partition = where = batch.topic_partition
         columns = batch.columns
@@ -52,10 +59,15 @@ class OutcomeObserver:
     def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
         """Count the records; tell the interceptors of each, with an error of its own."""
         self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
-        if self._interceptors is not None:
-            where, latency_s = batch.topic_partition, self._metrics.clock() - batch.created_at
-            for _, headers in zip(records.values, records.headers or repeat(()), strict=False):
-                self._interceptors.on_acknowledgement(None, failure.error(), where, headers, latency_s)
+        if self._has_interceptors:
+            latency_s = self._metrics.clock() - batch.created_at
+            step.call(self._tell_failed, batch.topic_partition, records, failure, latency_s)
+
+    def _tell_failed(
+        self, where: TopicPartition, records: RecordColumns, failure: Failure, latency_s: float
+    ) -> None:
+        for _, headers in zip(records.values, records.headers or repeat(()), strict=False):
+            self._interceptors.on_acknowledgement(None, failure.error(), where, headers, latency_s)
 
     def retried(self, batch: Batch) -> None:
         """Count the records, which are to be sent again."""

@@ -17,6 +17,7 @@ from aioproducer.errors import (
 from aioproducer.intake.checks import check_timeout
 from aioproducer.lifecycle import Lifecycle, State
 from aioproducer.log_limits import LogLimits
+from aioproducer.steps import Log
 
 if TYPE_CHECKING:
     from aioproducer.engine import Engine
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.transactions.prepared_transaction import PreparedTransaction
     from aioproducer.transactions.producer_transactions import Transactions
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 
 class Transaction:

@@ -18,8 +18,9 @@ from functools import partial
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from aioproducer.log_limits import LogLimits
+from aioproducer.steps import Log
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 IDLE_S: Final = 10.0
 """Time after which an idle thread ends, in seconds."""

@@ -315,6 +315,10 @@ class Accumulator:
             self.wake()
 
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
+        if (
+            self.closed_for is not None
+        ):  # by user code of this very call: a serializer that closes the producer
+            raise self.closed_for.error()
         is_busy = (is_adaptive := self.settings.linger_is_adaptive) and self.schedule.is_busy(queue.leader)
         limit = topic.limits.first_limit(now, is_next=is_busy)
         deadline, rate = now + self.settings.delivery_timeout_s, topic.limits.rate

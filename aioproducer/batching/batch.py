@@ -241,6 +241,11 @@ class Batch:
         """Have failed for good."""
         self._happened(BatchEvent.FAIL)
 
+    def abandon(self) -> None:
+        """Have failed, whatever state a bug has left it in."""
+        self.state = BatchState.FAILED
+        self._end()
+
     def split(self, parts: Sequence[Batch]) -> None:
         """Let *parts* take over."""
         self._happened(BatchEvent.SPLIT)
@@ -279,7 +284,11 @@ class Batch:
         if to is None:
             raise AssertionError(f"a batch that is {self.state.name} cannot {event.name}")  # under -O, too
         self.state = to
-        if self._resolved is not None and to in RESOLVED and not self._resolved.done():
+        if self._resolved is not None and to in RESOLVED:
+            self._end()
+
+    def _end(self) -> None:
+        if self._resolved is not None and not self._resolved.done():
             self._resolved.set_result(None)
 
     # --- its records, and who waits for them ---------------------------------------------------------------------

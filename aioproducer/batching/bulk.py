@@ -164,7 +164,7 @@ class CallWaiters:
 
     def __init__(self, call: SendManyCall | None, positions: Sequence[int]) -> None:
         self.call = call
-        """None once the call has given up waiting."""
+        """None once the call has the outcome of these records, or has given up waiting."""
         self.positions: Sequence[int] = positions
 
     def __len__(self) -> int:
@@ -175,11 +175,13 @@ class CallWaiters:
         _, partition, base, timestamps, log_append = delivered
         if self.call is not None:
             self.call.delivered(DeliveredRun(self.positions, partition, base, timestamps, log_append))
+            self.call = None
 
     def fail(self, failure: Failure) -> None:
         """Add each record to the call's failures."""
         if self.call is not None:
             self.call.failed(self.positions, failure)
+            self.call = None
 
     def take(self, indices: Sequence[int]) -> CallWaiters:
         """Return those of the positions at *indices*."""
@@ -193,4 +195,3 @@ class CallWaiters:
         """Fail the positions now and let the call go."""
         if self.call is waiter:
             self.fail(failure)
-            self.call = None

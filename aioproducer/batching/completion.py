@@ -6,6 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Final, Protocol
 
@@ -19,15 +20,16 @@ from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import sizes
+from aioproducer.steps import Log, as_step
 from aioproducer.types import TopicPartition
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 _ABANDONED = BatchState.ABANDONED  # asked for each batch; see batch.py
 
 
 class Observer(Protocol):
-    """Told of every outcome before those who wait for it: interceptors and metrics are fed from here."""
+    """Receives every outcome before the tasks that wait for it go on: metrics at once, interceptors at the end of the step."""
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """All records of *batch* are acknowledged."""
@@ -77,9 +79,8 @@ class BatchCompletion:
             queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone=alone)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
-        self._accumulator.release(batch)
-        if not abandoned:
             batch.resolve(base_offset, log_append_time_ms)
+        self._accumulator.release(batch)  # last: until then `fail_everything` finds it
         if queue.batches or queue.retrying:
             self._schedule.offer(queue, self._loop.time())
 
@@ -89,20 +90,20 @@ class BatchCompletion:
         abandoned = batch.state is _ABANDONED
         queue.remove(batch)
         batch.fail()
-        self._accumulator.release(batch)
         if batch.sequence is not None:
             queue.request_epoch_bump(batch)
         self._forget_trouble(queue)
         if not abandoned:
             self._reject(batch, failure)
+        self._accumulator.release(batch)
         self._offer_again(queue)
 
     def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
         """Fail the records of *batch*, which is in flight: its answer is still awaited, for its sequence's sake."""
         batch.expire()
-        self._accumulator.resolved(batch)
         self._forget_trouble(self.queue(batch))
         self._reject(batch, failure)
+        self._accumulator.resolved(batch)
 
     def reenqueue(self, batch: Batch, at: float) -> None:
         """Send *batch*, which is in flight, again at *at*, under the sequence it has."""
@@ -180,9 +181,9 @@ class BatchCompletion:
         queue = self.queue(batch)
         kept = [index for index in range(len(batch)) if index not in failures]
         for index, failure in sorted(failures.items()):
-            self._observer.failed(batch, batch.columns.take([index]), failure)
             for each in batch.take_waiters([index]):
                 each.fail(failure)
+            self._observer.failed(batch, batch.columns.take([index]), failure)
         rest = batch.part(kept, 0, BatchState.BACKOFF if batch.sequence is None else BatchState.SEALED)
         self._replace(batch, (rest,))
         self._observer.retried(rest)
@@ -214,6 +215,7 @@ class BatchCompletion:
         else:
             self.fail(batch, failure)
 
+    @as_step
     def expire_waiter(self, batch: Batch, waiter: Waiter, failure: Failure) -> None:
         """A call's own deadline has passed before that of *batch*.
 
@@ -233,21 +235,38 @@ class BatchCompletion:
             self._accumulator.wake()  # if it was the last, a producer that is closing need not wait for them
             return  # the observer will hear what becomes of the record itself
         size = batch.size
-        records = batch.columns.take(indices)
-        dropped = batch.drop(indices)
-        self._accumulator.memory.give_back(size - batch.size)
-        for each in dropped:
+        for each in batch.take_waiters(indices):
             each.fail(failure)
-        self._observer.failed(batch, records, failure)  # an interceptor may append to this very batch
+        self._observer.failed(batch, batch.columns.take(indices), failure)
+        batch.drop(indices)
+        self._accumulator.memory.give_back(size - batch.size)
         if not len(batch):
             self.fail(batch, failure)
 
+    @as_step
     def fail_everything(self, failure: Failure) -> int:
         """Fail every record that has no outcome yet; return how many there were."""
         batches = tuple(self._accumulator.unresolved)
         for batch in batches:
-            self.fail_or_expire(batch, failure._replace(possibly_persisted=batch.possibly_persisted))
+            own = failure._replace(possibly_persisted=batch.possibly_persisted)
+            try:
+                self.fail_or_expire(batch, own)
+            except Exception as bug:  # noqa: BLE001 - a bug has left the batch half moved: its waiters fail all the same
+                self.limits.log(
+                    log, logging.ERROR, "", "batch.bug partition=%s", batch.topic_partition, error=bug
+                )
+                self._abandon(batch, own)
         return sum(len(batch) for batch in batches)
+
+    def _abandon(self, batch: Batch, failure: Failure) -> None:
+        """Fail the waiters of *batch*, wherever a bug has left it."""
+        batch.abandon()
+        for each in batch.stretches:
+            with suppress(Exception):
+                each.fail(failure)
+        with suppress(Exception):
+            self._observer.failed(batch, batch.columns, failure)
+        self._accumulator.release(batch)
 
     def _halfway(self, batch: Batch) -> int:
         columns = batch.columns
@@ -266,6 +285,9 @@ class BatchCompletion:
         if not len(batch):
             return
         failure = self._failing(failure)
+        for each in batch.stretches:
+            each.fail(failure)
+        self._observer.failed(batch, batch.columns, failure)
         kind = failure.kind.__name__
         is_wanted = failure.kind is TransactionAborted  # the application has asked for it
         self.limits.log(
@@ -280,9 +302,6 @@ class BatchCompletion:
             kind,
             failure.message,
         )
-        self._observer.failed(batch, batch.columns, failure)
-        for each in batch.stretches:
-            each.fail(failure)
 
     def _forget_trouble(self, queue: PartitionQueue) -> None:
         """Note that a batch of *queue* has failed: without another batch to send again, there is no recovery to log."""

@@ -335,7 +335,10 @@ class FutureWaiters:
 
     def resolve(self, delivered: Delivered) -> None:
         """Resolve all Futures in one pass, without a step of the interpreter for each."""
-        resolved = map(asyncio.Future.set_result, self.futures, delivered.metadata())
+        if not self.futures:
+            return
+        # The class of these Futures: `asyncio.Future` may be another one by now (nest_asyncio replaces it).
+        resolved = map(type(self.futures[0]).set_result, self.futures, delivered.metadata())
         while True:
             try:
                 deque(resolved, maxlen=0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from aioproducer.errors import ConfigError
-from aioproducer.escaping import escaped
+from aioproducer.steps import Log
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 WITHOUT_EFFECT = frozenset(
     """
@@ -134,7 +133,7 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
             if value and str(value).strip().lower() not in {"", "false"}:  # else it switches nothing on
                 raise ConfigError(f"{name} = {value!r}: {REFUSED[dotted]}")
         elif dotted in WITHOUT_EFFECT:
-            log.warning("config.without_effect name=%s", escaped(name))
+            log.warning("config.without_effect name=%s", name)
         else:
             raise ConfigError(_unknown(name, dotted, known))
     return applied

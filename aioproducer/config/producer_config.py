@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import ssl
@@ -26,11 +25,12 @@ from aioproducer.records.compression import Codec, codec, compressor
 from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.security.secret import Secret, without_frames
 from aioproducer.sender.requests import SenderSettings
+from aioproducer.steps import Log
 
 if TYPE_CHECKING:
     from aioproducer.security.security_settings import SecuritySettings
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 SMALLEST_BATCH: Final = BATCH_OVERHEAD + 10
 """Bytes of a batch with one record in which nothing is."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +11,6 @@ from aioproducer.backoff import Backoff
 from aioproducer.config.security_kinds import MECHANISMS
 from aioproducer.config.security_options import SecurityOptions, parts_of_protocol
 from aioproducer.errors import ConfigError
-from aioproducer.escaping import escaped
 from aioproducer.extras import needs
 from aioproducer.security.credentials import CredentialsCallable, Login
 from aioproducer.security.gssapi import KerberosSettings
@@ -28,8 +26,9 @@ from aioproducer.security.security_settings import (
 )
 from aioproducer.security.stores import Source, StoreError
 from aioproducer.security.tokens import TokenProvider
+from aioproducer.steps import Log
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 _MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
@@ -199,7 +198,7 @@ def _kerberos(options: SecurityOptions, jaas: dict[str, str]) -> KerberosSetting
             raise ConfigError(f"sasl_jaas_config: keyTab cannot be read: {error}") from error
     unknown = jaas.keys() - _KERBEROS_IGNORED - {"serviceName", "keyTab", "principal"}
     for name in sorted(unknown):
-        log.warning("config.without_effect name=sasl_jaas_config:%s", escaped(name))
+        log.warning("config.without_effect name=sasl_jaas_config:%s", name)
     return KerberosSettings(service, jaas.get("principal"), keytab)
 
 

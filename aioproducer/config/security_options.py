@@ -4,7 +4,6 @@
 # annotations`, of which typing compiles those of a TypedDict, one by one; and ProducerConfig shows and compares itself,
 # instead of with methods that are generated and compiled for two classes and a hundred names each time.
 # ruff: noqa: I002, RUF009 - option() is dataclasses.field(), and the defaults are immutable
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -28,6 +27,7 @@ from aioproducer.config.security_kinds import (
     Words,
 )
 from aioproducer.security.secret import Secret
+from aioproducer.steps import Log
 
 if TYPE_CHECKING:  # what most have no use for, and would wait for
     from aioproducer.security.credentials import CredentialsCallable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # what most have no use for, and would wait for
     from aioproducer.security.security_settings import SslContextSource
     from aioproducer.security.tokens import TokenProvider
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 SecurityProtocolName: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 MechanismName: TypeAlias = Literal[

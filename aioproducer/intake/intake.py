@@ -155,10 +155,10 @@ class Intake:
             return pending
         try:
             ready = self.prepare(queues, pending)
+            waiter = self._accumulator.append(queues, *ready, new_waiter)
         except ProducerError as error:
             self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
-        waiter = self._accumulator.append(queues, *ready, new_waiter)
         return pending._replace(ready=ready) if waiter is None else waiter
 
     def _known(self, topic: str) -> TopicQueues | None:

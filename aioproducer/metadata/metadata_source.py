@@ -31,10 +31,11 @@ from aioproducer.net.dial import endpoints
 from aioproducer.net.dial_failures import described, is_failure
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.protocol.schema import decode_response, response_body
+from aioproducer.steps import Log
 from aioproducer.wire.primitives import read_int32
 from aioproducer.worker_threads import WORK_THREADS
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 CONNECT_STAGGER_S: Final = 0.25
 """How long one address has to connect and answer before the next is tried beside it."""
@@ -306,14 +307,9 @@ async def open_to_any(
 
     Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
     """
-    looking = asyncio.timeout_at(deadline)
     try:
-        async with looking:
-            found = await endpoints(address)
+        found = await endpoints(address)
     except BaseException as error:
-        if isinstance(error, TimeoutError) and looking.expired():
-            why = "cannot connect: the name lookup did not finish in time"
-            raise ConnectionFailed(f"{address}: {why}", written=False) from error
         if not is_failure(error):
             raise
         raise ConnectionFailed(f"{address}: cannot connect: {described(error)}", written=False) from error

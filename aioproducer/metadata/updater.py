@@ -32,8 +32,9 @@ from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, 
 from aioproducer.net.address import Address
 from aioproducer.net.pool import REFUSAL_PATIENCE_S
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aioproducer.steps import Log, as_step
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 OnUpdate: TypeAlias = Callable[[MetadataSnapshot, Collection[str]], None]
 """Told the new snapshot and the topics that are new, gone or different in it. Does not raise, does not wait."""
@@ -175,6 +176,7 @@ class MetadataUpdater:
         everything = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         return await self._source.ask(everything, self.snapshot.brokers)
 
+    @as_step
     def take_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker] = ()) -> None:
         """Follow what an answer to a produce request says about new leaders, and where they are (KIP-951)."""
         self._install(self.snapshot.with_leader_hints(hints, endpoints))
@@ -229,17 +231,17 @@ class MetadataUpdater:
         try:
             self._take(refresh, await self._source.ask(self._request(refresh), self.snapshot.brokers))
         except ProducerError as error:
-            topics = len(refresh.topics)
-            self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
             self._last_error = error
             self._schedule.failed(refresh, _now())
             if isinstance(error, AuthenticationFailed):
                 self._note_refusal(error)
+            topics = len(refresh.topics)
+            self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
         except Exception as bug:  # noqa: BLE001 - logged with its traceback
             # To go on without metadata would be worse than to go on with the bug.
+            self._schedule.failed(refresh, _now())
             topics = len(refresh.topics)
             self._limits.log(log, logging.ERROR, "", "metadata.bug topics=%d", topics, error=bug)
-            self._schedule.failed(refresh, _now())
 
     def _note_refusal(self, error: AuthenticationFailed) -> None:
         self._refused = error
@@ -267,6 +269,7 @@ class MetadataUpdater:
             allow_auto_topic_creation=self._settings.allow_auto_create_topics,
         )
 
+    @as_step
     def _take(self, refresh: Refresh, answer: MetadataResponse) -> None:
         now = _now()
         before = self.snapshot

@@ -28,11 +28,12 @@ from aioproducer.net.dial import Dial, configure_socket
 from aioproducer.net.in_flight import Call, Decode
 from aioproducer.net.waiting import let_go, resolve
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response
+from aioproducer.steps import Log, as_step, step
 
 if TYPE_CHECKING:  # it brings TLS and logins with it, which not everybody needs
     from aioproducer.net.connection_security import ConnectionSecurity
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this is left to write."""
@@ -264,6 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._core.is_closed:
             self._write(now)
 
+    @as_step
     def close(self, cause: ProducerError | None = None) -> None:
         """Close now and settle every call in flight with *cause*, before this returns.
 
@@ -308,7 +310,8 @@ class Connection(asyncio.BufferedProtocol):
         """Hand out the answers that are complete with the *nbytes* that have come."""
         self.is_reading = True
         try:
-            self._hand_out(nbytes)
+            with step:
+                self._hand_out(nbytes)
         finally:
             self.is_reading, callback, self.after_read = False, self.after_read, None
             if callback is not None:
@@ -345,8 +348,9 @@ class Connection(asyncio.BufferedProtocol):
         story = self._core.story(self._loop.time())
         self.close(ConnectionFailed(f"{self}: closed by the broker {story}"))
 
+    @as_step
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody, unless this side has closed it."""
+        """Report the loss of the connection, unless this side has closed it."""
         now = self._loop.time()
         refused = None if self._security is None else self._security.lost(exc, self.address)
         lost = refused or ConnectionFailed(f"{self}: lost {self._core.story(now)}: {exc}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from typing import Any, Final
 
@@ -20,8 +19,9 @@ from aioproducer.security.mechanism import Broker
 from aioproducer.security.security_settings import SecuritySettings, weaknesses
 from aioproducer.security.tls import TlsContexts, server_name
 from aioproducer.security.tls_errors import is_about_us, shown_chain, tls_failure
+from aioproducer.steps import Log
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 
 class ConnectionSecurity:

@@ -14,13 +14,14 @@ from aioproducer.log_limits import LogLimits
 from aioproducer.net.address import Address
 from aioproducer.net.dial_failures import described, is_failure
 from aioproducer.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest
+from aioproducer.steps import Log
 
 if TYPE_CHECKING:  # mechanisms bring much with them, which not everybody needs
     from aioproducer.backoff import Backoff
     from aioproducer.security.exchange import Exchange
     from aioproducer.security.secret import SecretBytes
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 LOG_IN_AGAIN: Final = (0.85, 0.95)
 """When to log in again, in shares of a session's life: not on all connections at once."""

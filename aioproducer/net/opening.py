@@ -14,11 +14,12 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, MakeProtocol, dial as dial_any
 from aioproducer.net.dial_failures import described, is_failure
+from aioproducer.steps import Log
 
 if TYPE_CHECKING:
     from aioproducer.net.connection_security import ConnectionSecurity
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 SILENT_S: Final = 2.0
 """After so long without a word from a bootstrap address its user may want to know: it may be the wrong port."""

@@ -19,11 +19,12 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, dial as dial_any
 from aioproducer.net.opening import open_connection
+from aioproducer.steps import Log, as_step
 
 if TYPE_CHECKING:
     from aioproducer.net.connection_security import ConnectionSecurity
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 REFUSAL_PATIENCE_S: Final = 2.0
 """How long a running producer's logins may be refused before anything fails of it: whoever rotates credentials may be
@@ -222,6 +223,7 @@ class Pool:
             default=None,
         )
 
+    @as_step
     def forget(self, node_id: int) -> None:
         """Drop the node and all state about it. Calls in flight get their answers for `RETIRED_PATIENCE_S` more."""
         node = self._nodes.pop(node_id, None)
@@ -275,6 +277,7 @@ class Pool:
         else:
             self._keep(connection, node)
 
+    @as_step
     def _failed(self, node_id: int, node: _Node, error: ProducerError) -> None:
         retry_in_s = self._back_off(node, error, attempt=node.failures)
         node.failures += 1
@@ -288,6 +291,7 @@ class Pool:
         )
         self._on_disconnected(node_id, error)
 
+    @as_step
     def _keep(self, connection: Connection, node: _Node) -> None:
         connection.on_closed = self._lost
         self._open.add(connection)
@@ -302,6 +306,7 @@ class Pool:
         self._watch_idle()
         self._on_connected(connection.node_id)
 
+    @as_step
     def _lost(self, connection: Connection, error: ProducerError | None) -> None:
         self._open.discard(connection)
         self._going.add(connection.gone)
@@ -344,6 +349,7 @@ class Pool:
         idle_since = min(now if each.in_flight else each.idle_since for each in connected)
         self._idle_timer = loop.call_at(idle_since + timeout_s, self._close_idle, timeout_s)
 
+    @as_step
     def _close_idle(self, timeout_s: float) -> None:
         self._idle_timer = None
         now = asyncio.get_running_loop().time()

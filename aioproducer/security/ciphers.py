@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-log: Final = logging.getLogger(__name__)
+from aioproducer.steps import Log
+
+log: Final = Log(__name__)
 
 TLS13: Final = (
     "TLS_AES_256_GCM_SHA384",

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from aioproducer.log_limits import LogLimits
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret, revealed
+from aioproducer.steps import Log
 from aioproducer.worker_threads import CALL_THREADS, NoThread
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 Pair: TypeAlias = tuple[str, str | Secret]
 CredentialsCallable: TypeAlias = Callable[[], Pair | Awaitable[Pair]]

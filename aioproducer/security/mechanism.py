@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from aioproducer.escaping import escaped
-
 
 class Broker(NamedTuple):
     """Whom a mechanism talks to, under the name that it was given to us by."""
@@ -15,8 +13,7 @@ class Broker(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = escaped(self.host)
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @runtime_checkable

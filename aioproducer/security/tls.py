@@ -19,9 +19,10 @@ from aioproducer.security.credentials import called
 from aioproducer.security.secret import Secret, without_frames
 from aioproducer.security.security_settings import VERSIONS, TlsSettings, weaknesses_of_context
 from aioproducer.security.stores import Pem, Source, StoreError, read_store
+from aioproducer.steps import Log
 from aioproducer.worker_threads import WORK_THREADS, NoThread
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 
 def server_name(host: str) -> str:

@@ -16,9 +16,10 @@ from aioproducer.log_limits import LogLimits
 from aioproducer.security.credentials import called
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret
+from aioproducer.steps import Log
 from aioproducer.worker_threads import NoThread
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 RENEWED_AT: Final = 0.8
 """The share of a token's life after which a new one is fetched: `sasl.login.refresh.window.factor` of the JVM's."""

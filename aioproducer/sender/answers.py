@@ -28,8 +28,9 @@ from aioproducer.net.connection import Connection
 from aioproducer.protocol.produce import BaseOffsets, PartitionProduceResponse, ProduceResponse
 from aioproducer.sender import outcomes
 from aioproducer.sender.requests import ProduceAnswer, SenderSettings
+from aioproducer.steps import Log
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 
 class AnswerHandler:

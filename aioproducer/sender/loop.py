@@ -42,6 +42,7 @@ from aioproducer.sender.requests import (
     still_in_flight,
     version_for,
 )
+from aioproducer.steps import as_step, step
 
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
 
@@ -132,6 +133,7 @@ class Sender:
             self._encoder.close()
             await asyncio.gather(*preparing, return_exceptions=True)
 
+    @as_step
     def _run_once(self) -> float:
         """Do all that can be done now; return when to look again if nothing happens before, infinity if there is no such time.
 
@@ -251,13 +253,15 @@ class Sender:
         unencodable = await self._encoder.encode_off_loop(batches)
         if before is not None:
             await asyncio.wait([before])
-        self._fail_unencodable(unencodable)
+        with step:
+            self._fail_unencodable(unencodable)
         if self._settings.acks == 0:
             # A login may have begun: what would wait for that in vain is not written.
             with suppress(ProducerError):
                 await connection.drain()
-        self._give_back(connection, batches)
-        self._write(connection, still_in_flight(batches))
+        with step:
+            self._give_back(connection, batches)
+            self._write(connection, still_in_flight(batches))
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
                 await connection.drain()
@@ -366,10 +370,10 @@ class Sender:
                 self._transaction.answered(now - sent_at)
         try:
             self._answers.take(connection, batches, answer)
-        except Exception as bug:
+        except BaseException as bug:
             for batch in batches:
                 batch.persistence.answer_not_understood()
-            self._bug = self._bug or bug
+            self._bug = self._bug or _as_bug(bug)
             raise
         finally:
             if not connection.is_reading or self._accumulator.finishing or self._bug:
@@ -397,10 +401,9 @@ class Sender:
             else:
                 wakeup.ring_at(self._run_once())
         except BaseException as bug:  # `run` raises it
-            interrupted = not isinstance(bug, Exception)
-            self._bug = RuntimeError(f"interrupted by {bug!r}") if interrupted else bug
+            self._bug = _as_bug(bug)
             wakeup.ring()
-            if interrupted:  # which is for the event loop to raise; the program may go on
+            if not isinstance(bug, Exception):  # the event loop raises it; the program may go on
                 raise
 
     def identity_changed(self) -> None:
@@ -411,3 +414,8 @@ class Sender:
         for batch in tuple(self._accumulator.unresolved):
             if batch.due and batch.sequence is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
                 self._completion.fail(batch, failure_without_producer_id(batch, error))
+
+
+def _as_bug(error: BaseException) -> BaseException:
+    """Return what `run` raises for *error*: a task that raises KeyboardInterrupt would interrupt the event loop again."""
+    return error if isinstance(error, Exception) else RuntimeError(f"interrupted by {error!r}")

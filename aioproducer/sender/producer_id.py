@@ -17,8 +17,9 @@ from aioproducer.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAG
 from aioproducer.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.steps import Log
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 _NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # what the JVM client sends without a transactional id
 

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from aioproducer.errors import ConfigError, ProducerError
-from aioproducer.escaping import escaped
 
 GUARANTEE: Final = "deliveryGuarantee"
 PREFIX: Final = "transactionalIdPrefix"
@@ -76,7 +75,7 @@ class BatchId(NamedTuple):
 
     def __str__(self) -> str:
         """Return how messages call it."""
-        return f"batch {self.number} of {escaped(self.name)}"
+        return f"batch {self.number} of {self.name}"
 
     def run_under(self, driver: str) -> str:
         """Return a short name for this run of the query under a *driver*, which may start the query again."""

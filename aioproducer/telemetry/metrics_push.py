@@ -7,17 +7,17 @@ before one of them does.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.net.pool import Pool
+from aioproducer.steps import Log
 
 if TYPE_CHECKING:
     from aioproducer.telemetry.telemetry_session import TelemetrySession
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
 """The number of the API: its message is imported by those who send it."""

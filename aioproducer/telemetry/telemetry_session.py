@@ -7,7 +7,6 @@ disturb: a request that fails, for whatever reason, is left to the next interval
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool
 from aioproducer.protocol.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from aioproducer.records.compression import Codec, Compress, compressor
+from aioproducer.steps import Log
 from aioproducer.telemetry.otlp import encode
 from aioproducer.telemetry.points import Ledger, Report, Wanted
 from aioproducer.telemetry.subscription import (
@@ -30,7 +30,7 @@ from aioproducer.telemetry.subscription import (
 )
 from aioproducer.worker_threads import WORK_THREADS
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 FIRST_PUSH: Final = (0.5, 1.5)
 """After how many intervals the first push comes: clients that were told at once do not push at once."""

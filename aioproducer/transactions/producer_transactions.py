@@ -7,12 +7,12 @@ outcome of a transaction may not. Nothing else here lives longer than a call.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from time import time_ns
 from typing import Any, Final
 
 from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted
+from aioproducer.steps import Log
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
@@ -32,7 +32,7 @@ from aioproducer.transactions.transaction_requests import GoingOn, TransactionRe
 from aioproducer.transactions.transaction_state import TransactionState as State
 from aioproducer.types import TopicPartition
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 LEFT_TO_OTHERS: Final = {State.PREPARED, State.PREPARING, State.COMMITTING}
 """What a close does not abort."""
@@ -333,7 +333,7 @@ class Transactions:
     async def _end(self, ending: Ending) -> ProducerError | None:
         """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
         manager, new = self.manager, None
-        if manager.must_be_ended(commit=ending.commits):
+        if manager.attempted:
             began = self._loop.time()
             try:
                 new = await self._requests.end(

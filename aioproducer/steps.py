@@ -1,0 +1,169 @@
+"""Steps of a producer: user code runs between them, never inside one.
+
+A step changes several things that belong together: batches, queues, connections, metadata. Interceptors and log handlers
+are user code, and user code may call every method of the producer. So what a step has to report is called at its end. No
+list changes under a loop, and an exception of user code interrupts no step.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+
+MOST_NESTED: Final = 20
+"""Most ends of steps that may run inside each other. User code that is called at one may make the next. Beyond this depth the
+event loop runs the calls: no feedback of user code exhausts the stack or blocks the event loop."""
+
+Call = Callable[[], object]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Step(threading.local):
+    """`with step:` delays calls of user code to the end of the outermost step of this thread."""
+
+    depth = 0
+    nested = 0
+
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque()
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if not self.depth and self.calls:
+            self._end()
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call *function* now, or at the end of the step that is under way. Whatever it raises is contained."""
+        if self.depth:
+            self.calls.append(partial(function, *arguments))
+        else:
+            contained(partial(function, *arguments))
+
+    def _end(self) -> None:
+        calls, self.calls = self.calls, deque()  # user code begins steps of its own
+        if self.nested >= MOST_NESTED and (loop := _running_loop()) is not None:
+            loop.call_soon(_run, calls)
+            return
+        self.nested += 1
+        try:
+            _run(calls)
+        finally:
+            self.nested -= 1
+            self.calls.extendleft(reversed(calls))  # none, unless a signal has interrupted
+
+
+step: Final = _Step()
+
+
+def as_step(function: Callable[P, R]) -> Callable[P, R]:
+    """Return *function* as one step."""
+
+    @wraps(function)
+    def stepwise(*arguments: P.args, **named: P.kwargs) -> R:
+        with step:
+            return function(*arguments, **named)
+
+    return stepwise
+
+
+def _run(calls: deque[Call]) -> None:
+    while calls:
+        contained(calls.popleft())
+
+
+def contained(call: Call) -> None:
+    """Run *call*, which is user code. What it raises is printed, as `logging` does; interrupts go to the event loop."""
+    try:
+        call()
+    except (KeyboardInterrupt, SystemExit) as interrupt:
+        pass_on(interrupt)
+    except BaseException:  # noqa: BLE001 - user code may raise anything
+        if logging.raiseExceptions and sys.stderr is not None:
+            traceback.print_exc()
+
+
+def pass_on(interrupt: BaseException) -> None:
+    """Let the event loop raise *interrupt*, such as KeyboardInterrupt, in its next iteration; without a loop raise it here."""
+    loop = _running_loop()
+    if loop is None:
+        raise interrupt
+    loop.call_soon(_raise, interrupt)
+
+
+def _raise(interrupt: BaseException) -> NoReturn:
+    raise interrupt
+
+
+def _running_loop() -> Any:
+    from asyncio import events  # noqa: PLC0415 - some modules that log know no asyncio
+
+    return events._get_running_loop()  # noqa: SLF001 - documented; returns None without a loop
+
+
+_FRAMES: Final = 3
+"""`_record`, `contained` and `Log.log` are between `findCaller` and the caller."""
+
+
+class Log:
+    """The logger of a module. Handlers run at the end of a step, and what they raise stays here."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, message: str, *arguments: object) -> None:
+        """Log at DEBUG."""
+        self.log(logging.DEBUG, message, *arguments, stacklevel=2)
+
+    def info(self, message: str, *arguments: object) -> None:
+        """Log at INFO."""
+        self.log(logging.INFO, message, *arguments, stacklevel=2)
+
+    def warning(self, message: str, *arguments: object, exc_info: BaseException | None = None) -> None:
+        """Log at WARNING."""
+        self.log(logging.WARNING, message, *arguments, exc_info=exc_info, stacklevel=2)
+
+    def error(self, message: str, *arguments: object, exc_info: BaseException | None = None) -> None:
+        """Log at ERROR."""
+        self.log(logging.ERROR, message, *arguments, exc_info=exc_info, stacklevel=2)
+
+    def exception(self, message: str, *arguments: object) -> None:
+        """Log at ERROR, with the exception that is being handled."""
+        self.log(logging.ERROR, message, *arguments, exc_info=sys.exc_info()[1], stacklevel=2)
+
+    def log(
+        self,
+        level: int,
+        message: str,
+        *arguments: object,
+        exc_info: BaseException | None = None,
+        stacklevel: int = 1,
+    ) -> None:
+        """Log at *level*. The line shown is that of the caller, with a *stacklevel* of 2 that of the caller's caller."""
+        if self._logger.isEnabledFor(level):
+            contained(partial(self._record, level, message, arguments, exc_info, stacklevel))
+
+    def _record(
+        self,
+        level: int,
+        message: str,
+        arguments: tuple[object, ...],
+        error: BaseException | None,
+        stacklevel: int,
+    ) -> None:
+        logger = self._logger
+        path, line, function, _ = logger.findCaller(stacklevel=stacklevel + _FRAMES)
+        exc_info = None if error is None else (type(error), error, error.__traceback__)
+        record = logger.makeRecord(logger.name, level, path, line, message, arguments, exc_info, function)
+        step.call(logger.handle, record)

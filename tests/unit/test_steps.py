@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aioproducer.steps import MOST_NESTED, Log, as_step, step
+
+NAME = "aioproducer.tests.steps"
+log = Log(NAME)
+
+
+@pytest.fixture(autouse=True)
+def level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, NAME)
+
+
+def test_call_runs_at_once_outside_of_a_step() -> None:
+    heard: list[int] = []
+    step.call(heard.append, 1)
+    assert heard == [1]
+
+
+def test_calls_run_in_order_at_the_end_of_the_outermost_step() -> None:
+    heard: list[int] = []
+    with step:
+        step.call(heard.append, 1)
+        with step:
+            step.call(heard.append, 2)
+        assert heard == []
+        as_step(step.call)(heard.append, 3)
+        assert heard == []
+    assert heard == [1, 2, 3]
+
+
+def test_calls_run_also_when_the_step_raises() -> None:
+    heard: list[int] = []
+
+    @as_step
+    def fails() -> None:
+        step.call(heard.append, 1)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        fails()
+    assert heard == [1]
+
+
+def test_step_of_a_call_ends_with_it() -> None:
+    heard: list[str] = []
+
+    def user_code() -> None:
+        with step:
+            step.call(heard.append, "inner")
+        heard.append("outer")
+
+    with step:
+        step.call(user_code)
+        step.call(heard.append, "next")
+    assert heard == ["inner", "outer", "next"]
+
+
+def test_step_of_one_thread_delays_no_call_of_another() -> None:
+    heard: list[int] = []
+    with step:
+        thread = threading.Thread(target=step.call, args=(heard.append, 1))
+        thread.start()
+        thread.join()
+        assert heard == [1]
+
+
+@pytest.mark.parametrize("error", [LookupError("no"), asyncio.CancelledError("no"), GeneratorExit("no")])
+@pytest.mark.parametrize("in_step", [True, False])
+def test_what_a_call_raises_is_printed(
+    error: BaseException, in_step: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard: list[int] = []
+
+    def calls() -> None:
+        step.call(_raises(error))
+        step.call(heard.append, 1)
+
+    (as_step(calls) if in_step else calls)()
+    assert heard == [1]
+    assert f"{type(error).__name__}: no" in capsys.readouterr().err
+
+
+def test_nothing_is_printed_when_logging_raises_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    step.call(_raises(LookupError()))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupt_of_a_call_is_raised_by_the_event_loop(interrupt: type[BaseException]) -> None:
+    heard: list[int] = []
+
+    async def main() -> None:
+        with step:
+            step.call(_raises(interrupt()))
+            step.call(heard.append, 1)
+        heard.append(2)
+        await asyncio.sleep(1)
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(main())
+    with pytest.raises(interrupt):
+        loop.run_until_complete(task)
+    assert heard == [1, 2]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    loop.close()
+
+
+def test_interrupt_is_raised_at_once_without_an_event_loop() -> None:
+    heard: list[int] = []
+
+    @as_step
+    def interrupted() -> None:
+        step.call(_raises(KeyboardInterrupt()))
+        step.call(heard.append, 1)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with step:
+        assert heard == []
+    assert heard == [1], "the end of the next step runs what is left"
+
+
+def test_feedback_of_user_code_goes_on_in_the_event_loop() -> None:
+    depths: list[int] = []
+
+    def user_code() -> None:
+        depths.append(step.nested)
+        if len(depths) < 10 * MOST_NESTED:
+            with step:
+                step.call(user_code)
+
+    async def main() -> None:
+        with step:
+            step.call(user_code)
+        assert len(depths) == MOST_NESTED
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(depths) == 10 * MOST_NESTED
+
+    asyncio.run(main())
+    assert max(depths) <= MOST_NESTED
+    assert step.nested == step.depth == 0
+
+
+def test_line_of_the_log_is_that_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    methods: list[Callable[[str], None]] = [log.debug, log.info, log.warning, log.error, log.exception]
+    for method in methods:
+        method("event")
+    log.log(logging.INFO, "event key=%d", 5)
+    _on_behalf()
+    assert {each.pathname for each in caplog.records} == {__file__}
+    assert {each.funcName for each in caplog.records} == {"test_line_of_the_log_is_that_of_the_caller"}
+    assert [each.levelname for each in caplog.records[:5]] == ["DEBUG", "INFO", "WARNING", "ERROR", "ERROR"]
+    assert caplog.messages[5] == "event key=5"
+
+
+def _on_behalf() -> None:
+    log.log(logging.INFO, "event", stacklevel=2)
+
+
+def test_handlers_run_at_the_end_of_the_step(caplog: pytest.LogCaptureFixture) -> None:
+    with step:
+        log.info("event")
+        assert caplog.messages == []
+    assert caplog.messages == ["event"]
+
+
+def test_level_is_checked_first(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, NAME)
+    log.info("event")
+    assert caplog.messages == []
+
+
+def test_exception_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    error = LookupError()
+    try:
+        raise error
+    except LookupError:
+        with step:
+            log.exception("event")
+    log.warning("event", exc_info=error)
+    assert [each.exc_info and each.exc_info[1] for each in caplog.records] == [error] * 2
+
+
+@pytest.mark.parametrize("in_step", [True, False])
+def test_what_a_handler_raises_stays_in_the_log(
+    in_step: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: logging.LogRecord) -> bool:
+        raise LookupError("filter")
+
+    logger = logging.getLogger(NAME)
+    monkeypatch.setattr(logger, "filters", [broken])
+    (as_step(log.info) if in_step else log.info)("event")
+    assert "LookupError: filter" in capsys.readouterr().err
+
+
+def test_broken_record_factory_stays_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(_raises(LookupError("factory")))
+    try:
+        log.info("event")
+    finally:
+        logging.setLogRecordFactory(before)
+    assert "LookupError: factory" in capsys.readouterr().err
+
+
+def _raises(error: BaseException) -> Callable[..., Any]:
+    def user_code(*_: object, **__: object) -> None:
+        raise error
+
+    return user_code
