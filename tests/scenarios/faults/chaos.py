@@ -23,6 +23,7 @@ from aioproducer.testing import Rule
 from tests.scenarios.faults import hostile
 from tests.scenarios.faults.faults import move, topic_recreated
 from tests.scenarios.faults.load import TOPIC
+from tests.scenarios.faults.shortage import no_threads, threads_are_short
 from tests.scenarios.faults.world import BROKERS, MODES, PARTITIONS, Mode, Scenario, World
 
 Codes: TypeAlias = tuple[int, ...]
@@ -111,6 +112,7 @@ class Chaos:
             *[self.reset] * 2,
             *[self.ill_broker] * 2,
             self.moved_broker,
+            self.no_threads,
         ]
         if self.chance.random() < 0.3:
             # A log that is empty again takes any sequence first: also that of a batch of uncertain fate which is
@@ -226,13 +228,20 @@ class Chaos:
         if TOPIC in self.world.cluster._state.topics:
             await topic_recreated(self.world)
 
+    async def no_threads(self) -> None:
+        """Let no thread start for a while."""
+        await no_threads(self.chance.choice((0.05, 0.5, 3.0)))
+
     def _compress_elsewhere(self) -> None:
         """Let most requests be compressed off the loop, however small: what a thread takes is virtual time here."""
         engine = self.world.producer._engine
         assert engine is not None
         encoder = engine._sender._encoder
+        encode_off_loop = encoder.encode_off_loop
 
         async def after_a_while(batches: Sequence[Batch]) -> Unencodable:
+            if threads_are_short():
+                return await encode_off_loop(batches)
             await asyncio.sleep(self.chance.choice((0.0, 0.001, 0.01, 0.03)))
             return encoder.encode_all(batches)
 

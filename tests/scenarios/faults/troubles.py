@@ -21,6 +21,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import Cluster, Rule
 from tests.scenarios.faults.chronicle import Chronicle
+from tests.scenarios.faults.shortage import no_threads
 from tests.scenarios.faults.world import BROKERS
 
 log: Final = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Troubles:
             self.topic_recreated,
             self.batches_limited,
             self.end_lost,
+            self.no_threads,
         ]
         async with asyncio.TaskGroup() as group:
             while loop.time() < end:
@@ -228,6 +230,12 @@ class Troubles:
             leader = self.chance.choice(self.alive)
             self._say(f"{topic}-{partition} loses its last {records} records, broker {leader} leads")
             self.chronicle.lose_end(topic, partition, records, leader)
+
+    async def no_threads(self) -> None:
+        """Let no thread start for a while."""
+        s = self.chance.choice(OUTAGES_S)
+        self._say(f"no thread can be started for {s} s")
+        await no_threads(s)
 
     # --- details ----------------------------------------------------------------------------------------------------
 
