@@ -110,6 +110,7 @@ class Engine:
             open_connection=self._open_bootstrap_connection,
             on_update=self._metadata_changed,
             leaderless=self._leaderless_topics,
+            on_answer=self._metadata_answered,
             limits=self.limits,
         )
         self.metrics_push: Final = MetricsPush(
@@ -397,7 +398,12 @@ class Engine:
 
     def _leaderless_topics(self) -> set[str]:
         schedule = self.accumulator.schedule
-        return schedule.leaderless_topics() | schedule.doubtful_topics()
+        missing = self.accumulator.shrunk_topics()
+        return schedule.leaderless_topics() | schedule.doubtful_topics() | missing
+
+    def _metadata_answered(self, topics: Collection[str], node_id: int) -> None:
+        is_only_broker = len(self.updater.snapshot.brokers) == 1
+        self._completion.fail_missing(topics, node_id, is_only_broker=is_only_broker)
 
     def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
         for name in topics:

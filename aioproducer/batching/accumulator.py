@@ -59,6 +59,8 @@ class Accumulator:
         """The batches whose records wait for an outcome, as an ordered set: they fail in the order of the calls."""
         self._abandoned: set[Batch] = set()
         self.topics: dict[str, TopicQueues] = {}
+        self.shrunk: set[str] = set()
+        """The topics with queues for more partitions than the cluster has."""
         self.flushing: int = 0
         """How many wait for everything to be sent: while there are any, nothing lingers."""
         self.finishing: bool = False
@@ -116,9 +118,24 @@ class Accumulator:
         if not leaders and topic.may_retire:
             topic.retire()
             del self.topics[name]
-        elif changed := topic.update(leaders, topic_id):
+            self.shrunk.discard(name)
+            return
+        changed = topic.update(leaders, topic_id)
+        if topic.missing is None:
+            self.shrunk.discard(name)
+        else:
+            self.shrunk.add(name)
+        if changed:
             self.schedule.offer_all(changed, self._loop.time())
             self.wake()
+
+    def shrunk_topics(self) -> set[str]:
+        """Return the topics with records for partitions that the cluster does not have."""
+        return {
+            name
+            for name in self.shrunk
+            if any(queue.batches or queue.retrying for queue in self.topics[name].missing_queues())
+        }
 
     def append_to_open(self, topic: TopicQueues, value: bytes, new_waiter: Callable[[], W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.

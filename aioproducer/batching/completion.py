@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import Final, Protocol
@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import RESOLVED, BatchState
+from aioproducer.batching.missing_partitions import failure_of_missing
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.waiters import Failure, Waiter
 from aioproducer.errors import TransactionAborted
@@ -214,6 +215,19 @@ class BatchCompletion:
             self.expire_in_flight(batch, failure)
         else:
             self.fail(batch, failure)
+
+    @as_step
+    def fail_missing(self, told: Collection[str], node_id: int, *, is_only_broker: bool) -> None:
+        """Fail what is for partitions that do not exist any more, by the answer of *node_id* about the topics *told*."""
+        accumulator, now = self._accumulator, self._loop.time()
+        for topic in [accumulator.topics[name] for name in accumulator.shrunk.intersection(told)]:
+            missing, count = topic.missing, len(topic.leaders)
+            if missing is None or not missing.confirm(node_id, now, is_only_broker=is_only_broker):
+                continue
+            for batch in [each for queue in topic.missing_queues() for each in queue.unsent]:
+                persisted = batch.possibly_persisted
+                failure = failure_of_missing(batch.topic_partition, count, possibly_persisted=persisted)
+                self.fail(batch, failure)
 
     @as_step
     def expire_waiter(self, batch: Batch, waiter: Waiter, failure: Failure) -> None:

@@ -104,6 +104,11 @@ class PartitionQueue:
         return not (self.batches or self.retrying or self.in_flight)
 
     @property
+    def unsent(self) -> list[Batch]:
+        """The batches that are not in flight, the oldest first."""
+        return [*self.retrying, *self.batches]
+
+    @property
     def oldest_unsettled(self) -> Batch | None:
         """The first of those that were sent and have no final answer."""
         return min((line[0] for line in (self.in_flight, self.retrying) if line), key=_by_order, default=None)

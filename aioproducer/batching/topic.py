@@ -10,6 +10,7 @@ from typing import Final
 from aioproducer.batching.append_lock import AppendLock, Ticket
 from aioproducer.batching.batch import Appended, Batch
 from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.batching.missing_partitions import MissingPartitions
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.schedule import Paces
 from aioproducer.idempotence.identity import IdentityKeeper
@@ -126,6 +127,7 @@ class TopicQueues:
         "callers",
         "leaders",
         "limits",
+        "missing",
         "name",
         "sticky",
         "topic_id",
@@ -149,6 +151,8 @@ class TopicQueues:
         """The partitions that have a leader."""
         self.limits: BatchLimits = BatchLimits(settings)
         """How large its batches become; smaller than the settings once the broker refused one for its size."""
+        self.missing: MissingPartitions | None = None
+        """The evidence that partitions were deleted; None unless there are queues for others than the cluster has."""
         self.append_lock: AppendLock[Appended] = AppendLock()
         """The calls that have to wait before they append. Others look first whether it is held, and queue behind them."""
         self.awaiting_partition: dict[Ticket[Appended], int] = {}
@@ -195,6 +199,7 @@ class TopicQueues:
         """
         is_news = topic_id not in {NO_TOPIC_ID, self.topic_id}
         is_another = is_news and self.topic_id != NO_TOPIC_ID
+        is_same = topic_id == self.topic_id != NO_TOPIC_ID
         if is_news:
             self.topic_id = topic_id
             for queue in self.by_partition.values():
@@ -215,12 +220,27 @@ class TopicQueues:
             changed.append(queue)
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()
+        self._note_missing(is_same=is_same, is_another=is_another)
         there = [ticket for ticket, partition in self.awaiting_partition.items() if partition < len(leaders)]
         if there:
             for ticket in there:
                 del self.awaiting_partition[ticket]
             self.append_lock.readmit(there)
         return changed
+
+    def missing_queues(self) -> list[PartitionQueue]:
+        """Return the queues of partitions that the cluster does not have."""
+        count = len(self.leaders)
+        return [queue for partition, queue in self.by_partition.items() if partition >= count]
+
+    def _note_missing(self, *, is_same: bool, is_another: bool) -> None:
+        if not self.leaders or not self.missing_queues():  # without leaders it is the topic that is not known
+            self.missing = None
+        else:
+            if self.missing is None:
+                self.missing = MissingPartitions(has_same_id=is_same)
+            self.missing.has_other_id |= is_another
+            self.missing.has_same_id = is_same
 
     def retire(self) -> None:
         """Make an end, while `idle`; queues of the same name start afresh."""
@@ -296,7 +316,7 @@ class TopicQueues:
         return max(self.limits.ready, size // max(1, len(self.available)))
 
     def _leader(self, partition: int) -> int:
-        # A topic made anew may have fewer partitions: what is queued for the others expires.
+        # A recreated topic may have fewer partitions: records for the others fail with the evidence in `missing`.
         return self.leaders[partition] if partition < len(self.leaders) else NO_LEADER
 
 

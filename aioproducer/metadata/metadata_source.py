@@ -95,7 +95,8 @@ class MetadataSource:
         self._news = asyncio.Event()
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
-        self._told_by = -1  # another one may know more, or other things
+        self.told_by: int = -1
+        """The node that gave the last answer; below 0 if unknown. Another node is asked next: it may have news."""
         self._asked: list[Connection] = []  # for the present question
         self._limits = limits or LogLimits()
 
@@ -218,7 +219,7 @@ class MetadataSource:
     ) -> Iterator[Attempt[MetadataResponse]]:
         """Yield first the brokers that are connected, then those that would have to be, last those that throttle us."""
         rest = set(brokers)
-        while (connection := self._pool.least_loaded(rest, self._told_by)) and not connection.muted:
+        while (connection := self._pool.least_loaded(rest, self.told_by)) and not connection.muted:
             rest.discard(connection.node_id)
             yield Attempt(str(connection), partial(self._ask, connection, request), ANSWER_PATIENCE_S)
         if self._spare is not None and not self._spare.closed:
@@ -261,7 +262,7 @@ class MetadataSource:
             raise ConnectionFailed(f"{connection}: it is starting up and knows no brokers yet")
         self._unanswered_since = None
         self._told_to_rebootstrap = False
-        self._told_by = connection.node_id
+        self.told_by = connection.node_id
         return answer
 
     async def _whole(self, connection: Connection, told: MetadataResponse | LargeAnswer) -> MetadataResponse:

@@ -39,6 +39,9 @@ log: Final = Log(__name__)
 OnUpdate: TypeAlias = Callable[[MetadataSnapshot, Collection[str]], None]
 """Told the new snapshot and the topics that are new, gone or different in it. Does not raise, does not wait."""
 
+OnAnswer: TypeAlias = Callable[[Collection[str], int], None]
+"""Receives the topics whose partitions an answer had, and the node that answered (below 0: unknown). Must not raise."""
+
 
 class MetadataUpdater:
     """Owns the snapshot and the task that renews it."""
@@ -51,18 +54,20 @@ class MetadataUpdater:
         open_connection: OpenConnection,
         on_update: OnUpdate,
         leaderless: Callable[[], Collection[str]],
+        on_answer: OnAnswer = lambda *_: None,
         limits: LogLimits | None = None,
     ) -> None:
         """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes.
 
         *leaderless* returns the topics with records that wait for a leader of their partition: they are asked for
-        again after every answer that brings none.
+        again after every answer that brings none. *on_answer* is called after each answer, also without news.
         """
         self._settings = settings
         self._limits = limits or LogLimits()
         self._source = MetadataSource(settings, pool, open_connection, self._limits)
         self._on_update = on_update
         self._leaderless = leaderless
+        self._on_answer = on_answer
         self._schedule = RefreshSchedule(settings)
         self._pool = pool
         self._missing = MissingBrokers(pool)
@@ -281,6 +286,9 @@ class MetadataUpdater:
         self._waiters.serve(after, refresh.topics)
         self._schedule.answered(refresh, before, after, self._waiters.topics, now)
         self._install(after)
+        self._on_answer(
+            [each.name for each in answer.topics if each.name and each.partitions], self._source.told_by
+        )
         # Nobody else would: an answer that changes nothing wakes nobody.
         self.request_refresh(self._leaderless())
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 from itertools import chain
 from typing import Final
+from uuid import uuid4
 
-from aioproducer.errors import MessageTooLarge
+import pytest
+
+from aioproducer import Producer
+from aioproducer.errors import MessageTooLarge, UnknownTopicOrPartition
 from tests.kafka.apache.broker import ApacheKafka
 from tests.kafka.load import Load, Sent
 from tests.kafka.under_load import PARTITIONS, under_load
 
 LIMIT: Final = 10_000
 """Bytes of a batch, once the topic takes no larger ones."""
+FAILS_WITHIN_S: Final = 10.0
 
 in_thread = asyncio.to_thread
 
@@ -51,6 +56,23 @@ async def test_a_topic_deleted_and_created_again_takes_what_is_sent_from_then_on
     async with under_load(three_brokers) as loads:
         await asyncio.gather(*map(create_again, loads))
         await loads.acknowledged_by()
+
+
+async def test_records_for_deleted_partitions_fail(three_brokers: ApacheKafka) -> None:
+    topic, gone = f"fewer-{uuid4().hex}", 5
+    await in_thread(three_brokers.create_topic, topic, gone + 1)
+    async with Producer(three_brokers.bootstrap_servers) as producer:
+        await producer.send_many(topic, [b"before"] * (gone + 1), partitions=range(gone + 1))
+        await in_thread(three_brokers.delete_topic, topic)
+        await in_thread(three_brokers.await_everywhere, topic, exists=False)
+        waiting = producer.send_nowait(topic, b"late", partition=gone)
+        await in_thread(three_brokers.create_topic, topic, 2)
+        await in_thread(three_brokers.await_everywhere, topic, exists=True)
+        async with asyncio.timeout(FAILS_WITHIN_S):
+            with pytest.raises(UnknownTopicOrPartition, match=r"no such partition, .* 2 partitions, 0 to 1"):
+                await waiting
+            for partition in range(2):
+                assert (await producer.send(topic, b"new", partition=partition)).offset == 0
 
 
 async def test_added_partitions_get_their_share_of_a_load_without_keys(three_brokers: ApacheKafka) -> None:

@@ -193,6 +193,8 @@ async def test_everything_is_settled_in_time_while_a_broker_is_away_for_good() -
 async def test_first_record_of_a_producer_expires() -> None:
     """It waits for metadata, so that its own deadline is a moment before that of its batch."""
     async with producing(acquainted=False, **OPTIONS) as (producer, cluster):
+        await asyncio.sleep(0.05)  # both deadlines are in the same tick
+        cluster.on("metadata").delay(0.01)
         cluster.on("produce", times=None).delay(60.0)
         cluster.on("init_producer_id", times=None).delay(60.0)
         await expires(asyncio.ensure_future(producer.send(TOPIC, b"v")), now())

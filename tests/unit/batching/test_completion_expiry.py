@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from math import inf
 
 import pytest
@@ -7,8 +8,9 @@ import pytest
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
+from aioproducer.batching.missing_partitions import AGREE_S
 from aioproducer.batching.waiters import Failure
-from aioproducer.errors import DeliveryTimeout, ProducerError
+from aioproducer.errors import DeliveryTimeout, ProducerError, UnknownTopicOrPartition
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.completion_rig import (
     BUMPED,
@@ -167,3 +169,43 @@ async def test_a_partition_whose_only_batch_expired_is_not_ready_any_more() -> N
     assert rig.accumulator.schedule.nodes() == [1]
     rig.completion.fail_or_expire(batch, LATE)
     assert rig.accumulator.schedule.nodes() == []
+
+
+class TestMissing:
+    """Partitions that the topic does not have any more."""
+
+    def shrink(self, rig: FloorRig, topic_id: bytes = b"2" * 16) -> None:
+        rig.accumulator.update_topic(TOPIC, [NODE], topic_id)
+
+    async def confirm(self, rig: FloorRig, topics: tuple[str, ...] = (TOPIC,)) -> None:
+        for _ in range(2):
+            rig.completion.fail_missing(topics, 1, is_only_broker=False)
+            await asyncio.sleep(AGREE_S)
+
+    @in_virtual_time
+    async def test_their_records_fail_wherever_they_wait(self) -> None:
+        rig = FloorRig(partitions=3)
+        rig.accumulator.update_topic(TOPIC, [NODE] * 3, b"1" * 16)
+        batch, backing_off = rig.sent(b"a", b"b", partition=2)
+        rig.completion.reenqueue(batch, at=60.0)
+        kept = rig.append(partition=0)
+        gone = rig.append(partition=2)
+        assert rig.accumulator.shrunk_topics() == set()
+        self.shrink(rig)
+        assert rig.accumulator.shrunk_topics() == {TOPIC}
+        await self.confirm(rig)
+        assert errors([*backing_off, gone]) == [UnknownTopicOrPartition] * 3
+        assert not kept.done()
+        assert rig.accumulator.shrunk_topics() == set()
+        self.shrink(rig)
+        rig.accumulator.update_topic(TOPIC, [NODE] * 3, b"2" * 16)
+        assert rig.accumulator.shrunk == set()
+
+    @in_virtual_time
+    async def test_answer_about_other_topics_is_no_evidence(self) -> None:
+        rig = FloorRig(partitions=3)
+        rig.accumulator.update_topic(TOPIC, [NODE] * 3, b"1" * 16)
+        waiting = rig.append(partition=2)
+        self.shrink(rig)
+        await self.confirm(rig, ("other",))
+        assert not waiting.done()

@@ -47,6 +47,59 @@ def test_an_update_names_the_queues_whose_leader_changed() -> None:
     assert [each.sequences.acknowledged_here for each in (kept, moved, gone)] == [True, False, False]
 
 
+ONE, OTHER = b"1" * 16, b"2" * 16
+
+
+class TestMissing:
+    """Queues of partitions that the cluster does not have."""
+
+    def test_they_are_noted_until_the_partitions_are_back(self) -> None:
+        queues = topic(1, 1, 1)
+        _, last = queues[0], queues[2]
+        assert queues.missing is None
+        queues.update([1, 1])
+        first = queues.missing
+        assert first is not None
+        assert queues.missing_queues() == [last]
+        queues.update([2, 1])
+        assert queues.missing is first  # the evidence goes on
+        queues.update([1, 1, 1])
+        assert queues.missing is None
+
+    def test_partitions_that_nobody_wrote_to_are_not_missed(self) -> None:
+        queues = topic(1, 1, 1)
+        _ = queues[0]
+        queues.update([1, 1])
+        assert queues.missing is None
+
+    def test_topic_that_is_not_known_misses_none(self) -> None:
+        queues = topic(1, 1, 1)
+        _ = queues[2]
+        queues.update([1])
+        queues.update([])
+        assert queues.missing is None
+
+    @pytest.mark.parametrize(
+        ("ids", "same", "other"),
+        [
+            ((ONE, ONE), True, False),
+            ((ONE, OTHER), False, True),
+            ((ONE, NO_TOPIC_ID), False, False),
+            ((NO_TOPIC_ID, NO_TOPIC_ID), False, False),
+            ((NO_TOPIC_ID, ONE), False, False),
+            ((ONE, NO_TOPIC_ID, OTHER), False, True),
+        ],
+    )
+    def test_topic_ids_are_compared(self, ids: tuple[bytes, ...], same: bool, other: bool) -> None:
+        queues = topic()
+        queues.update([1, 1, 1], ids[0])
+        _ = queues[2]
+        for each in ids[1:]:
+            queues.update([1, 1], each)
+        assert queues.missing is not None
+        assert (queues.missing.has_same_id, queues.missing.has_other_id) == (same, other)
+
+
 def test_partitions_without_a_leader_are_not_available() -> None:
     assert topic(1, NO_LEADER, 1).available == [0, 2]
 

@@ -35,6 +35,17 @@ class TestTopic:
             assert setup.changes == [{"orders"}]
 
     @in_virtual_time
+    async def test_of_each_answer_is_passed_on_with_the_node_that_answered(self) -> None:
+        async with started() as setup:
+            setup.cluster.has(topic("orders", 1, 2))
+            await setup.topic("orders")
+            setup.cluster.has(refused("gone", UnknownTopicOrPartition))
+            setup.updater.request_refresh(["orders", "gone"])
+            await asyncio.sleep(1.0)
+            answered_by = [node_id for _, node_id, topics in setup.cluster.asked if "orders" in topics]
+            assert setup.answers[-2:] == [(["orders"], node_id) for node_id in answered_by[-2:]]
+
+    @in_virtual_time
     async def test_that_is_known_is_not_asked_for(self) -> None:
         async with started() as setup:
             setup.cluster.has(topic("orders", 1))

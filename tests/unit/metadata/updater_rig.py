@@ -21,6 +21,7 @@ class Setup:
         self.cluster = FakeCluster()
         self.pool = FakePool(self.cluster)
         self.updates: list[tuple[MetadataSnapshot, Collection[str]]] = []
+        self.answers: list[tuple[list[str], int]] = []
         self.leaderless: set[str] = set()
         """The topics with records that wait for a leader."""
         self.updater = MetadataUpdater(
@@ -29,6 +30,7 @@ class Setup:
             open_connection=self.cluster.open,
             on_update=lambda *update: self.updates.append(update),
             leaderless=lambda: self.leaderless,
+            on_answer=lambda topics, node_id: self.answers.append((sorted(topics), node_id)),
         )
         self.pool.on_connected = self.updater.connected
         self.pool.on_disconnected = self.updater.disconnected
