@@ -308,9 +308,14 @@ async def open_to_any(
 
     Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
     """
+    looking = asyncio.timeout_at(deadline)
     try:
-        found = await endpoints(address)
+        async with looking:
+            found = await endpoints(address)
     except BaseException as error:
+        if isinstance(error, TimeoutError) and looking.expired():
+            why = "cannot connect: the name lookup did not finish in time"
+            raise ConnectionFailed(f"{address}: {why}", written=False) from error
         if not is_failure(error):
             raise
         raise ConnectionFailed(f"{address}: cannot connect: {described(error)}", written=False) from error

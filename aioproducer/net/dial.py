@@ -165,8 +165,14 @@ async def _connect(candidate: _AddressInfo) -> socket.socket:
     try:
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, address)
-    except BaseException:
+    except BaseException as error:
         sock.close()
+        if isinstance(error, NotImplementedError):
+            loop = type(asyncio.get_running_loop()).__name__
+            text = (
+                f"{loop} implements no sockets; use asyncio's event loop, or ThreadedProducer beside this one"
+            )
+            raise OSError(text) from error
         raise
     return sock
 

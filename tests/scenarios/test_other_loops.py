@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from aioproducer import Producer, WrongLoop
+from aioproducer import ConnectionFailed, Producer, WrongLoop
 from aioproducer.testing import Cluster, ThreadedCluster
 
 RECORDS = 500
@@ -79,6 +79,22 @@ def test_loop_may_be_run_by_asyncio_first_and_in_steps_then() -> None:
     loop.run_until_complete(producer.close())
     loop.run_until_complete(cluster.__aexit__(None, None, None))
     loop.close()
+
+
+class LoopWithoutSockets(GuiLoop):
+    """Has timers and callbacks only, as PySide's QtAsyncio."""
+
+    async def sock_connect(self, sock: object, address: object) -> None:
+        raise NotImplementedError
+
+
+def test_loop_without_sockets_is_refused_by_start() -> None:
+    async def main() -> None:
+        with pytest.raises(ConnectionFailed, match="LoopWithoutSockets implements no sockets; use asyncio's"):
+            await Producer("127.0.0.1:9092").start()
+
+    with asyncio.Runner(loop_factory=LoopWithoutSockets) as runner:
+        runner.run(main())
 
 
 PROGRAM = f"""
