@@ -193,7 +193,7 @@ class Client:
                 break
         if len(failures) == 1:
             raise failures[0][1]
-        raise failed("no bootstrap server could be reached", failures)
+        raise failed("no bootstrap server could be asked for metadata", failures)
 
     async def _create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         told = await self.describe([])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from aioproducer.audit import Audit, AuditReport, PartitionAudit, belongs_to, sequence_of
+from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
 from aioproducer.topic_client import Client
@@ -24,7 +24,7 @@ async def audit_and_report(
     """
     audit = Audit(run, expect=expect)
     read = 0
-    with Console(stderr=True).status(f"reading {topic}") as status:
+    with escaping(Console(stderr=True)).status(f"reading {topic}") as status:
         async with Client(config) as client:
             async for partition, records in client.read(topic, committed=True):
                 for record in records:
@@ -34,9 +34,9 @@ async def audit_and_report(
                 status.update(f"reading {topic}: partition {partition}, {read:,} records so far")
     report = audit.report()
     if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=2))
+        echo(json.dumps(report.to_dict(), indent=2))
     else:
-        console = Console(highlight=False)
+        console = escaping(Console(highlight=False))
         console.print(
             f"Topic {topic} has {read:,} records, {report.records:,} of run {run}",
             style="bold",

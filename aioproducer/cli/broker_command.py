@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 
 import click
 
+from aioproducer.cli.output import echo
 from aioproducer.testing import Cluster, Refused
 
 
@@ -28,6 +29,6 @@ async def serve(*, port: int, brokers: int, topics: Mapping[str, int]) -> None:
             ) from error
         except Refused as refused:
             raise click.ClickException(refused.message) from refused
-        click.echo("A Kafka cluster, in memory: when this ends, everything is gone. Ctrl-C ends it.")
-        click.echo(f"bootstrap servers: {cluster.bootstrap_servers}")
+        echo("A Kafka cluster, in memory: when this ends, everything is gone. Ctrl-C ends it.")
+        echo(f"bootstrap servers: {cluster.bootstrap_servers}")
         await asyncio.Event().wait()

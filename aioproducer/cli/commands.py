@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from aioproducer.cli.output import printable
 from aioproducer.cli.parameters import (
     WrongOption,
     check_run,
@@ -33,11 +36,29 @@ from aioproducer.version import __version__
 PORTS = range(65_536)
 
 
+@contextmanager
+def _escaped_errors() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = printable(error.message)
+        raise
+
+
 class Program(click.Group):
     """Shows our errors in one line: they are made to be read without a traceback."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the command line; the text of an error is escaped."""
+        with _escaped_errors():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command; the text of an error is escaped."""
+        with _escaped_errors():
+            return self._run(ctx)
+
+    def _run(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except ConfigError as error:

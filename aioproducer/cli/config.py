@@ -8,17 +8,18 @@ from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.shell import plain_table, told_once
 from aioproducer.config import ProducerConfig
 from aioproducer.config.names import WITHOUT_EFFECT, applied_options
 from aioproducer.config.options import DEFAULTS, KINDS, OPTIONS
 from aioproducer.config.properties import read_properties
 from aioproducer.errors import ConfigError
+from aioproducer.escaping import escaped
 from aioproducer.security.secret import Secret
 
 INDENT = (0, 0, 0, 4)
@@ -39,9 +40,9 @@ class Checked:
 def show_options(*, as_json: bool = False) -> None:
     """Print every option: its default, what it means, and what it may be."""
     if as_json:
-        click.echo(json.dumps([_described(each) for each in OPTIONS], indent=2))
+        echo(json.dumps([_described(each) for each in OPTIONS], indent=2))
         return
-    console = Console()
+    console = escaping(Console())
     for each in OPTIONS:
         console.print(Text.assemble((each.name, "bold"), " = ", _shown(each.name, each.default)))
         console.print(Padding(Text(_meaning(each)), INDENT))
@@ -56,7 +57,7 @@ def show_file(path: Path, *, as_json: bool = False) -> None:
     with told_once("aioproducer.config"):
         checked = _checked(read_properties(path))
     if as_json:
-        click.echo(json.dumps(_to_dict(checked), indent=2))
+        echo(json.dumps(_to_dict(checked), indent=2))
     else:
         _print(path, checked)
 
@@ -89,11 +90,11 @@ def _to_dict(checked: Checked) -> dict[str, Any]:
 
 
 def _print(path: Path, checked: Checked) -> None:
-    console = Console()
+    console = escaping(Console())
     table = plain_table("option", "value", "default")
     for name, value in checked.changed.items():
         table.add_row(Text(name, style="bold"), _shown(name, value), _shown(name, DEFAULTS[name]))
-    console.print(Text(f"{path} is fine. It changes:"), table, sep="\n")
+    console.print(Text(f"{escaped(str(path))} is fine. It changes:"), table, sep="\n")
     for name, meant in checked.adjusted_from.items():
         used = _shown(name, getattr(checked.config, name))
         because = ", so that it fits the other options."
@@ -160,7 +161,7 @@ def _shown(name: str, value: object) -> Text:
         case _ if value is MISSING:
             return Text("required", style="italic")
         case str():
-            return Text(value if value.isprintable() else ascii(value))  # nothing that a terminal would obey
+            return Text(escaped(value))
         case bool() | None:
             return Text(str(value))
         case int() | float():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from aioproducer.cli.securing import refuse_secret, refuse_twice, secured, security_options
+from aioproducer.escaping import escaped
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
@@ -100,7 +101,8 @@ def configuration(servers: str | None, file: Path | None, settings: dict[str, st
     except ConfigError as error:
         if file is None:
             raise
-        raise ConfigError(f"{error} (with {file}; `aioproducer config {file}` checks it)") from error
+        shown = escaped(str(file))
+        raise ConfigError(f"{error} (with {shown}; `aioproducer config {shown}` checks it)") from error
 
 
 def refuse_transactional(config: ProducerConfig) -> None:

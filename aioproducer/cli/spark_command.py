@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from aioproducer.cli.output import echo
 from aioproducer.cli.parameters import configured, producer_options
 
 
@@ -32,6 +33,6 @@ def spark_recover(
         raise click.ClickException(str(missing)) from missing
 
     told, ok = recover(given, prefix, confirm=confirm)
-    click.echo(told)
+    echo(told)
     if not ok:
         raise click.exceptions.Exit(1)

@@ -7,9 +7,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import click
-
+from aioproducer.cli.output import echo
 from aioproducer.config import ProducerConfig
+from aioproducer.escaping import escaped
 from aioproducer.records.decode import DecodedRecord
 from aioproducer.topic_client import Client
 
@@ -25,9 +25,9 @@ async def tail_and_show(config: ProducerConfig, topic: str, *, last: int, as_jso
         async for partition, records in client.read(topic, last=last):
             for record in records:
                 if as_json:
-                    click.echo(json.dumps(to_dict(partition, record), ensure_ascii=False))
+                    echo(json.dumps(to_dict(partition, record), ensure_ascii=False))
                 else:
-                    click.echo(_line(partition, record))
+                    echo(_line(partition, record))
 
 
 def to_dict(partition: int, record: DecodedRecord) -> dict[str, Any]:
@@ -53,17 +53,17 @@ def _for_programs(data: bytes | None) -> str | dict[str, str] | None:
 
 def _line(partition: int, record: DecodedRecord) -> str:
     when = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
-    headers = "".join(f" {name}={_for_people(value)}" for name, value in record.headers)
+    headers = "".join(f" {escaped(name)}={_for_people(value)}" for name, value in record.headers)
     where = f"{partition} {record.offset} {when.removesuffix('+00:00')}"
     return f"{where} {_for_people(record.key)}: {_for_people(record.value)}{' |' if headers else ''}{headers}"
 
 
 def _for_people(data: bytes | None) -> str:
-    """Return text as it is, in one line and without what would steer a terminal; other bytes as Python shows them."""
+    """Return text in one line, escaped; bytes that are no UTF-8 as Python shows them."""
     if data is None:
         return NONE
     try:
         text = bytes(data).decode()
     except UnicodeDecodeError:
         return repr(bytes(data))
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return escaped(text)

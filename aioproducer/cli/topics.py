@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import UnknownTopicOrPartition, broker_error
+from aioproducer.escaping import escaped
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from aioproducer.topic_client import Client
 
@@ -36,9 +37,9 @@ async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: 
         key=lambda topic: topic.name or "",
     )
     if as_json:
-        click.echo(json.dumps(to_dict(metadata, shown), indent=2))
+        echo(json.dumps(to_dict(metadata, shown), indent=2))
     else:
-        console = Console(highlight=False)
+        console = escaping(Console(highlight=False))
         if not console.is_terminal:
             console.width = FOR_PROGRAMS_WIDTH
         console.print(_brokers(metadata), "", sep="\n")
@@ -47,9 +48,9 @@ async def show_topics(config: ProducerConfig, names: Sequence[str], *, as_json: 
         else:
             console.print("There are no topics.")
         if missing := [
-            topic.name or "?" for topic in shown if topic.error_code == UnknownTopicOrPartition.code
+            escaped(topic.name or "?") for topic in shown if topic.error_code == UnknownTopicOrPartition.code
         ]:
-            console.print("There is no topic of this name:", ", ".join(missing))
+            console.print(Text(f"There is no topic of this name: {', '.join(missing)}"))
     return all(not topic.error_code and all(map(_has_leader, topic.partitions)) for topic in shown)
 
 
@@ -88,14 +89,19 @@ def _brokers(metadata: MetadataResponse) -> Table:
     table = _table("broker", "address", "rack", "role")
     for each in sorted(metadata.brokers, key=lambda each: each.node_id):
         role = "controller" if each.node_id == metadata.controller_id else ""
-        table.add_row(str(each.node_id), Text(f"{each.host}:{each.port}"), Text(each.rack or "-"), role)
+        table.add_row(
+            str(each.node_id),
+            Text(escaped(f"{each.host}:{each.port}")),
+            Text(escaped(each.rack or "-")),
+            role,
+        )
     return table
 
 
 def _partitions(topics: Iterable[MetadataResponseTopic]) -> Table:
     table = _table("topic", "partition", "leader", "replicas", "isr", "what is wrong")
     for topic in topics:
-        name = Text(topic.name or "?", "bold")
+        name = Text(escaped(topic.name or "?"), "bold")
         if topic.error_code:
             table.add_row(name, "", "", "", "", Text(_error(topic.error_code) or "", "bold red"))
         for each in _sorted(topic):

@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.shell import plain_table
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ProducerError
+from aioproducer.escaping import escaped
 from aioproducer.transaction_admin import TransactionAdmin
 from aioproducer.transactions.administration import TransactionDescription
 from aioproducer.transactions.prepared_transaction import PreparedTransaction
@@ -37,11 +38,13 @@ async def show_list(
     async with TransactionAdmin.from_config(config) as admin:
         found = await admin.list(pattern, states, longer_than_ms)
     if as_json:
-        click.echo(json.dumps([each._asdict() for each in found], indent=2))
+        echo(json.dumps([each._asdict() for each in found], indent=2))
         return
     table = _table("transactional id", "producer id", "state")
     for each in found:
-        table.add_row(Text(each.transactional_id, "bold"), str(each.producer_id), each.state)
+        table.add_row(
+            Text(escaped(each.transactional_id), "bold"), str(each.producer_id), Text(escaped(each.state))
+        )
     _console().print(table if found else "There are no such transactional ids.")
 
 
@@ -50,16 +53,16 @@ async def show_descriptions(config: ProducerConfig, ids: Sequence[str], *, as_js
     async with TransactionAdmin.from_config(config) as admin:
         found = await admin.describe(*ids)
     if as_json:
-        click.echo(json.dumps({name: _to_dict(each) for name, each in found.items()}, indent=2))
+        echo(json.dumps({name: _to_dict(each) for name, each in found.items()}, indent=2))
     else:
         table = _table("transactional id", "state", "producer id", "epoch", "timeout", "began", "partitions")
         for name, each in found.items():
             if each is None:
-                table.add_row(Text(name, "bold"), Text("not known", "bold red"), "", "", "", "", "")
+                table.add_row(Text(escaped(name), "bold"), Text("not known", "bold red"), "", "", "", "", "")
                 continue
             table.add_row(
-                Text(name, "bold"),
-                each.state,
+                Text(escaped(name), "bold"),
+                Text(escaped(each.state)),
                 str(each.producer_id),
                 str(each.epoch),
                 f"{each.timeout_ms / 1000:,g} s",
@@ -89,9 +92,9 @@ async def end_and_report(
             }
             for each, error in outcomes.items()
         ]
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
     else:
-        click.echo(f"{len(outcomes) - len(failed):,} of {len(outcomes):,} {done}")
+        echo(f"{len(outcomes) - len(failed):,} of {len(outcomes):,} {done}")
         _tell(failed)
     return not failed
 
@@ -100,12 +103,12 @@ async def fence_and_report(config: ProducerConfig, ids: Collection[str]) -> None
     """Fence *ids*. Raises: ProducerError, the first."""
     async with TransactionAdmin.from_config(config) as admin:
         await admin.fence(*ids)
-    click.echo(f"{len(ids):,} fenced")
+    echo(f"{len(ids):,} fenced")
 
 
 def _tell(failed: Mapping[PreparedTransaction, ProducerError]) -> None:
     for each, error in failed.items():
-        click.echo(f"{each.transactional_id}: {type(error).__name__}: {error}", err=True)
+        echo(f"{escaped(each.transactional_id)}: {type(error).__name__}: {error}", err=True)
 
 
 def _to_dict(each: TransactionDescription | None) -> dict[str, Any] | None:
@@ -118,7 +121,7 @@ def _to_dict(each: TransactionDescription | None) -> dict[str, Any] | None:
 def _partitions(partitions: Collection[TopicPartition]) -> str:
     by_topic = groupby(sorted(partitions), lambda each: each.topic)
     return ", ".join(
-        f"{topic}: {','.join(str(each.partition) for each in those)}" for topic, those in by_topic
+        f"{escaped(topic)}: {','.join(str(each.partition) for each in those)}" for topic, those in by_topic
     )
 
 
@@ -134,7 +137,7 @@ def _table(*columns: str) -> Table:
 
 
 def _console() -> Console:
-    console = Console(highlight=False)
+    console = escaping(Console(highlight=False))
     if not console.is_terminal:
         console.width = FOR_PROGRAMS_WIDTH
     return console

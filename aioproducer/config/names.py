@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.escaping import escaped
 from aioproducer.steps import Log
 
 log: Final = Log(__name__)
@@ -133,7 +134,7 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
             if value and str(value).strip().lower() not in {"", "false"}:  # else it switches nothing on
                 raise ConfigError(f"{name} = {value!r}: {REFUSED[dotted]}")
         elif dotted in WITHOUT_EFFECT:
-            log.warning("config.without_effect name=%s", name)
+            log.warning("config.without_effect name=%s", escaped(name))
         else:
             raise ConfigError(_unknown(name, dotted, known))
     return applied

@@ -8,15 +8,16 @@ conventions are not stable yet; a later version of them is a later version of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 from uuid import UUID
 
 from aioproducer.extras import needs
 
 try:
     from opentelemetry import propagate, trace
-    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as _missing:
     raise ImportError(needs("aioproducer.contrib.otel_tracing", "otel")) from _missing
 
@@ -29,16 +30,38 @@ class TracingInterceptor:
     """Opens a span for each record, sends its context along in the headers, and ends it with the record's outcome.
 
     The span is a child of the caller's. The context goes into the headers as the configured propagator says; W3C's
-    `traceparent` unless you have another. A header of that name that is there already is replaced.
+    `traceparent` unless you have another. A header of that name that is there already is replaced, unless
+    *carried_context* keeps it.
 
     Put it last in `interceptors`: those behind it must leave its headers alone. A span whose record it cannot
     recognise by them ends when the producer is closed.
     """
 
     def __init__(
-        self, *, tracer_provider: TracerProvider | None = None, client_id: str | None = None
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        client_id: str | None = None,
+        record_details: bool = True,
+        carried_context: Literal["replace", "parent", "link"] = "replace",
     ) -> None:
-        """*tracer_provider* is the global one by default. *client_id*, if given, is an attribute of the spans."""
+        """Make an interceptor for one producer.
+
+        Args:
+            tracer_provider: source of the tracer, by default the global one.
+            client_id: an attribute of the spans, if given.
+            record_details: False leaves keys and error texts, which may quote brokers, out of spans.
+            carried_context: use of a trace context that a record carries in its headers already, as after a database
+                outbox. "replace" puts the span's context there. "parent" and "link" keep the headers: the span becomes
+                a child of the carried context, or has a link to it.
+
+        Raises:
+            ValueError: *carried_context* has another value.
+        """
+        if carried_context not in {"replace", "parent", "link"}:
+            raise ValueError(f"carried_context = {carried_context!r}: expected 'replace', 'parent' or 'link'")
+        self._details = record_details
+        self._carried = carried_context
         self._tracer = trace.get_tracer("aioproducer", __version__, tracer_provider, SCHEMA)
         self._attributes: dict[str, str | bool] = {
             "messaging.system": "kafka",
@@ -58,16 +81,22 @@ class TracingInterceptor:
         headers = [
             (name, value) for name, value in given
         ]  # first: what is no header raises, and opens no span
-        span = self._tracer.start_span(
-            f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=self._attributes_of(record)
-        )
-        carrier: dict[str, str] = {}
-        propagate.inject(carrier, trace.set_span_in_context(span))
-        injected = [(name, text.encode()) for name, text in carrier.items()]
-        if injected:
-            record.headers = [*(each for each in headers if each[0] not in carrier), *injected]
+        carried = None if self._carried == "replace" else _carried_context(headers)
+        span = self._start_span(record, carried)
+        if carried is None:
+            carrier: dict[str, str] = {}
+            propagate.inject(carrier, trace.set_span_in_context(span))
+            context = [(name, text.encode()) for name, text in carrier.items()]
+            others = [each for each in headers if each[0] not in carrier]
+        else:
+            fields = propagate.get_global_textmap().fields
+            # Copies: other records may carry the same objects, and identity finds the span again.
+            context = [(name, bytes(bytearray(value))) for name, value in headers if name in fields and value]
+            others = [each for each in headers if each[0] not in fields]
+        if context:
+            record.headers = [*others, *context]
         if span.is_recording():
-            longest = max((value for _, value in injected), key=len, default=b"")
+            longest = max((value for _, value in context), key=len, default=b"")
             if len(longest) > 1:
                 self._open[id(longest)] = span, longest
             else:  # it could never be found again
@@ -86,7 +115,7 @@ class TracingInterceptor:
         for _, value in reversed(headers):
             found = self._open.pop(id(value), None)
             if found is not None:
-                _end(found[0], metadata, error, topic_partition)
+                _end(found[0], metadata, error, topic_partition, details=self._details)
                 return
 
     def close(self) -> None:
@@ -95,13 +124,30 @@ class TracingInterceptor:
             _, (span, _) = self._open.popitem()
             span.end()
 
+    def _start_span(self, record: ProducerRecord, carried: Context | None) -> Span:
+        link = carried is not None and self._carried == "link"
+        return self._tracer.start_span(
+            f"send {record.topic}",
+            context=None if link else carried,
+            kind=SpanKind.PRODUCER,
+            attributes=self._attributes_of(record),
+            links=[Link(trace.get_current_span(carried).get_span_context())] if link else None,
+        )
+
     def _attributes_of(self, record: ProducerRecord) -> dict[str, str | bool]:
         attributes = {**self._attributes, "messaging.destination.name": record.topic}
-        if isinstance(record.key, str | int | UUID):  # bytes have no canonical form as text
+        if self._details and isinstance(record.key, str | int | UUID):  # bytes have no canonical form as text
             attributes["messaging.kafka.message.key"] = str(record.key)
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
         return attributes
+
+
+def _carried_context(headers: Sequence[tuple[str, bytes | bytearray | memoryview | None]]) -> Context | None:
+    """Return the trace context in *headers*, or None if they have no valid one."""
+    carrier = {name: bytes(value).decode("utf-8", "replace") for name, value in headers if value is not None}
+    context = propagate.extract(carrier, Context())
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 
 def _end(
@@ -109,6 +155,8 @@ def _end(
     metadata: RecordMetadata | None,
     error: ProducerError | None,
     topic_partition: TopicPartition,
+    *,
+    details: bool,
 ) -> None:
     if topic_partition.partition >= 0:
         span.set_attribute("messaging.destination.partition.id", str(topic_partition.partition))
@@ -116,5 +164,5 @@ def _end(
         span.set_attribute("messaging.kafka.offset", metadata.offset)
     if error is not None:
         span.set_attribute("error.type", type(error).__name__)
-        span.set_status(Status(StatusCode.ERROR, str(error)))
+        span.set_status(Status(StatusCode.ERROR, str(error) if details else None))
     span.end()

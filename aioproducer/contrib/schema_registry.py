@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aioproducer.escaping import LONGEST_TEXT, escaped
 from aioproducer.extras import needs
 
 try:
@@ -52,7 +53,9 @@ class RegistrySerializer:
         except Exception as error:
             # of httpx or httpx2, whichever their client has found
             if any(base.__name__ == "TransportError" for base in type(error).__mro__):
-                raise ConnectionError(f"the schema registry cannot be reached: {error}") from error
+                raise ConnectionError(
+                    f"the schema registry cannot be reached: {escaped(str(error), LONGEST_TEXT)}"
+                ) from error
             raise
 
     def warm_up(self, topic: str, value: Any) -> None:

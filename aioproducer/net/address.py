@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+from aioproducer.escaping import escaped
+
 
 class Address(NamedTuple):
     """Where a broker listens."""
@@ -17,8 +19,9 @@ class Address(NamedTuple):
         return self.host
 
     def __str__(self) -> str:
-        """Return `host:port`, with IPv6 addresses in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """Return `host:port`, escaped, with IPv6 addresses in brackets."""
+        host = escaped(self.host)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
 class ResolvedAddress(Address):
@@ -39,4 +42,4 @@ class ResolvedAddress(Address):
 
     def __str__(self) -> str:
         """Return `name/host:port`, as Java does."""
-        return f"{self._name}/{super().__str__()}"
+        return f"{escaped(self._name)}/{super().__str__()}"

@@ -12,6 +12,7 @@ from aioproducer.protocol.types import (
     INT16,
     INT32,
     NULLABLE_STRING,
+    NULLABLE_TEXT,
     STRING,
     UUID,
     array_of,
@@ -37,7 +38,7 @@ class CreatableTopicResult:
     name: str = field(STRING)
     topic_id: bytes = field(UUID, since=7, ignorable=True, default=bytes(16))
     error_code: int = field(INT16, default=0)
-    error_message: str | None = field(NULLABLE_STRING, ignorable=True, default="")
+    error_message: str | None = field(NULLABLE_TEXT, ignorable=True, default="")
     topic_config_error_code: int = field(INT16, since=5, tag=0, ignorable=True, default=0)
     num_partitions: int = field(INT32, since=5, ignorable=True, default=-1)
     replication_factor: int = field(INT16, since=5, ignorable=True, default=-1)

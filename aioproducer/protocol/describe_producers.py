@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aioproducer.protocol.fields import field, struct
 from aioproducer.protocol.schema import Message, Request, message
-from aioproducer.protocol.types import INT16, INT32, INT64, NULLABLE_STRING, STRING, array_of
+from aioproducer.protocol.types import INT16, INT32, INT64, NULLABLE_TEXT, STRING, array_of
 
 
 @struct
@@ -27,7 +27,7 @@ class PartitionResponse:
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16, default=0)
-    error_message: str | None = field(NULLABLE_STRING, default=None)
+    error_message: str | None = field(NULLABLE_TEXT, default=None)
     active_producers: list[ProducerState] = field(array_of(ProducerState), factory=list)
 
 

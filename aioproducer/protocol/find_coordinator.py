@@ -10,7 +10,7 @@ from typing import Final
 
 from aioproducer.protocol.fields import field, struct
 from aioproducer.protocol.schema import Message, Request, check_address, checked_by, message
-from aioproducer.protocol.types import INT8, INT16, INT32, NULLABLE_STRING, STRING, array_of
+from aioproducer.protocol.types import INT8, INT16, INT32, NULLABLE_TEXT, STRING, array_of
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -26,7 +26,7 @@ class Coordinator:
     host: str = field(STRING)
     port: int = field(INT32)
     error_code: int = field(INT16, default=0)
-    error_message: str | None = field(NULLABLE_STRING, ignorable=True, default="")
+    error_message: str | None = field(NULLABLE_TEXT, ignorable=True, default="")
 
 
 @message(api_key=10, versions=(0, 6), flexible_from=3, client_pauses_from=2)
@@ -35,7 +35,7 @@ class FindCoordinatorResponse(Message):
 
     throttle_time_ms: int = field(INT32, since=1, ignorable=True, default=0)
     error_code: int = field(INT16, until=3, default=0)
-    error_message: str | None = field(NULLABLE_STRING, since=1, until=3, ignorable=True, default="")
+    error_message: str | None = field(NULLABLE_TEXT, since=1, until=3, ignorable=True, default="")
     node_id: int = field(INT32, until=3, default=0)
     host: str = field(STRING, until=3, default="")
     port: int = field(INT32, until=3, default=0)

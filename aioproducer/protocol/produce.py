@@ -31,6 +31,7 @@ from aioproducer.protocol.types import (
     INT64,
     NO_TOPIC_ID,
     NULLABLE_STRING,
+    NULLABLE_TEXT,
     RECORDS,
     STRING,
     UUID,
@@ -50,7 +51,7 @@ class BatchIndexAndErrorMessage:
     """A record for which its whole batch was refused; *batch_index* counts from 0 within the batch."""
 
     batch_index: int = field(INT32)
-    batch_index_error_message: str | None = field(NULLABLE_STRING, default=None)
+    batch_index_error_message: str | None = field(NULLABLE_TEXT, default=None)
 
 
 @struct
@@ -73,7 +74,7 @@ class PartitionProduceResponse:
     record_errors: list[BatchIndexAndErrorMessage] = field(
         array_of(BatchIndexAndErrorMessage), since=8, ignorable=True, factory=list
     )
-    error_message: str | None = field(NULLABLE_STRING, since=8, ignorable=True, default=None)
+    error_message: str | None = field(NULLABLE_TEXT, since=8, ignorable=True, default=None)
     current_leader: LeaderIdAndEpoch = field(
         struct_of(LeaderIdAndEpoch), since=10, tag=0, factory=LeaderIdAndEpoch
     )

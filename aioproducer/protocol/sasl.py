@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aioproducer.protocol.fields import field
 from aioproducer.protocol.schema import NEVER, Message, Request, message
-from aioproducer.protocol.types import BYTES, INT16, INT64, NULLABLE_STRING, STRING, array_of
+from aioproducer.protocol.types import BYTES, INT16, INT64, NULLABLE_TEXT, STRING, array_of
 
 
 @message(api_key=17, versions=(0, 1), flexible_from=NEVER)
@@ -31,7 +31,7 @@ class SaslAuthenticateResponse(Message):
     """The mechanism's answer; *error_message* is written for people. A lifetime of 0 has no end."""
 
     error_code: int = field(INT16)
-    error_message: str | None = field(NULLABLE_STRING)
+    error_message: str | None = field(NULLABLE_TEXT)
     auth_bytes: bytes = field(BYTES)
     session_lifetime_ms: int = field(INT64, since=1, ignorable=True, default=0)
 

@@ -11,6 +11,7 @@ from struct import Struct, error as StructError  # noqa: N812 - a class, whateve
 from typing import Any, Final, TypeVar, cast, overload
 
 from aioproducer.errors import ProtocolError
+from aioproducer.escaping import LONGEST_TEXT, escaped
 from aioproducer.protocol.codec import struct_reader, struct_writer
 from aioproducer.protocol.fields import WireType
 from aioproducer.wire.primitives import (
@@ -252,6 +253,24 @@ STRING: Final[_Sized[str]] = _Sized("string", "", _STRING_WRITERS, _STRING_READE
 NULLABLE_STRING: Final[_Sized[str | None]] = _Sized(
     "string", "", _STRING_WRITERS, _STRING_READERS, nullable=True
 )
+
+
+def _escaping(read: Reader) -> Reader:
+    def read_escaped(data: bytes, pos: int) -> tuple[Any, int]:
+        text, pos = read(data, pos)
+        return (text and escaped(text, LONGEST_TEXT)), pos
+
+    return read_escaped
+
+
+NULLABLE_TEXT: Final[_Sized[str | None]] = _Sized(
+    "string",
+    "",
+    _STRING_WRITERS,
+    {form: _escaping(read) for form, read in _STRING_READERS.items()},
+    nullable=True,
+)
+"""A broker's text for people, such as an error message: read escaped, and cut at `LONGEST_TEXT`."""
 BYTES: Final[_Sized[bytes]] = _Sized(
     "bytes",
     b"",

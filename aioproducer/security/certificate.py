@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from aioproducer.escaping import escaped
+
 _SEQUENCE, _SET, _OID, _INTEGER, _OCTETS = 0x30, 0x31, 0x06, 0x02, 0x04
 _VERSION, _EXTENSIONS = 0xA0, 0xA3
 _UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
@@ -119,5 +121,4 @@ def _alternatives(data: bytes) -> Iterator[str]:
 
 
 def _printable(content: bytes) -> str:
-    text = content[:200].decode("utf-8", "replace")
-    return "".join(each if each.isprintable() else "?" for each in text)
+    return escaped(content[:200].decode("utf-8", "replace"))

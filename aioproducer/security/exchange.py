@@ -17,6 +17,7 @@ from aioproducer.errors import (
     UnsupportedSaslMechanism,
     broker_error,
 )
+from aioproducer.escaping import LONGEST_TEXT, escaped
 from aioproducer.security.mechanism import Broker, Mechanism, Refused
 from aioproducer.security.secret import SecretBytes, redacted, without_frames
 from aioproducer.worker_threads import NoThread
@@ -70,17 +71,21 @@ class Exchange:
     def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
         """Return the error for an answer with an error *code*, in the broker's own words."""
         name = self.mechanism.name
-        message = redacted(message or "", *getattr(self.mechanism, "secrets", ()))
+        message = escaped(redacted(message or "", *getattr(self.mechanism, "secrets", ())), LONGEST_TEXT)
         said = f": {message}" if message else ""
         kind = broker_error(code)
         if kind is SaslAuthenticationFailed:
             hint = _WHAT_TO_DO.get(name, "check the credentials")
-            detail = getattr(self.mechanism, "detail", "")
+            detail = escaped(str(getattr(self.mechanism, "detail", "")), LONGEST_TEXT)
             said += f" ({detail})" if detail and detail not in said else ""
             text = f"{self.broker} refused the login by {name}{said}; {hint}"
             return SaslAuthenticationFailed(text, broker=str(self.broker), mechanism=name)
         if kind is UnsupportedSaslMechanism:
-            has = f"it has {', '.join(offered)}" if offered else "it does not say which it has"
+            has = (
+                f"it has {escaped(', '.join(offered), LONGEST_TEXT)}"
+                if offered
+                else "it does not say which it has"
+            )
             text = f"{self.broker} does not take {name} on this listener; {has}: set sasl_mechanism to one of them"
         elif kind is IllegalSaslState:
             text = f"{self.broker} has no use for a login here{said}; is this a listener without SASL?"

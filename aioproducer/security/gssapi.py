@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
+from aioproducer.escaping import LONGEST_TEXT, escaped
 from aioproducer.security.mechanism import Broker, Refused
 from aioproducer.worker_threads import CALL_THREADS
 
@@ -100,7 +101,7 @@ class Gssapi:
         return bytes(answer)
 
     def _refused(self, error: Exception) -> Refused:
-        text = " ".join(str(error).split())
+        text = escaped(" ".join(str(error).split()), LONGEST_TEXT)
         statuses = _STATUSES.fullmatch(text)
         if statuses:
             text = statuses["minor"] if int(statuses["code"]) else statuses["major"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from aioproducer.escaping import escaped
+
 
 class Broker(NamedTuple):
     """Whom a mechanism talks to, under the name that it was given to us by."""
@@ -13,7 +15,8 @@ class Broker(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        host = escaped(self.host)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
 @runtime_checkable

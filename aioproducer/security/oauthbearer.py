@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from aioproducer.escaping import escaped
 from aioproducer.security.mechanism import Broker, Refused
 from aioproducer.security.secret import Secret, redacted
 from aioproducer.security.tokens import TokenSource
@@ -74,4 +75,4 @@ def _status(challenge: bytes) -> str:
         text = str(said.get("status", text)) if isinstance(said, dict) else text
     except (ValueError, RecursionError):
         pass
-    return "".join(each if each.isprintable() else "?" for each in text[:LONGEST_STATUS])
+    return escaped(text, LONGEST_STATUS)

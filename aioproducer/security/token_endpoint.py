@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from aioproducer.errors import AuthenticationFailed
+from aioproducer.escaping import escaped
 from aioproducer.security.assertion import assertion
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret, redacted, without_frames
@@ -209,9 +210,8 @@ def _said(body: bytes, secrets: list[Secret | str]) -> str:
 
 
 def _cleaned(text: str, secrets: list[Secret | str]) -> str:
-    """Return a text of the endpoint without *secrets* and control characters, cut at `LONGEST_ERROR`."""
-    text = redacted(text, *secrets)
-    return "".join(each if each.isprintable() else "?" for each in text)[:LONGEST_ERROR]
+    """Return a text of the endpoint without *secrets*, escaped, cut at `LONGEST_ERROR`."""
+    return escaped(redacted(text, *secrets), LONGEST_ERROR)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from aioproducer.errors import ConfigError, ProducerError
+from aioproducer.escaping import escaped
 
 GUARANTEE: Final = "deliveryGuarantee"
 PREFIX: Final = "transactionalIdPrefix"
@@ -75,7 +76,7 @@ class BatchId(NamedTuple):
 
     def __str__(self) -> str:
         """Return how messages call it."""
-        return f"batch {self.number} of {self.name}"
+        return f"batch {self.number} of {escaped(self.name)}"
 
     def run_under(self, driver: str) -> str:
         """Return a short name for this run of the query under a *driver*, which may start the query again."""

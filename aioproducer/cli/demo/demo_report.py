@@ -14,6 +14,7 @@ from rich.text import Text
 
 from aioproducer.cli.demo.demo_run import BROKERS, Outcome, Plan, run
 from aioproducer.cli.demo.measure import TASKS, Measured
+from aioproducer.cli.output import escaping
 from aioproducer.cli.shell import plain_table
 
 REFRESH_S: Final = 0.1
@@ -22,7 +23,7 @@ NOTHING: Final = "-"
 
 async def run_and_report(plan: Plan, console: Console | None = None) -> bool:
     """Run the demo, show it, and return whether every record came back as it should."""
-    console = console or Console(highlight=False)
+    console = console or escaping(Console(highlight=False))
 
     @asynccontextmanager
     async def follow(what: str, total: int, done: Callable[[], int]) -> AsyncIterator[None]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.perf.latencies import Latencies
 from aioproducer.cli.perf.perf_run import Outcome, Plan, Window, run
 from aioproducer.cli.shell import audit_hint, counted, done, on_signals, plain_table, told_once
@@ -26,7 +27,7 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
 
     Raises: ProducerError if nothing could be sent; click.Abort if a signal came before that.
     """
-    console = Console(highlight=False, stderr=as_json)
+    console = escaping(Console(highlight=False, stderr=as_json))
     running = asyncio.create_task(run(plan, lambda window: _show_window(console, plan, window)))
     left = 2  # the first ends the sending, the second the waiting
 
@@ -42,7 +43,7 @@ async def run_and_report(plan: Plan, *, as_json: bool) -> bool:
     except asyncio.CancelledError:  # while it started
         raise click.Abort from None
     if as_json:
-        click.echo(json.dumps(to_dict(outcome), indent=2))
+        echo(json.dumps(to_dict(outcome), indent=2))
     else:
         console.print(_table(outcome))
         console.print(_verdict(outcome), end="", soft_wrap=True)

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from aioproducer.cli.send.own_files import NO_FOLLOW, PRIVATE, own_path
 from aioproducer.errors import ConfigError
+from aioproducer.escaping import escaped
 
 if sys.platform != "win32":
     import fcntl
@@ -78,13 +80,17 @@ class Checkpoint:
         """
         try:
             if not stat.S_ISREG(self.path.stat().st_mode):  # a FIFO would keep us waiting
-                raise CheckpointError(f"cannot read the checkpoint {self.path}: it is not a regular file")
+                raise CheckpointError(
+                    f"cannot read the checkpoint {escaped(str(self.path))}: it is not a regular file"
+                )
             with self.path.open() as file:
                 text = file.read(MOST_BYTES)
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"cannot read the checkpoint {self.path}: {_reason(error)}") from error
+            raise CheckpointError(
+                f"cannot read the checkpoint {escaped(str(self.path))}: {_reason(error)}"
+            ) from error
         try:
             told = json.loads(text)
             work = {name: told["work"][name] for name in self.work}
@@ -93,12 +99,12 @@ class Checkpoint:
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(
-                f"{self.path} is not a checkpoint of aioproducer send; it was not changed"
+                f"{escaped(str(self.path))} is not a checkpoint of aioproducer send; it was not changed"
             ) from error
         for name, mine in self.work.items():
             if work[name] != mine:
                 raise CheckpointError(
-                    f"the checkpoint {self.path} was made with {name} {work[name]}, not {mine}: name another file"
+                    f"the checkpoint {escaped(str(self.path))} was made with {name} {work[name]}, not {mine}: name another file"
                 )
         return remembered
 
@@ -112,10 +118,13 @@ class Checkpoint:
             self._make_room()
             yield
             return
-        path = self._beside(".lock")
-        in_use = f"another process is at work with the checkpoint {self.path}: wait for its end, or name another file"
         try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            path = self._beside(".lock")
+        except OSError as error:
+            raise self._unwritable(error.strerror) from error
+        in_use = f"another process is at work with the checkpoint {escaped(str(self.path))}: wait for its end, or name another file"
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, PRIVATE)
         except OSError as error:
             raise self._unwritable(error.strerror) from error
         try:
@@ -151,15 +160,17 @@ class Checkpoint:
             "sha256": prefix.sha256,
             "acknowledged": prefix.place,
         }
-        new = self._beside(".new")
         try:
-            file = new.open("x")
+            new, target = self._beside(".new"), self._beside("")
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, PRIVATE)
             try:
-                with file:
+                with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - of a descriptor
+                    if hasattr(os, "fchmod") and target.exists():
+                        os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
                     file.write(json.dumps(told, indent=2) + "\n")
                     file.flush()
                     os.fsync(file.fileno())
-                new.replace(self._beside(""))
+                new.replace(target)
             except BaseException:
                 with suppress(OSError):
                     new.unlink()
@@ -169,28 +180,31 @@ class Checkpoint:
 
     def _make_room(self) -> None:
         """Take away what a killed process may have left of a `save`; what somebody else has there is to stay."""
-        new = self._beside(".new")
-        if not os.path.lexists(new):
-            return
         try:
-            if not new.is_file() or _begin_of(new) not in (b"", _BEGIN):
+            new = self._beside(".new")
+            if not os.path.lexists(new):
+                return
+            if new.is_symlink() or not new.is_file() or _begin_of(new) not in (b"", _BEGIN):
                 raise self._in_the_way(new)
             new.unlink()
         except OSError as error:
             raise self._unwritable(error.strerror) from error
 
     def _beside(self, suffix: str) -> Path:
-        """Return a name next to the file itself: a link to it is to stay one."""
-        path = Path(os.path.realpath(self.path))  # not Path.resolve, which has no word for links in a circle
+        """Return a name next to the file itself, so that a link to the file stays a link.
+
+        Raises: OSError: a link on the way belongs to another user.
+        """
+        path = own_path(self.path)
         return path.with_name(path.name + suffix)
 
     def _in_the_way(self, path: Path) -> CheckpointError:
         return self._unwritable(
-            f"{path} is in the way, which is another file: move it, or name another checkpoint"
+            f"{escaped(str(path))} is in the way, which is another file: move it, or name another checkpoint"
         )
 
     def _unwritable(self, why: str | None) -> CheckpointError:
-        return CheckpointError(f"cannot write the checkpoint {self.path}: {why}")
+        return CheckpointError(f"cannot write the checkpoint {escaped(str(self.path))}: {why}")
 
 
 def _begin_of(path: Path) -> bytes:

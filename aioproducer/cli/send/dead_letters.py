@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
 from aioproducer.cli.send.checkpoint import CheckpointError
+from aioproducer.cli.send.own_files import NO_FOLLOW, PRIVATE, own_path
 from aioproducer.errors import (
     InvalidRecord,
     InvalidTimestamp,
     ProducerError,
     RecordTooLarge,
 )
+from aioproducer.escaping import escaped
 
 OF_THE_RECORD: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp)
 """Errors that come again whenever this record is sent, and no other way than by it."""
@@ -67,7 +69,9 @@ class DeadLetters:
             yield
             return
         try:
-            self._file = self.path.open("a", encoding="utf-8", errors="surrogateescape")
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_FOLLOW
+            descriptor = os.open(own_path(self.path), flags, PRIVATE)
+            self._file = open(descriptor, "a", encoding="utf-8", errors="surrogateescape")  # noqa: PTH123, SIM115 - closed below
         except OSError as error:
             raise self._unwritable(error) from error
         try:
@@ -88,4 +92,4 @@ class DeadLetters:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> CheckpointError:
-        return CheckpointError(f"cannot write the dead letters {self.path}: {error.strerror}")
+        return CheckpointError(f"cannot write the dead letters {escaped(str(self.path))}: {error.strerror}")

@@ -17,6 +17,7 @@ from typing import Final
 
 from aioproducer.cli.send.input_framing import Framing, Whole
 from aioproducer.cli.send.unpacking import is_compressed, unpacked
+from aioproducer.escaping import escaped
 
 READ_BYTES: Final = 1024 * 1024
 """What is taken at once, if there is so much."""
@@ -65,7 +66,7 @@ async def blocks(
     Raises: InputError.
     """
     for path in paths:
-        file = "standard input" if path == STDIN else path
+        file = "standard input" if path == STDIN else escaped(path)
         framing, count = new_framing(), 0
         try:
             async with aclosing(_read(path)) as stored, aclosing(unpacked(stored)) as pieces:

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
+from aioproducer.cli.output import echo, escaping
 from aioproducer.cli.send.input_source import STDIN, size_of
 from aioproducer.cli.send.plan import Outcome, Plan
 from aioproducer.cli.send.send_run import Sending
 from aioproducer.cli.shell import audit_hint, counted, done, on_signals, told_once
+from aioproducer.escaping import escaped
 
 RATE_FROM_S: Final = 1.0
 """A rate of less time would say how long the first acknowledgement took."""
@@ -44,7 +45,7 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
 
     Raises: ProducerError if nothing could be sent, or the checkpoint is of no use.
     """
-    screen = _Notes(stderr=True, highlight=False)
+    screen = escaping(_Notes(stderr=True, highlight=False))
 
     def interrupt() -> None:
         if sending.interrupt():
@@ -65,9 +66,9 @@ async def send_and_report(plan: Plan, *, as_json: bool = False) -> bool:
                 outcome.stopped = "interrupted"
         # whoever sends a third signal is told it, too
         if as_json:
-            click.echo(json.dumps(to_dict(outcome), indent=2))
+            echo(json.dumps(to_dict(outcome), indent=2))
             return outcome.complete
-        out = Console(stderr=not outcome.complete, highlight=False)
+        out = escaping(Console(stderr=not outcome.complete, highlight=False))
         out.print(_verdict(outcome), end="", soft_wrap=True)
     return outcome.complete
 
@@ -139,7 +140,7 @@ def _verdict(outcome: Outcome) -> Text:
     verdict.append("\n")
     if outcome.left_out:
         letters = plan.dead_letters
-        where = "" if letters is None or letters.path is None else f": {letters.path} has them"
+        where = "" if letters is None or letters.path is None else f": {escaped(str(letters.path))} has them"
         verdict.append(f"{counted(outcome.left_out)} left out{where}\n", "bold yellow")
     verdict.append_text(_failures(outcome))
     if outcome.stopped is not None:
@@ -181,7 +182,7 @@ def _how_far(outcome: Outcome) -> str:
     """Say what is there without a gap, and what is to be repeated."""
     prefix, checkpoint = outcome.prefix, outcome.plan.checkpoint
     if checkpoint is not None and not outcome.recognised:
-        return f"It did not get to the end of what {checkpoint.path} remembers, and left that as it was.\n"
+        return f"It did not get to the end of what {escaped(str(checkpoint.path))} remembers, and left that as it was.\n"
     there = prefix.records - outcome.refused_before
     told = f"Acknowledged from the beginning to {prefix.place}: {counted(there)}\n"
     if prefix.place is None:
@@ -189,7 +190,7 @@ def _how_far(outcome: Outcome) -> str:
     if behind := outcome.skipped + outcome.acknowledged - there:
         told += f"Acknowledged after that, too: {counted(behind)}; continuing from there repeats them.\n"
     if checkpoint is not None and not outcome.remembered:
-        told += f"{checkpoint.path} remembers less of it: the same command repeats the rest.\n"
+        told += f"{escaped(str(checkpoint.path))} remembers less of it: the same command repeats the rest.\n"
     elif checkpoint is not None and prefix.place is not None:
-        told += f"The same command continues from there: {checkpoint.path} remembers it.\n"
+        told += f"The same command continues from there: {escaped(str(checkpoint.path))} remembers it.\n"
     return told

@@ -46,7 +46,7 @@ async def test_a_port_that_is_taken_is_said_so(brokers: int, ports: str) -> None
 async def test_an_output_that_cannot_be_written_is_not_about_its_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def echo(_: str) -> None:
+    def echo(_: str, *, err: bool = False) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(click, "echo", echo)

@@ -40,9 +40,10 @@ def test_the_hint_is_a_command() -> None:
 
 
 async def test_failed_batches_are_not_logged_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
-    async with Cluster(topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+    async with Cluster(topics={"orders": 1}) as cluster:
         cluster.on("produce", times=None).answer(InvalidRecord)
         for block, expected in ((told_once("aioproducer.batching"), []), (nullcontext(), ["batch.failed"])):
-            with block, pytest.raises(InvalidRecord):
-                await producer.send("orders", b"v")
+            async with Producer(cluster.bootstrap_servers) as producer:
+                with block, pytest.raises(InvalidRecord):
+                    await producer.send("orders", b"v")
             assert [each.getMessage().split()[0] for each in caplog.records] == expected

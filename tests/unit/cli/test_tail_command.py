@@ -44,7 +44,7 @@ async def test_what_would_break_a_line_or_steer_a_terminal_is_escaped(
             )
         await tail(cluster)
     assert capsys.readouterr().out.splitlines() == [
-        "0 0 2023-11-14 22:13:20.123 (none): grün\\n\\x1b[2J",
+        "0 0 2023-11-14 22:13:20.123 (none): grün\\n\\u001b[2J",
         "0 1 2023-11-14 22:13:20.123 b'\\xff\\x00': (none) | a=1 b=(none)",
     ]
 

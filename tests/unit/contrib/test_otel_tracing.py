@@ -32,7 +32,10 @@ class Traced:
         self.provider = TracerProvider(**options)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracer = self.provider.get_tracer("test")
-        self.interceptor = TracingInterceptor(tracer_provider=self.provider, client_id="me")
+        self.interceptor = self.make_interceptor()
+
+    def make_interceptor(self, **options: Any) -> TracingInterceptor:
+        return TracingInterceptor(tracer_provider=self.provider, client_id="me", **options)
 
     @property
     def ended(self) -> list[ReadableSpan]:
@@ -279,3 +282,60 @@ def test_without_opentelemetry_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['opentelemetry'] = None; import aioproducer.contrib.otel_tracing"
     output = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
     assert needs("aioproducer.contrib.otel_tracing", "otel") in output.stderr.decode()
+
+
+CARRIED = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize("carried", ["parent", "link"])
+@story
+async def test_carried_context_is_kept(carried: str) -> None:
+    traced = Traced()
+    interceptor = traced.make_interceptor(carried_context=carried)
+    async with producing(interceptors=[interceptor], acquainted=False) as (producer, cluster):
+        with traced.tracer.start_as_current_span("request") as request:
+            values = [b"a", b"b"]
+            headers = [[("own", b"1"), ("traceparent", CARRIED)]] * 2
+            await producer.send_many(TOPIC, values, headers=headers)
+            await producer.send(TOPIC, b"c", headers={"traceparent": bytearray(CARRIED)})
+            await producer.send(TOPIC, b"d", headers={"traceparent": b"nonsense"})
+        *kept, fresh = traced.sends
+        for span in kept:
+            assert span.parent is not None
+            if carried == "parent":
+                assert f"{span.parent.span_id:016x}" == "b7ad6b7169203331"
+                assert not span.links
+            else:
+                assert span.parent == request.get_span_context()
+                assert [f"{each.context.trace_id:032x}" for each in span.links] == [
+                    "0af7651916cd43dd8448eb211c80319c"
+                ]
+        assert [facts(span)["messaging.kafka.offset"] for span in kept] == [0, 1, 2]
+        records = cluster.records(TOPIC, 0)
+        assert [dict(each.headers)["traceparent"] for each in records[:3]] == [CARRIED] * 3
+        assert records[0].headers[0] == ("own", b"1")
+        assert fresh.parent == request.get_span_context()
+        assert dict(records[3].headers)["traceparent"] == traceparent(fresh)
+
+
+def test_other_use_of_a_carried_context_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected 'replace', 'parent' or 'link'"):
+        TracingInterceptor(carried_context="keep")  # type: ignore[arg-type]
+
+
+@story
+async def test_keys_and_error_texts_can_be_left_out_of_spans() -> None:
+    traced = Traced()
+    interceptor = traced.make_interceptor(record_details=False)
+    async with producing(interceptors=[interceptor], key_serializer=str.encode, acquainted=False) as (
+        producer,
+        cluster,
+    ):
+        await producer.send(TOPIC, b"v", key="customer-7")
+        cluster.on("produce").answer(TopicAuthorizationFailed)
+        with pytest.raises(TopicAuthorizationFailed):
+            await producer.send(TOPIC, b"v", key="customer-7")
+    for span in traced.sends:
+        assert "customer-7" not in str(facts(span))
+        assert span.status.description is None
+    assert facts(traced.sends[-1])["error.type"] == "TopicAuthorizationFailed"

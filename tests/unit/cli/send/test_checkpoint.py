@@ -154,7 +154,7 @@ def test_what_a_killed_one_has_left_is_taken_away(checkpoint: Checkpoint, whole:
 def test_links_in_a_circle_are_refused(checkpoint: Checkpoint) -> None:
     checkpoint.path.symlink_to(checkpoint.path)
     with (
-        pytest.raises(CheckpointError, match=r"cannot read the checkpoint .*: Too many levels"),
+        pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*: Too many levels"),
         checkpoint.locked(),
     ):
         checkpoint.load()

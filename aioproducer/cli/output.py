@@ -1,0 +1,52 @@
+"""The boundary to the terminal: text of brokers, topics and files is escaped before it is printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aioproducer.escaping import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+
+
+def printable(text: str) -> str:
+    """Return *text* with its line breaks, and with everything else that is not printable escaped."""
+    return "\n".join(map(escaped, text.split("\n")))
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print *text* and a line break, escaped, to standard output or, with *err*, to standard error."""
+    click.echo(printable(text), err=err)
+
+
+def escaping(console: Console) -> Console:
+    """Return *console*, which from now on escapes all text that it prints."""
+    from rich.console import RenderHook
+
+    class Escaping(RenderHook):
+        """Wraps what is printed; the control codes of rich itself stay."""
+
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            return [_Escaped(each) for each in renderables]
+
+    console.push_render_hook(Escaping())
+    return console
+
+
+class _Escaped:
+    """A renderable whose text segments are escaped."""
+
+    def __init__(self, renderable: Any) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+
+        segments: Iterable[Segment] = console.render(self._renderable, options)
+        for text, style, control in segments:
+            yield Segment(text if control else printable(text), style, control)
