@@ -130,6 +130,8 @@ class Coordinator:
     ) -> Identity:
         """End the transaction, and return who may use the id then: with *bumps_epoch* (EndTxn 5) in the next epoch."""
         known = self._of_id(transactional_id)
+        if bumps_epoch and known.state.is_prepared:  # Kafka looks at that before the epoch
+            raise Refused(ConcurrentTransactions, "the transaction is not complete")
         behind = bumps_epoch and known.state is not State.ONGOING and known.is_behind(identity)
         if identity.producer_id != known.producer_id and not behind:
             raise _another_id(known)
@@ -139,8 +141,6 @@ class Coordinator:
         if state is State.ONGOING:
             self._prepare(known, committed=committed, bumps_epoch=bumps_epoch)
         elif state.is_prepared:
-            if committed != (state is State.PREPARE_COMMIT):
-                raise wrong
             raise Refused(ConcurrentTransactions, "the transaction is not complete")
         elif state is State.EMPTY and behind:
             raise _fenced(known)

@@ -8,6 +8,7 @@ import random
 from asyncio import Future
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
+from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
 
 from aioproducer.backoff import MARKERS_BACKOFF, Backoff
@@ -45,6 +46,8 @@ FIND_PATIENCE_S: Final = 0.5
 """A broker that is silent for so long is not waited for to name a coordinator."""
 DOUBT_S: Final = 1.0
 """So long others are asked whether it still is the coordinator, before what it refuses is believed."""
+FRESH_S: Final = 1.0
+"""Age up to which the answer to a check counts, in seconds. Each repeated check adds as much, for slow networks."""
 
 MANY_KEYS: Final = 4
 """From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
@@ -58,6 +61,25 @@ OF_WHO_WAS_REPLACED: Final = (InvalidProducerEpoch, InvalidProducerIdMapping, In
 
 Refusals = Sequence[tuple[int, str]]
 """Error codes in an answer, and what each is about."""
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+class Step(NamedTuple):
+    """A request, and the meaning of its answer."""
+
+    api: Api
+    request: Request[Any]
+    refusals: Callable[[Any], Refusals]
+    """Returns the error codes in the answer, and the subject of each."""
+    at_least: int = 0
+    """Lowest version of the request."""
+    at_most: int | None = None
+    """Highest version of the request; None: the newest."""
+    on_written: Callable[[], None] = _nothing
+    on_uncertain: Callable[[], None] = _nothing
 
 
 class KeyType(IntEnum):
@@ -130,11 +152,15 @@ class Coordinators:
         version: int,
         at_least: int = 0,
         at_most: int | None = None,
-        on_written: Callable[[], None] = lambda: None,
-        on_uncertain: Callable[[], None] = lambda: None,
+        on_written: Callable[[], None] = _nothing,
+        on_uncertain: Callable[[], None] = _nothing,
         fails_refused: bool = False,
+        check: Step | None = None,
     ) -> R:
         """Return the answer to *request* that says it is done; in the order of the calls.
+
+        *check* is sent directly before each attempt, and a refusal in its answer counts as one of *request*. Brokers
+        without the API of *check* receive *request* alone.
 
         *version* is the transaction's, *at_least* and *at_most* (None: the newest) those of the request that go with it.
         *on_written* is called when it is handed to a socket, *on_uncertain* when nobody knows whether it still is to be
@@ -143,27 +169,36 @@ class Coordinators:
 
         Raises: ProducerError, with `abortable` or `fatal`.
         """
+        wanted = Step(api, request, refusals, at_least, at_most, on_written, on_uncertain)
         async with self._turn:
             self.last_error = None
             self._fails_refused = api if fails_refused else None
-            attempt = 0
+            attempt, checks, checked_at = 0, 0, -inf
             refused_by: set[int] = set()
             while True:
                 connection = await self._connection(key, version)
-                outcome = await self._ask(
-                    key, connection, request, at_least, at_most, on_written, on_uncertain
-                )
+                now = self._loop.time()
+                step = wanted if check is None or now - checked_at <= FRESH_S * checks else check
+                checked_at = -inf
+                outcome = await self._ask(key, connection, step)
                 if isinstance(outcome, ProducerError):
-                    self._nodes.pop(key, None)
                     if isinstance(outcome, UnsupportedVersion):
+                        if step is check:
+                            check = None
+                            continue
                         outcome.fatal = True
                         raise outcome
+                    self._nodes.pop(key, None)
                     error: ProducerError = outcome
                 else:
-                    refused = _gravest_refusal(api, refusals(outcome), version)
+                    refused = _gravest_refusal(step.api, step.refusals(outcome), version)
+                    if refused is None and step is check:
+                        checks, checked_at = checks + 1, now
+                        continue
                     if refused is None:
                         self.last_error = None
-                        return outcome
+                        answer: R = outcome
+                        return answer
                     reaction, error = refused
                     if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
                         refused_by.add(connection.node_id)
@@ -171,10 +206,10 @@ class Coordinators:
                             key, refused_by, version
                         ):
                             continue
-                        raise _final(error, api, key, connection, reaction)
+                        raise _final(error, step.api, key, connection, reaction)
                     if reaction is Reaction.FIND_AGAIN:
                         self._nodes.pop(key, None)
-                await self._pause(api, key, error, attempt)
+                await self._pause(step.api, key, error, attempt)
                 attempt += 1
 
     async def _another(self, key: Key, refused_by: set[int], version: int) -> bool:
@@ -229,28 +264,20 @@ class Coordinators:
             await self._pause(Api.FIND_COORDINATOR, key, error, attempt)
             attempt += 1
 
-    async def _ask(
-        self,
-        key: Key,
-        connection: Connection,
-        request: Request[R],
-        at_least: int,
-        at_most: int | None,
-        on_written: Callable[[], None],
-        on_uncertain: Callable[[], None],
-    ) -> R | ProducerError:
+    async def _ask(self, key: Key, connection: Connection, step: Step) -> Any | ProducerError:
         """Return the answer, or why there is none: the connection is lost, or somebody else coordinates now."""
         try:
-            chosen = connection.versions.pick(type(request), at_most=at_most)
-            if chosen < at_least:
+            chosen = connection.versions.pick(type(step.request), at_most=step.at_most)
+            if chosen < step.at_least:
                 return UnsupportedVersion(
-                    f"{connection} offers {type(request).__name__} up to version {chosen}, and {at_least} is needed"
+                    f"{connection} offers {type(step.request).__name__} up to version {chosen}, and {step.at_least}"
+                    " is needed"
                 )
             answered: Future[Any] = self._loop.create_future()
-            connection.call(request, lambda answer: _resolve(answered, answer), version=chosen)
+            connection.call(step.request, lambda answer: _resolve(answered, answer), version=chosen)
         except ProducerError as error:
             return error
-        on_written()
+        step.on_written()
         try:
             while True:
                 await asyncio.wait([answered], timeout=PATIENCE_S)
@@ -258,16 +285,16 @@ class Coordinators:
                     break
                 moved = await self._moved(key, connection.node_id, answered)
                 if moved is not None:
-                    on_uncertain()
+                    step.on_uncertain()
                     return moved
         except asyncio.CancelledError:
-            on_uncertain()
+            step.on_uncertain()
             raise
-        outcome: R | ProducerError = answered.result()
+        outcome: Any | ProducerError = answered.result()
         if isinstance(outcome, ProducerError) and (
             not isinstance(outcome, ConnectionFailed) or outcome.written
         ):
-            on_uncertain()
+            step.on_uncertain()
         return outcome
 
     async def _moved(self, key: Key, node_id: int, answered: Future[Any]) -> ConnectionFailed | None:

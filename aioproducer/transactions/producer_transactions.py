@@ -333,7 +333,7 @@ class Transactions:
     async def _end(self, ending: Ending) -> ProducerError | None:
         """Have the coordinator end it, if it knows of it; return why it is not as it should be."""
         manager, new = self.manager, None
-        if manager.attempted:
+        if manager.must_be_ended(commit=ending.commits):
             began = self._loop.time()
             try:
                 new = await self._requests.end(

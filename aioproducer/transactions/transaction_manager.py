@@ -195,6 +195,13 @@ class TransactionManager(IdentityKeeper):
         """Whether a transaction has begun, and has not ended."""
         return self.state in OPEN
 
+    def must_be_ended(self, *, commit: bool) -> bool:
+        """Return True if EndTxn is due: the coordinator may know of the transaction, or another epoch is needed.
+
+        Under version 2 the abort of nothing gives the next epoch, and unlike InitProducerId it always compares ours.
+        """
+        return self.attempted or (self.needs_bump and self.version >= ADDED_BY_PRODUCE and not commit)
+
     def refusal(self, what: str) -> ProducerError:
         """Return why *what*, say "send", is not possible now."""
         if self.cause is not None and self.state in {State.ABORTABLE, State.FATAL}:

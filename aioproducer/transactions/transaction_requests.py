@@ -6,8 +6,21 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from aioproducer.errors import InvalidTransactionTimeout, ProducerFenced, UnsupportedVersion
+from aioproducer.errors import (
+    ConcurrentTransactions,
+    InvalidTransactionTimeout,
+    ProducerError,
+    ProducerFenced,
+    TransactionalIdAuthorizationFailed,
+    TransactionalIdNotFound,
+    UnsupportedVersion,
+)
 from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.protocol.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState as Described,
+)
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -16,7 +29,7 @@ from aioproducer.protocol.transactions import (
     EndTxnRequest,
     TxnOffsetCommitRequest,
 )
-from aioproducer.transactions.coordinator import Coordinators, Key, KeyType
+from aioproducer.transactions.coordinator import Coordinators, Key, KeyType, Refusals, Step
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, topics_of
 from aioproducer.transactions.reactions import ADDED_BY_PRODUCE, Api
 from aioproducer.transactions.transaction_manager import TransactionManager
@@ -28,6 +41,10 @@ OWN_EPOCH: Final = 3
 """From this version on InitProducerId takes the producer id and epoch that we have (KIP-360)."""
 TWO_PHASE_COMMIT: Final = 6
 """The version of InitProducerId that has it (KIP-939). It is asked for by those alone who want that: it is unstable."""
+LAST_EPOCH: Final = 32_766
+"""The epoch after it is 0, of another producer id."""
+NO_EVIDENCE: Final = frozenset({TransactionalIdNotFound.code, TransactionalIdAuthorizationFailed.code})
+"""Answers of DescribeTransactions that leave the decision to InitProducerId: an expired id, a missing DESCRIBE."""
 
 
 class TransactionSettings(NamedTuple):
@@ -67,7 +84,21 @@ class TransactionRequests:
         return self._coordinators.transaction_version
 
     async def init_producer_id(self, *, fails_refused: bool = False) -> ProducerIdentity:
-        """Return a producer id, or the next epoch of the one we have; *fails_refused* as for `Coordinators.request`."""
+        """Return a producer id, or the next epoch of the one we have; *fails_refused* as for `Coordinators.request`.
+
+        If a transaction is open, the coordinator compares the producer id alone, and aborts that transaction even if it
+        is a successor's. So DescribeTransactions asks directly before if the epoch is still ours.
+        """
+        asked = False
+
+        def written() -> None:
+            nonlocal asked
+            asked = True
+
+        def not_ours(answer: DescribeTransactionsResponse) -> Refusals:
+            codes = self._not_ours(answer, own, asked=asked)
+            return [(code, about) for code, about in codes if code not in NO_EVIDENCE]
+
         own = self._manager.current or ProducerIdentity(-1, -1)
         two_phase_commit = self._settings.two_phase_commit
         try:
@@ -86,6 +117,8 @@ class TransactionRequests:
                 at_least=TWO_PHASE_COMMIT if two_phase_commit else OWN_EPOCH if own.producer_id >= 0 else 0,
                 at_most=TWO_PHASE_COMMIT if two_phase_commit else TWO_PHASE_COMMIT - 1,
                 fails_refused=fails_refused,
+                on_written=written,
+                check=None if own.producer_id < 0 else Step(Api.DESCRIBE, self._describe, not_ours),
             )
         except UnsupportedVersion as error:
             if not two_phase_commit:
@@ -187,39 +220,70 @@ class TransactionRequests:
         self, *, commit: bool, on_written: Callable[[], None], on_unanswered: Callable[[], None]
     ) -> ProducerIdentity | None:
         """End the transaction; return the identity to go on under, if the answer names one."""
+        try:
+            return await self._end(commit=commit, on_written=on_written, on_unanswered=on_unanswered)
+        except ProducerFenced:
+            # Version 2 may answer so also while the markers of our last transaction are being written and nothing of this
+            # one has reached the coordinator. EndTxn compares the epoch: its repetition never ends a successor's.
+            if commit or self._manager.version < ADDED_BY_PRODUCE or not await self._is_ours():
+                raise
+        return await self._end(commit=commit, on_written=on_written, on_unanswered=on_unanswered)
+
+    async def _end(
+        self, *, commit: bool, on_written: Callable[[], None], on_unanswered: Callable[[], None]
+    ) -> ProducerIdentity | None:
         identity = self._identity
 
         def uncertain() -> None:
             self._manager.uncertain()
             on_unanswered()
 
-        try:
-            answer = await self._coordinators.request(
-                Api.COMMIT if commit else Api.ABORT,
-                self._key,
-                EndTxnRequest(
-                    transactional_id=self._id,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.epoch,
-                    committed=commit,
-                ),
-                lambda answer: [(answer.error_code, "")],
-                version=self._manager.version,
-                at_least=0 if self._manager.version < ADDED_BY_PRODUCE else BEFORE_EPOCH_BUMPS + 1,
-                at_most=self._at_most,
-                on_written=on_written,
-                on_uncertain=uncertain,
-            )
-        except ProducerFenced:
-            if commit or self._manager.version < ADDED_BY_PRODUCE:
-                raise
-            # It says so, too, while the markers of the transaction before are being written and nothing of this one is
-            # known yet. Asked for another epoch, it tells the one from the other.
-            self._manager.uncertain()
-            return None
+        answer = await self._coordinators.request(
+            Api.COMMIT if commit else Api.ABORT,
+            self._key,
+            EndTxnRequest(
+                transactional_id=self._id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                committed=commit,
+            ),
+            lambda answer: [(answer.error_code, "")],
+            version=self._manager.version,
+            at_least=0 if self._manager.version < ADDED_BY_PRODUCE else BEFORE_EPOCH_BUMPS + 1,
+            at_most=self._at_most,
+            on_written=on_written,
+            on_uncertain=uncertain,
+        )
         if self._manager.version < ADDED_BY_PRODUCE or answer.producer_id < 0:
             return None
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    async def _is_ours(self) -> bool:
+        """Return True if the coordinator has our producer id and epoch, once our last markers are written."""
+        own = self._identity
+        try:
+            await self._coordinators.request(
+                Api.DESCRIBE,
+                self._key,
+                self._describe,
+                lambda answer: self._not_ours(answer, own, asked=False),
+                version=self._manager.version,
+            )
+        except ProducerError:
+            return False
+        return True
+
+    @property
+    def _describe(self) -> DescribeTransactionsRequest:
+        return DescribeTransactionsRequest(transactional_ids=[self._id])
+
+    def _not_ours(
+        self, answer: DescribeTransactionsResponse, own: ProducerIdentity, *, asked: bool
+    ) -> list[tuple[int, str]]:
+        return [
+            found_not_ours(each, own, version=self.transaction_version, asked=asked)
+            for each in answer.transaction_states
+        ]
 
     @property
     def _at_most(self) -> int | None:
@@ -230,3 +294,27 @@ class TransactionRequests:
         if self._manager.current is None:
             raise AssertionError("a transaction without a producer id")
         return self._manager.current
+
+
+def found_not_ours(found: Described, own: ProducerIdentity, *, version: int, asked: bool) -> tuple[int, str]:
+    """Return the error code that DescribeTransactions amounts to for the producer with *own*, and its subject.
+
+    0: the epoch is ours, or that after ours by a request whose answer was lost: in version 2 an end, else
+    InitProducerId (*asked*). CONCURRENT_TRANSACTIONS: likewise, and markers are being written.
+    """
+    if found.error_code:
+        return found.error_code, ""
+    identity, state = ProducerIdentity(found.producer_id, found.producer_epoch), found.transaction_state
+    is_next = identity == own._replace(epoch=own.epoch + 1) or (
+        own.epoch >= LAST_EPOCH and not identity.epoch
+    )
+    match state:
+        case "Empty":
+            is_ours = identity == own or (is_next and asked) or identity.epoch < 0
+        case "CompleteCommit" | "CompleteAbort" | "PrepareCommit" | "PrepareAbort":
+            is_ours = identity == own or (is_next and version >= ADDED_BY_PRODUCE)
+        case _:
+            is_ours = identity == own
+    if not is_ours:
+        return ProducerFenced.code, f"producer id {identity.producer_id}, epoch {identity.epoch}, {state}"
+    return (ConcurrentTransactions.code if state.startswith("Prepare") else 0), ""

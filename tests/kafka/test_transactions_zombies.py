@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from aioproducer import PreparedTransaction, Producer, ProducerError, TransactionAdmin
+from aioproducer import PreparedTransaction, Producer, ProducerError, TransactionAborted, TransactionAdmin
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
+from aioproducer.protocol.init_producer_id import InitProducerIdRequest
+from aioproducer.protocol.produce import ProduceRequest
 from aioproducer.protocol.transactions import EndTxnRequest
+from aioproducer.transactional import Transaction
 from tests.kafka.apache.proxy import What
 from tests.kafka.apache.stand import Stand
-from tests.kafka.ledger import STEPS, Ledger, Outcome
+from tests.kafka.ledger import STEPS, Ledger, Outcome, settled
+from tests.kafka.readback import read_with_librdkafka
 
 PATIENCE_S = 40
 
@@ -24,7 +31,7 @@ PATIENCE_S = 40
 async def writing(stand: Stand, topic: str, step: str, end: str) -> AsyncIterator[Process]:
     """Run a process that writes a transaction up to a step; it is killed at the end, if not before."""
     command = [sys.executable, "-m", "tests.kafka.writer", stand.servers, topic, topic, step, end]
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
     try:
         yield process
     finally:
@@ -183,3 +190,139 @@ async def test_a_successor_takes_over_while_an_end_has_no_answer(
             assert await ledger.transact(successor) is Outcome.COMMITTED
     visible = await ledger.judge(stand_topic)
     assert visible.get(number, 0) == (10 if what is What.MUTED_AFTER else 0)
+
+
+Act = Callable[[Producer, Transaction], Awaitable[object]]
+
+
+async def abort(zombie: Producer, _: Transaction) -> None:
+    await zombie.abort_transaction()
+
+
+async def close(zombie: Producer, _: Transaction) -> None:
+    await zombie.close(10)
+
+
+async def fail_in_the_block(_: Producer, transaction: Transaction) -> None:
+    await transaction.__aexit__(ValueError, ValueError("in the block"), None)
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "unaware"])
+@pytest.mark.parametrize("end", [abort, close, fail_in_the_block], ids=lambda end: end.__name__)
+async def test_fenced_producer_leaves_an_open_transaction_alone(
+    stand: Stand, stand_topic: str, end: Act, is_refused: bool
+) -> None:
+    """While a transaction is open the coordinator compares the producer id alone of InitProducerId."""
+    ledger = Ledger(stand.servers, stand_topic)
+    zombie = Producer(stand.servers, transactional_id=stand_topic)
+    await zombie.start()
+    transaction = await zombie.begin_transaction()
+    await asyncio.gather(*await ledger.fill(zombie, ledger.open()))
+
+    async def comes_back(step: str) -> None:
+        if step == "acknowledged":
+            with suppress(ProducerError):
+                if is_refused:
+                    await zombie.send(stand_topic, b"0/late")
+            with suppress(ProducerError):
+                await end(zombie, transaction)
+            await zombie.close(10)
+
+    async with Producer(stand.servers, transactional_id=stand_topic) as successor:
+        assert await ledger.transact(successor, at=comes_back) is Outcome.COMMITTED
+        assert await ledger.transact(successor) is Outcome.COMMITTED
+    visible = await ledger.judge(stand_topic)
+    assert visible.get(0, 0) == 0
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("step", ["begun", "acknowledged"])
+async def test_frozen_writer_leaves_its_successor_alone(
+    stand: Stand, stand_topic: str, step: str, end: str
+) -> None:
+    """It is stopped in a transaction, and continued in one of its successor."""
+    ledger = Ledger(stand.servers, stand_topic)
+    number = ledger.open()
+    async with writing(stand, stand_topic, f"{step}!", end) as zombie:
+        await reached(zombie, step)
+
+        async def thaw(now: str) -> None:
+            if now == "acknowledged":
+                zombie.send_signal(signal.SIGCONT)
+                assert zombie.stdin is not None
+                zombie.stdin.close()
+                async with asyncio.timeout(PATIENCE_S):
+                    while not (await line_of(zombie)).startswith("fatal"):
+                        pass
+                    await zombie.wait()
+
+        zombie.send_signal(signal.SIGSTOP)
+        async with Producer(stand.servers, transactional_id=stand_topic) as successor:
+            assert await ledger.transact(successor, at=thaw) is Outcome.COMMITTED
+            assert await ledger.transact(successor) is Outcome.COMMITTED
+    ledger.told[number] = Outcome.FATAL
+    await ledger.judge(stand_topic)
+
+
+async def test_rolling_restart_loses_no_commit(stand: Stand, stand_topic: str) -> None:
+    """Each producer starts while the one before is in a transaction, which aborts and closes in one of the new."""
+    ledger = Ledger(stand.servers, stand_topic)
+    old = Producer(stand.servers, transactional_id=stand_topic)
+    await old.start()
+    for restart in range(5):
+        await old.begin_transaction()
+        await asyncio.gather(*await ledger.fill(old, ledger.open()))
+        new = Producer(stand.servers, transactional_id=stand_topic)
+        await new.start()
+
+        async def shut_down(step: str, old: Producer = old, restart: int = restart) -> None:
+            if step == "taken":
+                with suppress(ProducerError):
+                    await (old.commit_transaction() if restart % 2 else old.abort_transaction())
+                await old.close(10)
+
+        assert await ledger.transact(new, at=shut_down) is Outcome.COMMITTED
+        old = new
+    assert await ledger.transact(old) is Outcome.COMMITTED
+    await old.close()
+    visible = await ledger.judge(stand_topic)
+    assert len(visible) == 6
+
+
+async def test_abort_waits_for_the_markers_of_the_last_transaction(
+    stands: Callable[[int], Stand], request: pytest.FixtureRequest
+) -> None:
+    """EndTxn of version 2 is refused until then: with 51, or as if a successor had come (90)."""
+    stand, many = stands(2), 100
+    stand.proxy.clear()
+    topic = request.node.name
+    await asyncio.to_thread(stand.kafka.create_topic, topic, many)
+    async with Producer(
+        stand.servers, transactional_id=topic, linger_ms=0, retry_backoff_ms=1_000
+    ) as producer:
+        for _ in range(50):
+            async with producer.transaction():
+                await producer.send_many(topic, [b"value"] * many, partitions=range(many))
+            stand.proxy.clear()
+            stand.proxy.add(ProduceRequest, What.REFUSED, code=7, times=10)
+            await producer.begin_transaction()
+            refused = await producer.enqueue(topic, b"never")
+            for _ in range(5):  # until it is written
+                await asyncio.sleep(0)
+            await producer.abort_transaction()
+            assert isinstance(refused.exception(), TransactionAborted)
+            assert InitProducerIdRequest not in stand.proxy.seen
+            stand.proxy.faults.clear()
+            if DescribeTransactionsRequest in stand.proxy.seen or stand.proxy.seen.count(EndTxnRequest) > 1:
+                break
+        else:
+            raise AssertionError("no abort met the markers")
+        async with producer.transaction():
+            await producer.send(topic, b"last", partition=0)
+    await settled(stand.servers, topic)
+    seen = await asyncio.to_thread(
+        read_with_librdkafka, stand.servers, topic, isolation_level="read_committed"
+    )
+    values = Counter(each.value for each in seen)
+    assert values == {b"value": values[b"value"], b"last": 1}
+    assert values[b"value"] % many == 0

@@ -120,6 +120,22 @@ async def a_successor_takes_over(tell: Teller) -> None:
     await tell.note("own", first, first.init(own=True))
 
 
+async def a_successor_has_begun_when_the_old_one_asks_for_its_next_epoch(tell: Teller) -> None:
+    """While a transaction is open the coordinator compares the producer id alone, and aborts it."""
+    first, second = await tell.producer(), await tell.producer()
+    await first.init()
+    await tell.begin(first, 0)
+    await tell.write(first, b"aborted")
+    await tell.note("successor", second, second.init())
+    await tell.begin(second, 0)
+    await tell.write(second, b"aborted too")
+    await tell.end(first, committed=False)
+    await tell.note("own", first, first.init(own=True))
+    await tell.write(second, b"no")
+    await tell.end(second)
+    await tell.end(second, committed=False)
+
+
 async def it_asks_for_its_own_next_epoch(tell: Teller) -> None:
     raw = await tell.producer()
     await raw.init()
@@ -285,6 +301,7 @@ STORIES: Final[Sequence[Story]] = (
     nothing_is_ended,
     the_other_version_ends_it,
     a_successor_takes_over,
+    a_successor_has_begun_when_the_old_one_asks_for_its_next_epoch,
     it_asks_for_its_own_next_epoch,
     it_asks_for_its_own_next_epoch_in_a_transaction,
     it_has_another_id,

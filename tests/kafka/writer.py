@@ -1,6 +1,8 @@
 """A process that writes one transaction, says what it has done, and waits at a step to be killed.
 
-python -m tests.kafka.writer SERVERS ID TOPIC STEP abort|commit|prepare
+python -m tests.kafka.writer SERVERS ID TOPIC STEP[!] abort|commit|prepare
+
+With "!" it goes on once its standard input ends.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ async def write(servers: str, name: str, topic: str, last: str, end: str) -> Non
 
     async def at(step: str) -> None:
         say(step)
+        if f"{step}!" == last:
+            await asyncio.to_thread(sys.stdin.read)
         if step == last:
             await asyncio.Event().wait()
 

@@ -56,6 +56,10 @@ class ModelCoordinator:
     bumped_from: ProducerIdentity | None = None
     is_fencing: bool = False
     """Whether the client may be told that it is at its end."""
+    has_successor: bool = False
+    """Whether another producer has taken the id."""
+    is_successors: bool = False
+    """Whether the open transaction is the successor's."""
 
     # --- what happens to it --------------------------------------------------------------------------------------
 
@@ -67,19 +71,40 @@ class ModelCoordinator:
 
     def time_runs_out(self) -> None:
         """Abort what is open; with another epoch, so that the client is kept out."""
-        if self.phase is Phase.ONGOING:
-            self._end(commit=False)
-            self._bump()
+        if self.phase is Phase.ONGOING and not self.is_successors:
+            self._fence()
             self.markers_land()
-            self.is_fencing = self.is_fencing or self.version < 2
 
     def another_one_takes_over(self) -> None:
         if self.phase is Phase.ONGOING:
-            self._end(commit=False)
-            self._bump()
+            self.is_successors = False
+            self._fence()
         self.markers_land()
         self._bump()
-        self.phase, self.bumped_from, self.is_fencing = Phase.EMPTY, None, True
+        self.phase, self.bumped_from, self.is_fencing, self.has_successor = Phase.EMPTY, None, True, True
+
+    def the_successor_begins(self) -> None:
+        self.markers_land()
+        self.phase, self.is_successors = Phase.ONGOING, True
+        self.transaction += 1
+
+    def the_successor_commits(self) -> None:
+        """End the successor's transaction: with another epoch, as from version 2 on, or the same."""
+        self.is_successors = False
+        self._end(commit=True)
+        if self.version >= 2:
+            self._bump()
+        self.markers_land()
+
+    @property
+    def may_begin_as_successor(self) -> bool:
+        return self.has_successor and self.phase in {Phase.EMPTY, Phase.COMPLETE}
+
+    def describe(self) -> tuple[ProducerIdentity, str]:
+        """Return what DescribeTransactions answers."""
+        way = "Commit" if self.commits else "Abort"
+        names = {Phase.EMPTY: "Empty", Phase.ONGOING: "Ongoing", Phase.PREPARED: f"Prepare{way}"}
+        return self.identity, names.get(self.phase, f"Complete{way}")
 
     def visible(self) -> list[Written]:
         return [
@@ -91,18 +116,12 @@ class ModelCoordinator:
     def init_producer_id(self, own: ProducerIdentity) -> tuple[int, ProducerIdentity]:
         if self.phase is Phase.PREPARED:
             return BUSY, own
-        if own.producer_id < 0:
-            if self.phase is Phase.ONGOING:
-                self.another_one_takes_over()
-            self._bump()
-            self.phase = Phase.EMPTY
-            return 0, self.identity
-        if self.bumped_from == own:
+        if self.phase is Phase.ONGOING:  # whoever's it is: the epoch is compared later
+            self._fence()
+            return BUSY, own
+        if own.producer_id >= 0 and self.bumped_from == own:
             return 0, self.identity  # again: the answer was lost
-        if own != self.identity:
-            return FENCED, own
-        if self.phase is Phase.ONGOING:  # something late has begun it: with version 1 that is the end
-            self.another_one_takes_over()
+        if own.producer_id >= 0 and own != self.identity:
             return FENCED, own
         self.bumped_from = own
         self._bump()
@@ -167,12 +186,14 @@ class ModelCoordinator:
         is_last = own == self.identity._replace(epoch=self.identity.epoch - 1)
         if own == self.identity and self.phase is Phase.ONGOING:
             self._end_by(number, commit=commit)
+            self.bumped_from = own
             self._bump()
             return 0
         if own == self.identity and self.phase is not Phase.PREPARED:
             if commit:
                 return WRONG_STATE
             self._end(commit=False)
+            self.bumped_from = own
             self._bump()
             self.phase = Phase.COMPLETE
             return 0
@@ -186,7 +207,17 @@ class ModelCoordinator:
         assert self.members <= {number}, f"transaction {self.members} is ended by the EndTxn of {number}"
         self._end(commit=commit)
 
+    def _fence(self) -> None:
+        """Abort what is open, in another epoch, which from version 2 on the client may learn."""
+        self.bumped_from = self.identity if self.version >= 2 else None
+        self.is_fencing = self.is_fencing or self.version < 2
+        self._end(commit=False)
+        self._bump()
+
     def _end(self, *, commit: bool) -> None:
+        assert not self.is_successors, (
+            "the transaction of a successor is ended by the producer that it has fenced"
+        )
         self.phase, self.commits = Phase.PREPARED, commit
         self.partitions.clear()
         self.members.clear()

@@ -1,7 +1,7 @@
 """Transactions against a model of their coordinator, with answers lost, repeated and late, timeouts and fencing.
 
-Nothing is falsely committed or half visible, a late request never touches the next transaction, and there is always a
-way out. Real are the manager, the requests, the reactions, and when which of them is made; in virtual time.
+Nothing is falsely committed or half visible, a late request never touches the next transaction, a fenced producer never
+ends its successor's, and there is always a way out. Real are the manager, the requests, the reactions, and when which of them is made; in virtual time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.protocol.describe_transactions import (
+    DescribeTransactionsResponse,
+    TransactionState as Described,
+)
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.protocol.transactions import (
     AddPartitionsToTxnPartitionResult,
@@ -40,7 +44,7 @@ from tests.property.model_coordinator import BUSY, ModelCoordinator, Phase
 from tests.property.profiles import share
 from tests.property.transaction_world import LIMIT_S, PARTITIONS, ModelCoordinators, Packet, Produced, settle
 from tests.unit.floor_rig import TOPIC
-from tests.unit.transactions.transactions_rig import TransactionsRig
+from tests.unit.transactions.transactions_rig import ID, TransactionsRig
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -250,6 +254,15 @@ class TransactionMachine(RuleBasedStateMachine):
         match packet.api:
             case Api.INIT_PRODUCER_ID:
                 return self._init(ProducerIdentity(request.producer_id, request.producer_epoch))
+            case Api.DESCRIBE:
+                identity, state = model.describe()
+                described = Described(
+                    transactional_id=ID,
+                    transaction_state=state,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.epoch,
+                )
+                return DescribeTransactionsResponse(transaction_states=[described])
             case Api.ADD_PARTITIONS:
                 own = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
                 [topic] = request.v3_and_below_topics
@@ -287,6 +300,12 @@ class TransactionMachine(RuleBasedStateMachine):
         """One rule, which picks from what is possible: with one for each, most picks would be in vain."""
         is_idle = self.call is None and self.state is not State.FATAL
         is_open = self.state in OPEN
+        # DescribeTransactions leaves a window until InitProducerId has arrived. It is documented, and not played.
+        in_window = any(
+            each.api is Api.INIT_PRODUCER_ID
+            for each in (*self.packets, *self.late)
+            if isinstance(each, Packet)
+        )
         possible: list[tuple[bool, int, Callable[..., None]]] = [
             (is_idle and self.state is State.READY, 8, self.begins),
             (is_idle and is_open, 3, self.commits),
@@ -302,6 +321,8 @@ class TransactionMachine(RuleBasedStateMachine):
             (self.model.phase is Phase.PREPARED, 6, self.model.markers_land),
             (self.model.phase is Phase.ONGOING and self.may_time_out, 1, self.model.time_runs_out),
             (self.may_be_fenced, 1, self.model.another_one_takes_over),
+            (self.model.may_begin_as_successor and not in_window, 4, self.model.the_successor_begins),
+            (self.model.is_successors, 1, self.model.the_successor_commits),
             (self.switches, 1, self.the_feature_is_switched),
         ]
         acts = [act for is_possible, weight, act in possible if is_possible for _ in range(weight)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from aioproducer.batching.batch import Batch
 from aioproducer.idempotence.identity import ProducerIdentity
-from aioproducer.transactions.coordinator import _final, _gravest_refusal
+from aioproducer.transactions.coordinator import Step, _final, _gravest_refusal
 from aioproducer.transactions.reactions import Api, Reaction
 from tests.unit.transactions.transactions_rig import FakeCoordinators, TransactionsRig
 
@@ -55,23 +55,37 @@ class ModelCoordinators(FakeCoordinators):
         self.packets = packets
 
     async def request(self, api: Api, key: Any, request: Any, refusals: Any, **more: Any) -> Any:
-        version, uncertain = more["version"], more.get("on_uncertain", lambda: None)
+        version, check = more["version"], more.pop("check", None)
+        nothing = lambda: None  # noqa: E731
+        wanted = Step(
+            api, request, refusals,
+            on_written=more.get("on_written", nothing), on_uncertain=more.get("on_uncertain", nothing),
+        )  # fmt: skip
         async with self._turn:
+            step = check or wanted
             while True:
-                answered = asyncio.get_running_loop().create_future()
-                self.packets.append(Packet(api, request, version, self.rig.transactions.number, answered))
-                more.get("on_written", lambda: None)()
-                try:
-                    answer = await answered
-                except asyncio.CancelledError:
-                    uncertain()
-                    raise
-                if answer is None:
-                    uncertain()
+                answer = await self._ask(step, version)
+                refused = (
+                    None if answer is None else _gravest_refusal(step.api, step.refusals(answer), version)
+                )
+                if answer is not None and refused is None:
+                    if step is wanted:
+                        return answer
+                    step = wanted
                     continue
-                refused = _gravest_refusal(api, refusals(answer), version)
-                if refused is None:
-                    return answer
-                reaction, error = refused
-                if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
-                    raise _final(error, api, key, "the model", reaction)  # type: ignore[arg-type]
+                if refused is not None and refused[0] in {Reaction.ABORTABLE, Reaction.FATAL}:
+                    raise _final(refused[1], step.api, key, "the model", refused[0])  # type: ignore[arg-type]
+                step = check or wanted
+
+    async def _ask(self, step: Step, version: int) -> Any:
+        answered = asyncio.get_running_loop().create_future()
+        self.packets.append(Packet(step.api, step.request, version, self.rig.transactions.number, answered))
+        step.on_written()
+        try:
+            answer = await answered
+        except asyncio.CancelledError:
+            step.on_uncertain()
+            raise
+        if answer is None:
+            step.on_uncertain()
+        return answer

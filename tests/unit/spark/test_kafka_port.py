@@ -12,7 +12,7 @@ from aioproducer import PreparedTransaction, Producer, TransactionAdmin
 from aioproducer.errors import ProducerFenced, TransactionLost, TransactionOutcomeUnknown
 from aioproducer.spark.decision_protocol import End
 from aioproducer.spark.decision_records import DecisionView, Entry, Share, decision
-from aioproducer.spark.decision_topic import read_on
+from aioproducer.spark.decision_topic import going_on, read_on
 from aioproducer.spark.delivery import BatchId, DeliveryError, Guarantee
 from aioproducer.spark.kafka_port import REPLACED, KafkaPort, _end
 from aioproducer.spark.sink_options import ProducerSettings
@@ -107,6 +107,38 @@ async def test_who_was_replaced_writes_nothing(kafka_cluster: Cluster, version: 
         assert not await kafka.succeed(first)
         await kafka.write(second, entries(2))
         assert not await kafka.succeed(first)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_replaced_driver_leaves_an_open_decision_alone(kafka_cluster: Cluster, version: int) -> None:
+    """While a transaction is open the coordinator compares the producer id alone."""
+    async with port(kafka_cluster) as kafka:
+        first = await kafka.take_over("p.d")
+        second = await kafka.take_over("p.d")
+        successor = await going_on(second, settings(kafka_cluster))
+        await successor.begin_transaction()
+        await successor.send("orders", b"decision")
+        assert not await kafka.succeed(first)
+        with pytest.raises(REPLACED):
+            await kafka.write(first, entries(1))
+        await successor.commit_transaction()
+        await successor.close()
+        assert not await kafka.succeed(first)
+
+
+@pytest.mark.parametrize("version", [VERSIONS[1]])
+@pytest.mark.parametrize("commit", [True, False])
+async def test_driver_whose_answer_was_lost_is_still_in_office(
+    kafka_cluster: Cluster, version: int, commit: bool
+) -> None:
+    async with port(kafka_cluster) as kafka:
+        driver = await kafka.take_over("p.d")
+        producer = await going_on(driver, settings(kafka_cluster))
+        await producer.begin_transaction()
+        await producer.send("orders", b"decision")
+        await (producer.commit_transaction() if commit else producer.abort_transaction())
+        await producer.close()
+        assert await kafka.succeed(driver)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

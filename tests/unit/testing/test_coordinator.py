@@ -132,6 +132,17 @@ class TestInit:
         told.complete(told.known)
         check(lambda: told.init(ID, 1, own), ProducerFenced)
 
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_old_epoch_aborts_the_open_transaction_of_a_successor(self, version: int) -> None:
+        """Only the producer id is compared while a transaction is open."""
+        told = Told(version)
+        old, own = told.init(ID, 1, None), told.opened()
+        check(lambda: told.init(ID, 1, old), ConcurrentTransactions)
+        assert told.ended == [State.PREPARE_ABORT]
+        check(lambda: told.end(ID, own, committed=True, bumps_epoch=False), ProducerFenced)
+        told.complete(told.known)
+        check(lambda: told.init(ID, 1, old), ProducerFenced)
+
 
 class TestAdd:
     """What is part of a transaction."""
@@ -199,7 +210,7 @@ class TestEnd:
         again = partial(told.end, ID, own, committed=committed, bumps_epoch=bumps_epoch)
         other = partial(told.end, ID, own, committed=not committed, bumps_epoch=bumps_epoch)
         check(again, ConcurrentTransactions)
-        check(other, InvalidTxnState)
+        check(other, ConcurrentTransactions)
         told.complete(told.known)
         assert again() == following == (FIRST, 1 if bumps_epoch else 0)
         check(other, InvalidTxnState)
@@ -210,6 +221,24 @@ class TestEnd:
         told.add(ID, told.ends(own))
         check(lambda: told.ends(own), ProducerFenced)
         assert told.known.state is State.ONGOING
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_next_epoch_waits_until_the_markers_are_written(self, committed: bool) -> None:
+        told = Told()
+        following = told.end(ID, told.opened(), committed=True, bumps_epoch=True)
+        check(lambda: told.ends(following, committed=committed), ConcurrentTransactions)
+        told.complete(told.known)
+        assert told.ends(following, committed=False) == (FIRST, 2)
+
+    @pytest.mark.parametrize(
+        ("bumps_epoch", "refused"), [(True, ConcurrentTransactions), (False, InvalidProducerIdMapping)]
+    )
+    def test_strangers_wait_for_markers_with_a_bump(
+        self, bumps_epoch: bool, refused: type[BrokerError]
+    ) -> None:
+        told = Told()
+        told.end(ID, told.opened(), committed=True, bumps_epoch=True)
+        check(lambda: told.end(ID, Identity(5, 0), committed=True, bumps_epoch=bumps_epoch), refused)
 
     def test_without_one_it_does(self) -> None:
         told = Told()

@@ -7,6 +7,11 @@ from typing import Any, cast
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError
+from aioproducer.protocol.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from aioproducer.protocol.find_coordinator import (
     Coordinator as Found,
     FindCoordinatorRequest,
@@ -14,7 +19,7 @@ from aioproducer.protocol.find_coordinator import (
 )
 from aioproducer.protocol.schema import ApiVersionTable
 from aioproducer.protocol.transactions import EndTxnRequest, EndTxnResponse
-from aioproducer.transactions.coordinator import Coordinators, Key, KeyType
+from aioproducer.transactions.coordinator import Coordinators, Key, KeyType, Step
 from aioproducer.transactions.reactions import Api
 from tests.fakes import FakeConnection, FakePool, FakeUpdater
 from tests.unit.floor_rig import settle
@@ -22,7 +27,12 @@ from tests.unit.floor_rig import settle
 TRANSACTION = Key(KeyType.TRANSACTION, "tx")
 GROUP = Key(KeyType.GROUP, "g")
 END = EndTxnRequest(transactional_id="tx", producer_id=7, producer_epoch=0, committed=True)
-OFFERED = {10: (0, 6), 22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5)}
+CHECK = Step(
+    Api.DESCRIBE,
+    DescribeTransactionsRequest(transactional_ids=["tx"]),
+    lambda answer: [(each.error_code, "another epoch") for each in answer.transaction_states],
+)
+OFFERED = {10: (0, 6), 22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 65: (0, 0)}
 
 
 class AskedConnection(FakeConnection):
@@ -124,6 +134,15 @@ class CoordinatorsRig:
         assert isinstance(call.request, EndTxnRequest), call.request
         answer = EndTxnResponse(error_code=outcome) if isinstance(outcome, int) else outcome
         self.connection(at).answer(answer or EndTxnResponse())
+        await settle()
+
+    async def describes(self, code: int = 0, *, at: int = 1) -> None:
+        """Answer DescribeTransactions with an error code, or 0."""
+        await settle()
+        call = self.connection(at).calls[0]
+        assert isinstance(call.request, DescribeTransactionsRequest), call.request
+        state = TransactionState(error_code=code, transactional_id="tx")
+        self.connection(at).answer(DescribeTransactionsResponse(transaction_states=[state]))
         await settle()
 
     def requests(self, node_id: int) -> list[str]:

@@ -17,16 +17,21 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.net.address import Address
+from aioproducer.protocol.schema import ApiVersionTable
 from aioproducer.protocol.transactions import EndTxnResponse
 from aioproducer.testing import in_virtual_time
 from aioproducer.transactions.coordinator import Node
 from aioproducer.transactions.reactions import Api
 from tests.unit.transactions.coordinators_rig import (
+    CHECK,
     END,
+    OFFERED,
     TRANSACTION,
     AskedConnection,
     CoordinatorsRig,
 )
+
+DESCRIBE = "DescribeTransactionsRequest"
 
 
 class TestRequest:
@@ -224,3 +229,88 @@ class TestRequest:
         await asyncio.sleep(0.1)
         await rig.answer()
         await asking
+
+
+class TestCheck:
+    """A request that is sent directly before another."""
+
+    @in_virtual_time
+    async def test_check_comes_before_each_attempt(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        assert rig.requests(1) == [DESCRIBE]
+        await rig.describes()
+        await rig.answer(51)
+        await asyncio.sleep(0.02)
+        assert rig.requests(1) == [DESCRIBE]
+        await rig.describes(51)
+        await asyncio.sleep(0.03)
+        assert rig.requests(1) == [DESCRIBE]
+        await rig.describes()
+        await rig.answer()
+        await ending
+        assert rig.happened == ["written"] * 2
+
+    @in_virtual_time
+    async def test_refused_check_keeps_the_request_back(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        await rig.describes(90)
+        await rig.is_found_at(1)
+        with pytest.raises(
+            ProducerFenced, match=r"^DESCRIBE for transactional id 'tx' at b1:9092 .*: another epoch"
+        ) as raised:
+            await ending
+        assert raised.value.fatal
+        assert rig.happened == []
+
+    @in_virtual_time
+    async def test_refused_check_of_a_replaced_coordinator_is_repeated(self) -> None:
+        rig = CoordinatorsRig(1, 2, nodes=(1, 2))
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        ending = rig.end(check=CHECK)
+        await rig.describes(90)
+        await rig.is_found_at(2, by=2)
+        await rig.describes(at=2)
+        await rig.answer(at=2)
+        await ending
+
+    @in_virtual_time
+    async def test_late_answer_to_a_check_does_not_count(self) -> None:
+        """A successor may have come since. On a slow network a check may take longer with each."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        for took_s in (1.1, 1.9):
+            assert rig.requests(1) == [DESCRIBE]
+            await asyncio.sleep(took_s)
+            await rig.describes()
+        await rig.answer()
+        await ending
+
+    @in_virtual_time
+    async def test_lost_answer_to_a_check_leaves_nothing_uncertain(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        rig.lose(1)
+        await asyncio.sleep(0.1)
+        rig.connect(1)
+        await rig.is_found_at(1)
+        await rig.describes()
+        await rig.answer()
+        await ending
+        assert rig.happened == ["written"]
+
+    @in_virtual_time
+    async def test_broker_without_the_check_receives_the_request(self) -> None:
+        rig = CoordinatorsRig(nodes=(1,))
+        connection = AskedConnection(1)
+        connection.versions = ApiVersionTable({key: OFFERED[key] for key in (10, 26)})
+        rig.connect(1, connection)
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        await rig.answer()
+        await ending

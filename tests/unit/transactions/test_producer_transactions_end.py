@@ -215,21 +215,51 @@ class TestAbort:
             await aborting
             assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
 
-    @pytest.mark.parametrize("is_fenced", [True, False])
     @in_virtual_time
-    async def test_fenced_or_only_early_another_epoch_tells(self, is_fenced: bool) -> None:
-        """Version 2 says "fenced" also while the markers of the transaction before are being written."""
+    async def test_abort_is_repeated_while_its_own_markers_are_written(self) -> None:
+        """Version 2 answers 90 to the next epoch until then; EndTxn compares it, InitProducerId would not."""
         async with rig() as made:
             made.manager.asked()
             aborting = asyncio.create_task(made.transactions.abort(None))
             await made.answers(refused(90, fatal=True))
-            asked = await made.answers(refused(90, fatal=True) if is_fenced else None)
-            assert asked.api is Api.INIT_PRODUCER_ID
-            if is_fenced:
-                with pytest.raises(ProducerFenced) as raised:
-                    await aborting
-                assert raised.value.fatal
-                assert made.manager.state is State.FATAL
-            else:
+            assert (await made.answers()).api is Api.DESCRIBE
+            assert (await made.answers()).api is Api.ABORT
+            await aborting
+            assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
+
+    @pytest.mark.parametrize("code", [90, 105, 53])
+    @in_virtual_time
+    async def test_fenced_abort_asks_for_no_epoch(self, code: int) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await made.answers(refused(90, fatal=True))
+            await made.answers(refused(code, fatal=True))
+            with pytest.raises(ProducerFenced, match="refused with 90") as raised:
                 await aborting
-                assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
+            assert raised.value.fatal
+            assert made.manager.state is State.FATAL
+            assert made.coordinators.seen[1:] == [Api.ABORT, Api.DESCRIBE]
+
+    @in_virtual_time
+    async def test_abort_is_repeated_once(self) -> None:
+        async with rig() as made:
+            made.manager.asked()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            for answer in (refused(90, fatal=True), None, refused(90, fatal=True)):
+                await made.answers(answer)
+            with pytest.raises(ProducerFenced):
+                await aborting
+            assert made.coordinators.seen[1:] == [Api.ABORT, Api.DESCRIBE, Api.ABORT]
+
+    @pytest.mark.parametrize(("version", "commit"), [(0, False), (1, False), (1, True), (2, True)])
+    @in_virtual_time
+    async def test_fenced_end_asks_nothing_more(self, version: int, commit: bool) -> None:
+        async with rig(version=version) as made:
+            made.manager.asked()
+            end = made.transactions.commit if commit else made.transactions.abort
+            ending = asyncio.create_task(end(None))
+            await made.answers(refused(90, fatal=True))
+            with pytest.raises(ProducerFenced):
+                await ending
+            assert made.coordinators.seen[1:] == [Api.COMMIT if commit else Api.ABORT]

@@ -365,3 +365,14 @@ class TestFailures:
         it = manager(State.PREPARED)
         it.failed(ProducerError("late"))
         assert (it.state, it.cause) == (State.PREPARED, None)
+
+    @pytest.mark.parametrize("commit", [True, False])
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    def test_end_is_due_once_something_was_asked_or_for_an_epoch(self, version: int, commit: bool) -> None:
+        it = manager(State.IN_TRANSACTION)
+        it.version = version
+        assert not it.must_be_ended(commit=commit)
+        it.request_epoch_bump()
+        assert it.must_be_ended(commit=commit) is (version == 2 and not commit)
+        it.asked()
+        assert it.must_be_ended(commit=commit)

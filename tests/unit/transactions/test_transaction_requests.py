@@ -11,6 +11,11 @@ import pytest
 from aioproducer import GroupMetadata, TopicPartition
 from aioproducer.errors import UnsupportedVersion
 from aioproducer.idempotence.identity import ProducerIdentity
+from aioproducer.protocol.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState as Described,
+)
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -32,7 +37,7 @@ from aioproducer.transactions.coordinator import Key, KeyType
 from aioproducer.transactions.offsets import OffsetAndMetadata, topics_of
 from aioproducer.transactions.reactions import Api
 from aioproducer.transactions.transaction_manager import TransactionManager
-from aioproducer.transactions.transaction_requests import TransactionRequests
+from aioproducer.transactions.transaction_requests import TransactionRequests, found_not_ours
 from tests.unit.floor_rig import settle
 from tests.unit.transactions.transactions_rig import ID, Asked, FakeCoordinators, settings
 
@@ -286,3 +291,76 @@ async def test_the_version_in_force_is_what_the_coordinators_know() -> None:
     rig = Rig(1)
     rig.coordinators.transaction_version = 2
     assert rig.requests.transaction_version == 2
+
+
+MINE, NEXT, AFTER = OURS, ProducerIdentity(7, 4), ProducerIdentity(7, 5)
+OTHERS, LAST = ProducerIdentity(8, 3), ProducerIdentity(7, 32_766)
+OURS_STATES = ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
+
+
+def described(identity: ProducerIdentity, state: str, code: int = 0) -> Described:
+    return Described(
+        error_code=code,
+        transactional_id=ID,
+        transaction_state=state,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+    )
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("state", [*OURS_STATES, "PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
+@pytest.mark.parametrize("identity", [MINE, NEXT, AFTER, OTHERS])
+def test_description_shows_a_successor(
+    identity: ProducerIdentity, state: str, version: int, asked: bool
+) -> None:
+    code, about = found_not_ours(described(identity, state), MINE, version=version, asked=asked)
+    by_lost_end = (
+        identity == NEXT and version == 2 and state.startswith(("Complete", "PrepareCo", "PrepareAb"))
+    )
+    by_lost_init = identity == NEXT and asked and state == "Empty"
+    if identity == MINE or by_lost_end or by_lost_init:
+        assert code == (51 if state.startswith("Prepare") else 0)
+    else:
+        assert (code, about) == (90, f"producer id {identity.producer_id}, epoch {identity.epoch}, {state}")
+
+
+def test_description_after_the_last_epoch_has_another_id() -> None:
+    following = described(ProducerIdentity(9, 0), "CompleteCommit")
+    assert found_not_ours(following, LAST, version=2, asked=False)[0] == 0
+    assert found_not_ours(following, MINE, version=2, asked=False)[0] == 90
+    assert (
+        found_not_ours(described(ProducerIdentity(7, 32_767), "PrepareAbort"), LAST, version=2, asked=False)[
+            0
+        ]
+        == 51
+    )
+    assert found_not_ours(described(ProducerIdentity(9, -1), "Empty"), MINE, version=1, asked=True)[0] == 0
+    assert found_not_ours(described(MINE, "", 105), MINE, version=1, asked=True) == (105, "")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@in_virtual_time
+async def test_next_epoch_is_preceded_by_a_description(version: int) -> None:
+    asked, _ = await Rig(version).asked(ALL[Api.INIT_PRODUCER_ID])
+    check = asked.check
+    assert check is not None
+    assert (check.api, check.request) == (Api.DESCRIBE, DescribeTransactionsRequest(transactional_ids=[ID]))
+
+    def refusals(identity: ProducerIdentity, state: str, code: int = 0) -> list[int]:
+        answer = DescribeTransactionsResponse(transaction_states=[described(identity, state, code)])
+        return [each for each, _ in check.refusals(answer)]
+
+    assert refusals(MINE, "Ongoing") == [0]
+    assert refusals(NEXT, "Ongoing") == [90]
+    assert refusals(NEXT, "Empty") == [0], "asked already, so it may be ours"
+    for code in (105, 53):
+        assert refusals(MINE, "", code) == [], "no evidence"
+    assert refusals(MINE, "", 16) == [16]
+
+
+@in_virtual_time
+async def test_first_producer_id_is_preceded_by_nothing() -> None:
+    asked, _ = await Rig(identity=None).asked(ALL[Api.INIT_PRODUCER_ID])
+    assert asked.check is None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ProducerError, ProducerFenced, TransactionStateError, broker_error
+from aioproducer.protocol.describe_transactions import DescribeTransactionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.protocol.transactions import (
     AddOffsetsToTxnResponse,
@@ -18,7 +19,7 @@ from aioproducer.protocol.transactions import (
     EndTxnResponse,
     TxnOffsetCommitResponse,
 )
-from aioproducer.transactions.coordinator import Coordinators, Key
+from aioproducer.transactions.coordinator import Coordinators, Key, Step
 from aioproducer.transactions.producer_transactions import Transactions
 from aioproducer.transactions.reactions import Api
 from aioproducer.transactions.transaction_manager import TransactionManager
@@ -57,6 +58,8 @@ class Asked:
     at_most: int | None
     answered: asyncio.Future[Any]
     on_uncertain: Callable[[], None]
+    check: Step | None
+    """What is asked before; the fake takes it for answered well."""
 
 
 class FakeCoordinators:
@@ -92,10 +95,13 @@ class FakeCoordinators:
         on_written: Callable[[], None] = lambda: None,
         on_uncertain: Callable[[], None] = lambda: None,
         fails_refused: bool = False,
+        check: Step | None = None,
     ) -> Any:
         async with self._turn:
             answered = asyncio.get_running_loop().create_future()
-            asked = Asked(api, key, request, refusals, version, at_least, at_most, answered, on_uncertain)
+            asked = Asked(
+                api, key, request, refusals, version, at_least, at_most, answered, on_uncertain, check
+            )
             self.asked.append(asked)
             self.seen.append(api)
             written = self.reachable
@@ -129,6 +135,8 @@ class FakeCoordinators:
                 return InitProducerIdResponse(
                     producer_id=max(request.producer_id, 7), producer_epoch=request.producer_epoch + 1
                 )
+            case Api.DESCRIBE:
+                return DescribeTransactionsResponse(transaction_states=[])
             case Api.ADD_PARTITIONS:
                 return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
             case Api.ADD_OFFSETS:
