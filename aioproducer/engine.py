@@ -9,6 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import Failure, acknowledgement_on
@@ -172,7 +173,7 @@ class Engine:
             accumulator=self.accumulator,
             completion=completion,
             updater=self.updater,
-            expired=self._sender.expired,
+            expired=self._sender.obstacles.failure,
             awaits=awaits,
         )
 
@@ -244,6 +245,11 @@ class Engine:
     def unfinished(self) -> int:
         """How many records have no outcome yet, those among them that are on their way here."""
         return self.accumulator.arriving + sum(map(len, tuple(self.accumulator.unresolved)))
+
+    def obstacle(self, batch: Batch) -> str:
+        """Return the reason why *batch* is not acknowledged yet, and the details."""
+        reason, text, _ = self._sender.obstacles.of(batch)
+        return f"{reason} detail={text!r}"
 
     @as_step
     def purge(self, failure: Failure) -> int:

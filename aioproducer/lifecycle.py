@@ -272,11 +272,12 @@ class _Waiting:
         self._timer = self._loop.call_later(REMINDER_S, self._tell)
         oldest = next(iter(self._engine.accumulator.unresolved), None)
         log.warning(
-            "close.waiting records=%d for_at_most_s=%.1f oldest=%s last_error=%s",
+            "close.waiting records=%d for_at_most_s=%.1f oldest=%s last_error=%s reason=%s",
             self._engine.unfinished,
             self._until - self._loop.time(),
             None if oldest is None else oldest.topic_partition,
             None if oldest is None else oldest.last_error,
+            None if oldest is None else self._engine.obstacle(oldest),
         )
 
 

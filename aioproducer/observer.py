@@ -59,6 +59,8 @@ class OutcomeObserver:
     def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
         """Count the records; tell the interceptors of each, with an error of its own."""
         self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
+        if failure.reason is not None:
+            self._metrics.timeouts[failure.reason] += len(records)
         if self._has_interceptors:
             latency_s = self._metrics.clock() - batch.created_at
             step.call(self._tell_failed, batch.topic_partition, records, failure, latency_s)

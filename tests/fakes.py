@@ -46,6 +46,7 @@ class FakeConnection:
         self.closed = False
         self.closed_for: ProducerError | None = None
         self.throttled_until = 0.0
+        self.held = False
         self.is_reading = False
         self.after_read: Callable[[], None] | None = None
         self.versions = ApiVersionTable({ProduceRequest.API_KEY: (3, 13)})

@@ -11,7 +11,6 @@ from aioproducer.arrow.arrow_schema import Columns
 from aioproducer.arrow.arrow_source import Source
 from aioproducer.arrow.batches import IN_FLIGHT, send_batch
 from aioproducer.arrow.result import Outcome, RowFailure, TableResult
-from aioproducer.errors import DeliveryTimeout
 from aioproducer.intake.checks import check_timeout
 from aioproducer.intake.convoy import Convoy
 from aioproducer.producer import Producer
@@ -153,7 +152,11 @@ class _Sending:
         return bool(done)
 
     def _fail_unsent(self) -> None:
-        error = DeliveryTimeout(f"not read and appended within the call's timeout_s={self._timeout_s:g}")
+        assert self._deadline is not None
+        assert self._timeout_s is not None
+        engine = self._producer._engine  # noqa: SLF001 - our own
+        assert engine is not None
+        error = engine.intake.not_appended("not read and appended", self._timeout_s, self._deadline)
         self.outcome.add(Outcome.of_failures([RowFailure(self._row, self._columns.topic, None, error)]))
 
     def _time_left(self) -> float | None:

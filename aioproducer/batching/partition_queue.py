@@ -12,7 +12,7 @@ from aioproducer.batching.batch import Batch, Order
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.persistence import DENIALS_BELIEVED
-from aioproducer.errors import BrokerError
+from aioproducer.errors import BrokerError, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -21,6 +21,7 @@ from aioproducer.types import TopicPartition
 
 _by_order = attrgetter("order")
 _BACKOFF = BatchState.BACKOFF  # asked for each batch; see batch.py
+_BACKING_OFF, _IN_FLIGHT_LIMIT = TimeoutReason.BACKING_OFF, TimeoutReason.IN_FLIGHT_LIMIT
 
 PROMPT_RETRIES: Final = 10
 """So often a batch is sent to a new leader at once …"""
@@ -153,10 +154,10 @@ class PartitionQueue:
         self._next_order += 1
         return (self._next_order,)
 
-    def next_batch(self, now: float) -> Batch | None:
-        """Return the batch to send next, or None if none may be sent now.
+    def next_batch(self, now: float) -> Batch | TimeoutReason | None:  # noqa: PLR0911 - one per reason
+        """Return the batch to send next, or the reason why none may be sent now; None if none is due.
 
-        Something has to happen before None can change: time for a linger or a backoff, an answer,
+        An event has to happen before a reason can change: the end of a linger or a backoff, a response,
         an identity. Each of these offers the queue to the schedule again.
         """
         if self.retrying:
@@ -165,35 +166,36 @@ class PartitionQueue:
             return None
         if not self._settings.idempotent:
             # Two batches in flight could change places when the first one fails.
-            return None if self.in_flight else self.batches[0]
+            return _IN_FLIGHT_LIMIT if self.in_flight else self.batches[0]
         if self.batches[0].retry_at > now:
-            return None  # refused for its sequence a moment ago
+            return _BACKING_OFF  # refused for its sequence a moment ago
         if (
             self.in_flight
             and self.numbered - self.in_flight[0].numbered_before >= self._settings.max_in_flight
         ):
             # The broker remembers five batches per partition (KIP-98): the oldest has to be among them for as
             # long as it may have to be sent again, however many behind it are acknowledged already.
-            return None
+            return _IN_FLIGHT_LIMIT
         identities = self._identities
-        if not (
-            (identities.bumps_partitions or identities.admits(self.topic_partition))
-            and self.sequences.may_assign(identities, self.in_flight)
-        ):
-            return None
+        if not (identities.bumps_partitions or identities.admits(self.topic_partition)):
+            return TimeoutReason.TRANSACTION
+        if not self.sequences.may_assign(identities, self.in_flight):
+            if self.in_flight:
+                return _IN_FLIGHT_LIMIT
+            return TimeoutReason.PRODUCER_ID if identities.bumps_partitions else TimeoutReason.TRANSACTION
         if self.in_flight and not self.sequences.acknowledged_here:
-            return None
+            return _IN_FLIGHT_LIMIT
         return self.batches[0]
 
-    def _next_retry(self, now: float) -> Batch | None:
+    def _next_retry(self, now: float) -> Batch | TimeoutReason:
         batch = self.retrying[0]
         if batch.retry_at > now:
-            return None
+            return _BACKING_OFF
         if self.in_flight and (not self._settings.idempotent or self.in_flight[0].order < batch.order):
-            return None  # one at a time until everything is in order again
+            return _IN_FLIGHT_LIMIT  # one at a time until everything is in order again
         return self._to_ask(now) if self.asks_newest else batch
 
-    def _to_ask(self, now: float) -> Batch | None:
+    def _to_ask(self, now: float) -> Batch | TimeoutReason:
         """Return for which batch to ask a leader that denies the oldest in doubt.
 
         If it was started again from its snapshot, it knows the last one only. So it is asked from the newest on: one
@@ -203,9 +205,9 @@ class PartitionQueue:
         if self.is_proved(oldest):
             return oldest
         if self.in_flight:
-            return None
+            return _IN_FLIGHT_LIMIT
         asked = next(filter(_may_be_known, reversed(self.retrying[1:])), oldest)
-        return asked if asked.retry_at <= now else None
+        return asked if asked.retry_at <= now else _BACKING_OFF
 
     def take(self, batch: Batch) -> None:
         """Move *batch*, which `next_batch` has just returned, in flight; it gets its sequence here if it has none."""

@@ -218,7 +218,7 @@ class Schedule:
 
     def offer(self, queue: PartitionQueue, now: float) -> None:
         """Put *queue* among the ready ones if something of it may be sent; take it off if nothing may any more."""
-        if queue.next_batch(now) is None:
+        if not isinstance(queue.next_batch(now), Batch):
             self._withdraw(queue)  # what it was offered for may have expired
             if queue.needs_identity and not self._identities.admits(queue.topic_partition):
                 self._without_identity[queue] = None
@@ -343,7 +343,7 @@ class Schedule:
         for _ in range(len(ready)):
             queue, _none = ready.popitem(last=False)
             batch = queue.next_batch(now)
-            if batch is not None:
+            if isinstance(batch, Batch):
                 total += batch.bytes_to_send()
                 if batches and total > max_bytes:
                     ready[queue] = None

@@ -18,7 +18,7 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Protocol, Self, TypeAlias
 
 from aioproducer.acceleration import fastest
-from aioproducer.errors import ProducerError
+from aioproducer.errors import DeliveryTimeout, ProducerError, TimeoutReason
 from aioproducer.types import RecordMetadata
 
 
@@ -34,11 +34,15 @@ class Failure(NamedTuple):
     cause: BaseException | None = None
     abortable: bool = False
     fatal: bool = False
+    reason: TimeoutReason | None = None
+    """The `reason` of a DeliveryTimeout."""
 
     def error(self) -> ProducerError:
         """Return a fresh exception."""
         error = self.kind(self.message, possibly_persisted=self.possibly_persisted)
         error.__cause__ = self.cause
+        if self.reason is not None and isinstance(error, DeliveryTimeout):
+            error.reason = self.reason
         if self.abortable or self.fatal:
             error.abortable, error.fatal = self.abortable, self.fatal
         return error

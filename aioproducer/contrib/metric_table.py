@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from aioproducer.errors import TimeoutReason
+
 Part = Literal["producer", "topics", "nodes"]
 
 
@@ -31,6 +33,12 @@ _RECORDS: Final = {
     **_pair("record_retry", "records to be sent again", "records"),
     **_pair("record_error", "records that failed for good", "records"),
 }
+_TIMEOUTS: Final = {
+    f"record_timeout_{reason}_total": Metric(
+        f"records that failed with DeliveryTimeout, reason `{reason}`, since the start", "records", None
+    )
+    for reason in TimeoutReason
+}
 _OUTCOMES: Final = {
     "records_delivered": Metric("records acknowledged since the start", "records", None),
     "batches_delivered": Metric("their batches", "batches", None),
@@ -52,6 +60,7 @@ _TRAFFIC: Final = {
 METRICS: Final[dict[Part, dict[str, Metric]]] = {
     "producer": {
         **_RECORDS,
+        **_TIMEOUTS,
         **_pair("byte", "bytes of batches written, encoded and compressed", "bytes", kafka=None),
         "records_per_request_avg": Metric("records per produce request, on average", "records"),
         "record_size_avg": Metric(

@@ -21,6 +21,7 @@ from aioproducer.errors.base import (
     RecordTooLarge,
     SerializationError,
     SerializerUnavailable,
+    TimeoutReason as TimeoutReason,  # no error, so not in __all__
     WrongLoop,
 )
 from aioproducer.errors.broker_errors import *  # noqa: F403 - one class per error code, listed in its __all__

@@ -10,6 +10,7 @@ And two more to who uses transactions (KIP-1050): `abortable` and `fatal`.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 DOCS_URL: Final = ""
@@ -88,10 +89,46 @@ class MetadataTimeout(ProducerError, TimeoutError):
     retriable = True
 
 
+class TimeoutReason(StrEnum):
+    """Obstacle that a record met at its deadline: the value of `DeliveryTimeout.reason`."""
+
+    THROTTLED = "throttled"
+    """The leader is throttling this client (a broker quota)."""
+    IN_FLIGHT_LIMIT = "in_flight_limit"
+    """Earlier requests or batches await their responses; `max_in_flight_requests_per_connection` are in flight."""
+    NO_LEADER = "no_leader"
+    """The partition has no leader."""
+    CONNECTING = "connecting"
+    """The leader, or any broker where any will do, is not connected."""
+    AUTHENTICATION = "authentication"
+    """The leader refuses the login or the certificate, or a login is under way."""
+    PRODUCER_ID = "producer_id"
+    """No broker has assigned a producer id (idempotence)."""
+    TRANSACTION = "transaction"
+    """The transaction does not take the partition yet."""
+    BACKING_OFF = "backing_off"
+    """The batch was waiting for its next attempt after a failure, or (`linger_ms`) for more records."""
+    NO_ANSWER = "no_answer"
+    """The leader has not answered the request."""
+    LOOP_BLOCKED = "loop_blocked"
+    """The event loop did not run."""
+
+
 class DeliveryTimeout(ProducerError, TimeoutError):
     """The record was not acknowledged within its delivery timeout (or the call's `timeout_s`)."""
 
     retriable = True
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        possibly_persisted: bool = False,
+        reason: TimeoutReason = TimeoutReason.NO_ANSWER,
+    ) -> None:
+        super().__init__(message, possibly_persisted=possibly_persisted)
+        self.reason = reason
+        """Obstacle at the deadline, a `TimeoutReason`; the message has the details."""
 
 
 class ProducerClosed(ProducerError):

@@ -18,8 +18,10 @@ from aioproducer.batching.waiters import Acknowledgement, Failure, factory_of
 from aioproducer.clock import running_loop_of
 from aioproducer.errors import (
     BufferFull,
+    DeliveryTimeout,
     MetadataUnavailable,
     ProducerError,
+    TimeoutReason,
     WrongLoop,
 )
 from aioproducer.intake.appending import (
@@ -66,12 +68,12 @@ class Intake:
         accumulator: Accumulator,
         completion: BatchCompletion,
         updater: MetadataUpdater,
-        expired: Callable[[Batch, float], Failure],
+        expired: Callable[[Batch, float, float], Failure],
         awaits: type[Acknowledgement],
     ) -> None:
         self.settings = settings
         self.expired = expired
-        """Says why a batch was not acknowledged within the `timeout_s` of a call."""
+        """Returns the failure of a batch within the `timeout_s` of a call, which has ended at a time (loop clock)."""
         self.loop: AbstractEventLoop = get_running_loop()
         self._running_loop = running_loop_of(self.loop)
         self.new_future: Callable[[], RecordFuture] = factory_of(Future, {"loop": self.loop})
@@ -295,13 +297,25 @@ class Intake:
 
     def limit(self, batch: Batch, future: RecordFuture, called_at: float, timeout_s: float) -> None:
         """Fail *future*, which waits for a record of *batch*, at the call's own deadline, if that is earlier."""
-        if called_at + timeout_s >= batch.deadline:
+        if (due_at := called_at + timeout_s) >= batch.deadline:
             return
-        timer = self.loop.call_at(called_at + timeout_s, self._expire, batch, future, timeout_s)
+        timer = self.loop.call_at(due_at, self._expire, batch, future, timeout_s, due_at)
         future.add_done_callback(lambda _: timer.cancel())
 
-    def _expire(self, batch: Batch, future: RecordFuture, timeout_s: float) -> None:
-        self._completion.expire_waiter(batch, future, self.expired(batch, timeout_s))
+    def not_appended(self, what: str, timeout_s: float, due_at: float) -> DeliveryTimeout:
+        """Return the error of a call that could not append all its records within its *timeout_s*."""
+        oldest = next(iter(self._accumulator.unresolved), None)
+        failure = None if oldest is None else self.expired(oldest, timeout_s, due_at)
+        details = "" if failure is None else f"; the oldest record: {failure.message}"
+        return DeliveryTimeout(
+            f"{what} within the call's timeout_s={timeout_s:g}{details}",
+            reason=TimeoutReason.LOOP_BLOCKED
+            if failure is None
+            else failure.reason or TimeoutReason.NO_ANSWER,
+        )
+
+    def _expire(self, batch: Batch, future: RecordFuture, timeout_s: float, due_at: float) -> None:
+        self._completion.expire_waiter(batch, future, self.expired(batch, timeout_s, due_at))
 
     def check_loop(self) -> None:
         """Raise WrongLoop unless called on the event loop that the producer was started on."""

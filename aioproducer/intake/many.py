@@ -12,7 +12,7 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.errors import DeliveryTimeout, ProducerError
+from aioproducer.errors import ProducerError
 from aioproducer.errors.send_many import SendManyResult
 from aioproducer.intake.appending import Caller, has_partition
 from aioproducer.intake.checks import check_timeout
@@ -67,9 +67,10 @@ class ManyIntake:
         deadline = timer = None
         if timeout_s is not None:
             deadline = loop.time() + timeout_s
-            timer = loop.call_at(deadline, self._expire, call, timeout_s)
+            timer = loop.call_at(deadline, self._expire, call, timeout_s, deadline)
         try:
-            await self._append(_Sending(rows, call, self._accumulator.topic(rows.topic), deadline), convoy)
+            queues = self._accumulator.topic(rows.topic)
+            await self._append(_Sending(rows, call, queues, deadline, timeout_s), convoy)
             await call.wait()
         finally:
             if timer is not None:
@@ -151,8 +152,9 @@ class ManyIntake:
         return max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
 
     def _check_time(self, sending: _Sending) -> None:
-        if sending.deadline is not None and self._intake.loop.time() >= sending.deadline:
-            raise DeliveryTimeout(f"{sending.rows.topic!r}: not appended within the call's timeout_s")
+        due_at, timeout_s = sending.deadline, sending.timeout_s
+        if due_at is not None and timeout_s is not None and self._intake.loop.time() >= due_at:
+            raise self._intake.not_appended(f"{sending.rows.topic!r}: not appended", timeout_s, due_at)
 
     def _block_deadline(self, sending: _Sending) -> float:
         block_s = min(self._settings.max_block_s, self._accumulator.settings.delivery_timeout_s)
@@ -167,17 +169,26 @@ class ManyIntake:
             if batch is not None and batch.holds(call):
                 self._accumulator.seal(batch, now)
 
-    def _expire(self, call: SendManyCall, timeout_s: float) -> None:
+    def _expire(self, call: SendManyCall, timeout_s: float, due_at: float) -> None:
         for batch in tuple(self._accumulator.unresolved):
             if batch.holds(call):
-                self._completion.expire_waiter(batch, call, self._intake.expired(batch, timeout_s))
+                failure = self._intake.expired(batch, timeout_s, due_at)
+                self._completion.expire_waiter(batch, call, failure)
 
 
 class _Sending:
     """One call, and how far it has come."""
 
-    def __init__(self, rows: Rows, call: SendManyCall, queues: TopicQueues, deadline: float | None) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        call: SendManyCall,
+        queues: TopicQueues,
+        deadline: float | None,
+        timeout_s: float | None,
+    ) -> None:
         self.rows = rows
+        self.timeout_s = timeout_s
         self.call = call
         self.queues = queues
         self.deadline = deadline

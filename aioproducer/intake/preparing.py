@@ -12,7 +12,7 @@ from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Failure
-from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
+from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
 from aioproducer.intake.appending import Pending, no_such_partition
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.serializing import Contents, InContext, serialized
@@ -248,7 +248,12 @@ class Preparing:
 def failure(error: ProducerError) -> Failure:
     """Return *error* as what many records fail with."""
     return Failure(
-        type(error), str(error), cause=error.__cause__, abortable=error.abortable, fatal=error.fatal
+        type(error),
+        str(error),
+        cause=error.__cause__,
+        abortable=error.abortable,
+        fatal=error.fatal,
+        reason=error.reason if isinstance(error, DeliveryTimeout) else None,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
-from aioproducer.errors import BufferFull, BufferTimeout, ProducerError
+from aioproducer.errors import BufferFull, BufferTimeout, ProducerError, TimeoutReason
 
 WINDOW_S: Final = 30.0
 """As `metrics.sample.window.ms`; with the two of `metrics.num.samples`, "lately" is the last 30 to 60 s."""
@@ -252,6 +252,8 @@ class Metrics:
         self.node: Final = self.nodes.__getitem__
         """Returns the tally of a node, for its connections to keep: they begin its windows."""
         self.calls: Final = CallTally(clock())
+        self.timeouts: Final = dict.fromkeys(TimeoutReason, 0)
+        """Records that failed with DeliveryTimeout, by reason."""
 
     def event(self, topic: str) -> TopicTally:
         """Return the tally of *topic*, to be added to now."""

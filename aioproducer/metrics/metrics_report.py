@@ -91,8 +91,11 @@ def report(metrics: Metrics, producer: Values, nodes: Mapping[int, Values]) -> d
     of_topics = {name: tally.recent(now) for name, tally in metrics.topics.copy().items()}
     of_nodes = {node_id: tally.recent(now) for node_id, tally in metrics.nodes.copy().items()}
     every_topic, every_node = View(*of_topics.values()), View(*of_nodes.values())
+    timeouts = {f"record_timeout_{reason}_total": count for reason, count in metrics.timeouts.items()}
     return {
-        "producer": _of_producer(every_topic, every_node, View(metrics.calls.recent(now))) | producer,
+        "producer": _of_producer(every_topic, every_node, View(metrics.calls.recent(now)))
+        | timeouts
+        | producer,
         "topics": {name: _of_topic(View(recent)) for name, recent in of_topics.items()},
         "nodes": {
             node_id: values | _of_node(View(of_nodes[node_id]) if node_id in of_nodes else View())

@@ -126,6 +126,11 @@ class Connection(asyncio.BufferedProtocol):
         return max(self._core.last_used, self._core.throttled_until)
 
     @property
+    def held(self) -> bool:
+        """True while requests are held back for a login."""
+        return self._released is not None
+
+    @property
     def in_flight(self) -> int:
         """How many calls wait for their answer."""
         return self._core.in_flight

@@ -17,7 +17,6 @@ from aioproducer.errors import (
     AuthenticationFailed,
     ConcurrentTransactions,
     ConnectionFailed,
-    DeliveryTimeout,
     ProducerError,
     ProtocolError,
     broker_error,
@@ -258,32 +257,6 @@ def failure_at(batch: Batch, connection: Connection, error: ProducerError) -> Fa
     """Return the failure of *batch* for *error*, which came over *connection*."""
     text = f"{batch.topic_partition} at {connection}, {_effort(batch)}: {error}"
     return Failure(type(error), text, batch.possibly_persisted, batch.last_error or error)
-
-
-def failure_at_deadline(
-    batch: Batch, leader: int, unreachable: ProducerError | None = None, timeout_s: float | None = None
-) -> Failure:
-    """Return the failure of *batch* at its deadline, or of a call with a *timeout_s* of its own at that.
-
-    *unreachable* is why its *leader* is not connected.
-    """
-    cause = batch.last_error
-    limit = "in time" if timeout_s is None else f"within the call's timeout_s={timeout_s:g}"
-    text = f"{batch.topic_partition}: not acknowledged {limit}, {_effort(batch)}"
-    if batch.last_error is not None:
-        text += f"; last error: {type(batch.last_error).__name__}: {batch.last_error}"
-    elif batch.persistence.attempt_is_out:
-        text += "; the broker has not answered yet"
-    elif batch.successors:
-        text += "; the broker refused it as it was, and its parts are under way"
-    elif leader != NO_LEADER:
-        text += f"; it was not sent to its leader, node {leader}"
-        if unreachable is not None:
-            text += f": {unreachable}"
-            cause = unreachable
-    if leader == NO_LEADER:
-        text += "; the partition has no leader that we know of"
-    return Failure(DeliveryTimeout, text, batch.possibly_persisted, cause)
 
 
 def failure_without_producer_id(batch: Batch, error: ProducerError) -> Failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,9 +14,9 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.waiters import Failure, TaskWaker
+from aioproducer.batching.waiters import TaskWaker
 from aioproducer.clock import Wakeup
-from aioproducer.errors import ProducerError, UnsupportedVersion
+from aioproducer.errors import ProducerError, TimeoutReason, UnsupportedVersion
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
@@ -24,11 +25,11 @@ from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import (
     AnswerHandler,
     failure_at,
-    failure_at_deadline,
     failure_of_encoding,
     failure_of_login,
     failure_without_producer_id,
 )
+from aioproducer.sender.obstacles import Obstacles
 from aioproducer.sender.producer_id import ProducerIdRequester
 from aioproducer.sender.requests import (
     Encoder,
@@ -44,6 +45,10 @@ from aioproducer.sender.requests import (
 )
 from aioproducer.steps import as_step, step
 
+log: Final = logging.getLogger(__name__)
+
+_CONNECTING, _THROTTLED = TimeoutReason.CONNECTING, TimeoutReason.THROTTLED
+_IN_FLIGHT_LIMIT = TimeoutReason.IN_FLIGHT_LIMIT
 UNSENT: Final = (BatchState.OPEN, BatchState.SEALED, BatchState.BACKOFF)
 
 
@@ -96,6 +101,14 @@ class Sender:
             wake=wakeup.ring,
             limits=completion.limits,
         )
+        self.obstacles: Final = Obstacles(
+            accumulator=accumulator,
+            pool=pool,
+            brokers=lambda: updater.snapshot.brokers,
+            in_flight=self._in_flight,
+            most_in_flight=self._most_in_flight,
+            identity_error=lambda: self._producer_id.last_error,
+        )
 
     def connected(self, node_id: int) -> None:
         """Note that there is a connection to a node: the pauses that only its absence was the reason for are over.
@@ -142,7 +155,9 @@ class Sender:
         now = self._loop.time()
         accumulator, schedule = self._accumulator, self._schedule
         accumulator.turns.over()
-        expires_at = self._completion.expire(now, self.expired)  # what follows sets no earlier deadline
+        expires_at = self._completion.expire(
+            now, self.obstacles.failure
+        )  # what follows sets no earlier deadline
         if self._transaction is not None:
             self._transaction.look()
         schedule.collect(now, hurry=accumulator.hurries())
@@ -159,11 +174,6 @@ class Sender:
                 if self._pool.get(node_id) is None
             ]
         return min(expires_at, schedule.next_due(), *served)
-
-    def expired(self, batch: Batch, timeout_s: float | None = None) -> Failure:
-        """Return the failure of *batch* at its deadline, or at the one of a call that has given a *timeout_s*."""
-        leader = self._accumulator.leader(batch)
-        return failure_at_deadline(batch, leader, self._pool.last_error(leader), timeout_s)
 
     def _ask_for_identity(self, now: float) -> float:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
@@ -195,9 +205,11 @@ class Sender:
         """Send what is ready for *node_id*, as far as it goes; return when to look again."""
         connection = self._pool.get(node_id)
         if connection is None:
+            log.debug("node.waiting node_id=%d reason=%s", node_id, _CONNECTING)
             return self._reach(node_id, now)
-        if connection.throttled_until > now:
-            return connection.throttled_until
+        if (until := connection.throttled_until) > now:
+            log.debug("node.waiting node_id=%d reason=%s for_s=%.3f", node_id, _THROTTLED, until - now)
+            return until
         while (in_flight := self._in_flight.get(connection, 0)) < self._most_in_flight:
             preparing = self._preparing.get(node_id, ())
             written, batching = in_flight - len(preparing), self._accumulator.settings
@@ -214,6 +226,8 @@ class Sender:
                 self._write(connection, batches)
             if not self._schedule.is_ready(node_id) or connection.closed:  # as the write may have shown
                 break
+        else:
+            log.debug("node.waiting node_id=%d reason=%s", node_id, _IN_FLIGHT_LIMIT)
         return inf
 
     def _reach(self, node_id: int, now: float) -> float:

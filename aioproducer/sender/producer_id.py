@@ -48,6 +48,8 @@ class ProducerIdRequester:
         self._limits = limits or LogLimits()
         self._loop = asyncio.get_running_loop()
         self._failures = 0
+        self.last_error: ProducerError | None = None
+        """Failure of the last request; None once an id is assigned."""
         self._lost = False  # whether the last failure was that of a connection
         self.asked: set[int] = set()
         """The nodes that have not answered yet."""
@@ -93,7 +95,7 @@ class ProducerIdRequester:
         elif answer.error_code:
             self._failed(broker_error(answer.error_code)("the cluster gave no producer id"))
         else:
-            self._failures = 0
+            self._failures, self.last_error = 0, None
             self.patient_until = 0.0
             self._identities.assign(answer.producer_id, answer.producer_epoch)
             identity = answer.producer_id, answer.producer_epoch
@@ -105,7 +107,7 @@ class ProducerIdRequester:
         self._wake()
 
     def _failed(self, error: ProducerError) -> None:
-        self._lost = not isinstance(error, BrokerError)
+        self._lost, self.last_error = not isinstance(error, BrokerError), error
         delay_s = max(SHORTEST_PAUSE_S, self._backoff.delay_s(self._failures))
         self.patient_until = self._loop.time() + delay_s
         self._failures += 1

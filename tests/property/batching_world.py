@@ -40,10 +40,11 @@ from aioproducer.protocol.produce import (
 from aioproducer.records.compression import Codec
 from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import record_size_bound, sizes
-from aioproducer.sender.answers import AnswerHandler, failure_at_deadline
+from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.requests import ProduceAnswer, SenderSettings
 from tests.fakes import FakeConnection, FakeUpdater
 from tests.property.model_broker import HONEST, Fault, ModelCluster, Written
+from tests.unit.floor_rig import late
 
 TOPIC = "orders"
 MAX_RECORDS = (100, 100, 2)
@@ -248,7 +249,7 @@ class World:
         """Do what a turn of the sender does; the requests of *slow* nodes are prepared off the loop."""
         self.rung = False
         now = self.loop.time()
-        self.completion.expire(now, lambda batch: failure_at_deadline(batch, self.accumulator.leader(batch)))
+        self.completion.expire(now, late)
         self.schedule.collect(now, hurry=self.accumulator.hurries())
         check_at = min(self.schedule.next_due(), self.accumulator.deadlines.next_due())
         for node_id in self.schedule.nodes():

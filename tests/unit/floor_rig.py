@@ -13,7 +13,7 @@ from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Failure
-from aioproducer.errors import ConnectionFailed
+from aioproducer.errors import ConnectionFailed, DeliveryTimeout, ProducerError, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.records.compression import Codec
 from aioproducer.records.record_batch import RecordColumns
@@ -184,6 +184,17 @@ async def settle() -> None:
     """Let everything happen that can happen now; no time passes."""
     for _ in range(50):
         await asyncio.sleep(0)
+
+
+def late(batch: Batch, why: str = "node 1 has not answered", cause: ProducerError | None = None) -> Failure:
+    """Return the failure of *batch* at a deadline."""
+    return Failure(
+        DeliveryTimeout,
+        f"{batch.topic_partition}: delivery timed out: {why}",
+        batch.possibly_persisted,
+        batch.last_error or cause,
+        reason=TimeoutReason.NO_ANSWER,
+    )
 
 
 def lost(*, written: bool = True) -> ConnectionFailed:

@@ -38,7 +38,7 @@ class Rig:
     def take(self, now: float = 0.0) -> Batch:
         """Do as the schedule does."""
         batch = self.queue.next_batch(now)
-        assert batch is not None
+        assert isinstance(batch, Batch)
         self.queue.take(batch)
         return batch
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.errors import TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -76,7 +77,7 @@ def test_sent_again_it_keeps_its_stamp() -> None:
     batch = rig.add()
     rig.take()
     back_off(rig.queue, batch, 1.0)
-    assert rig.queue.next_batch(0.9) is None
+    assert rig.queue.next_batch(0.9) is TimeoutReason.BACKING_OFF
     assert rig.take(1.0) is batch
     assert batch.sequence == BatchSequence(FIRST, 0)
     assert batch.attempts == 2
@@ -87,7 +88,7 @@ def test_without_an_identity_nothing_goes() -> None:
     rig = Rig(identified=False)
     rig.add()
     assert rig.queue.needs_identity
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.PRODUCER_ID
 
 
 def test_an_identity_is_needed_only_for_a_due_batch_that_has_no_sequence() -> None:
@@ -108,7 +109,7 @@ def test_no_more_than_max_in_flight_are_unanswered() -> None:
     first, _, third = rig.add(), rig.add(), rig.add()
     rig.take()
     rig.take()
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     rig.answered(first)
     assert rig.take() is third
 
@@ -123,7 +124,7 @@ def test_no_more_than_max_in_flight_follow_one_that_may_have_to_be_sent_again() 
     assert rig.take() is first
     rig.answered(second)
     rig.answered(third)
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     rig.answered(first)
     assert rig.take() is fourth
 
@@ -132,7 +133,7 @@ def test_until_the_leader_recognises_the_producer_one_batch_goes_at_a_time() -> 
     rig = Rig(acknowledged_here=False)
     first, second = rig.add(), rig.add()
     assert rig.take() is first
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     assert first.sequence is not None
     rig.queue.sequences.acknowledge(first.sequence, first.order, 1, 0, alone=False)
     assert rig.take() is second
@@ -143,7 +144,7 @@ def test_a_broken_sequence_gives_out_nothing_until_all_in_flight_is_settled() ->
     first, second = rig.add(), rig.add()
     rig.take()
     rig.queue.sequences.request_epoch_bump((1,), absent=False)
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     assert rig.queue.sequences.needs_epoch_bump
     rig.answered(first)
     assert rig.take() is second
@@ -154,7 +155,7 @@ def test_a_batch_refused_for_its_sequence_waits_for_its_time() -> None:
     rig = Rig()
     batch = rig.add()
     batch.back_off(2.0)
-    assert rig.queue.next_batch(1.9) is None
+    assert rig.queue.next_batch(1.9) is TimeoutReason.BACKING_OFF
     assert rig.queue.next_batch(2.0) is batch
 
 
@@ -163,7 +164,7 @@ def test_what_is_sent_again_goes_before_anything_new() -> None:
     old, new = rig.add(), rig.add()
     rig.take()
     back_off(rig.queue, old, 1.0)
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.BACKING_OFF
     assert rig.take(1.0) is old
     assert rig.take(1.0) is new
 
@@ -174,11 +175,11 @@ def test_what_is_sent_again_goes_oldest_first_and_waits_for_what_is_older() -> N
     rig.take()
     rig.take()
     back_off(rig.queue, second, 0.0)
-    assert rig.queue.next_batch(0.0) is None  # `first` may still fail
+    assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT  # `first` may still fail
     back_off(rig.queue, first, 0.0)
     assert rig.queue.retrying == [first, second]
     assert rig.take() is first
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     rig.answered(first)
     assert rig.take() is second
 
@@ -199,7 +200,7 @@ def test_without_idempotence_one_batch_is_in_flight_and_none_is_stamped() -> Non
     assert not rig.queue.needs_identity
     assert rig.take() is first
     assert first.sequence is None
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     rig.answered(first)
     assert rig.take() is second
 
@@ -213,7 +214,7 @@ def test_without_idempotence_nothing_is_sent_again_beside_another() -> None:
     second.seal()
     second.drain()
     rig.queue.in_flight.append(second)
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.IN_FLIGHT_LIMIT
     rig.answered(second)
     assert rig.take() is first
 
@@ -312,6 +313,6 @@ def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
     keeper.assign(*FIRST)
     rig.queue = PartitionQueue("orders", 3, batching_settings(), keeper)
     batch = rig.add()
-    assert rig.queue.next_batch(0.0) is None
+    assert rig.queue.next_batch(0.0) is TimeoutReason.TRANSACTION
     keeper.admitted = TopicPartition("orders", 3)
     assert rig.queue.next_batch(0.0) is batch

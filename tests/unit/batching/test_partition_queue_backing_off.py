@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.partition_queue import MOVED_BACKOFF_S, PROMPT_RETRIES
-from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError
+from aioproducer.errors import BrokerError, NotEnoughReplicas, ProducerError, TimeoutReason
 from tests.unit.batching.partition_queue_rig import Rig
 from tests.unit.floor_rig import back_off, lost
 
@@ -52,7 +52,7 @@ class TestPauses:
         rig.queue.seal(batch)
         batch.back_off(5.0)
         _ = rig.add()
-        assert rig.queue.next_batch(1.0) is None
+        assert rig.queue.next_batch(1.0) is TimeoutReason.BACKING_OFF
         assert rig.queue.follow_leader(1.0) == 1.0
         assert rig.queue.next_batch(1.0) is batch
 

@@ -8,7 +8,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.persistence import DENIALS_BELIEVED
-from aioproducer.errors import OutOfOrderSequenceNumber
+from aioproducer.errors import OutOfOrderSequenceNumber, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper
 from tests.unit.floor_rig import FIRST, back_off, batching_settings, lose
 
@@ -128,14 +128,14 @@ class TestALeaderThatDeniesTheOldest:
         queue, [first, second] = doubted(2)
         deny(first)
         second.back_off(5.0)
-        assert queue.next_batch(4.9) is None
+        assert queue.next_batch(4.9) is TimeoutReason.BACKING_OFF
         assert queue.next_batch(5.0) is second
 
     def test_one_at_a_time_is_asked_for(self) -> None:
         queue, [first, second, _] = doubted(3)
         deny(first)
         queue.take(second)
-        assert queue.next_batch(1.0) is None
+        assert queue.next_batch(1.0) is TimeoutReason.IN_FLIGHT_LIMIT
 
     def test_it_is_asked_for_the_oldest_as_soon_as_that_is_proved(self) -> None:
         queue, [first, second, third] = doubted(3)

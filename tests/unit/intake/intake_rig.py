@@ -17,10 +17,9 @@ from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.intake.rows import check_rows
 from aioproducer.interceptors import Interceptor, InterceptorChain
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
-from aioproducer.sender.answers import failure_at_deadline
 from aioproducer.serializers import AnySerializer
 from aioproducer.types import HeadersInput, ProducerRecord, RecordMetadata, TopicPartition
-from tests.unit.floor_rig import TOPIC, FloorRig
+from tests.unit.floor_rig import TOPIC, FloorRig, late
 
 NOW_MS = 1_700_000_000_000
 """What the wall clock shows in every test of this directory."""
@@ -89,8 +88,8 @@ class Rig(FloorRig):
             completion=self.completion,
             updater=self.updater.real,
             awaits=acknowledgement_on(self.loop),
-            expired=lambda batch, timeout_s: failure_at_deadline(
-                batch, self.accumulator.leader(batch), self.unreachable, timeout_s
+            expired=lambda batch, timeout_s, due_at: late(
+                batch, f"timeout_s={timeout_s:g} due_at={due_at:g}: {self.unreachable}", self.unreachable
             ),
         )
 

@@ -13,6 +13,7 @@ from aioproducer.errors import (
     MetadataTimeout,
     ProducerClosed,
     SerializationError,
+    TimeoutReason,
     TopicAuthorizationFailed,
 )
 from aioproducer.intake.appending import Pending
@@ -250,10 +251,8 @@ class TestDeadlines:
         await asyncio.sleep(0.1)
         error = future.exception()
         assert isinstance(error, DeliveryTimeout)
-        assert str(error) == (
-            "orders-0: not acknowledged within the call's timeout_s=2.5, 0 attempts in 2.500 s;"
-            " it was not sent to its leader, node 1"
-        )
+        assert str(error) == "orders-0: delivery timed out: timeout_s=2.5 due_at=3.5: None"
+        assert error.reason is TimeoutReason.NO_ANSWER
         assert not error.possibly_persisted
         assert rig.queued == 0
 
@@ -266,7 +265,7 @@ class TestDeadlines:
         rig.unreachable = lost()
         await asyncio.sleep(2.5)
         error = future.exception()
-        assert str(error).endswith("not sent to its leader, node 1: b1:9092 (node 1): lost")
+        assert str(error).endswith(": b1:9092 (node 1): lost")
         assert error is not None
         assert error.__cause__ is rig.unreachable
 

@@ -18,9 +18,8 @@ from aioproducer.errors import (
 )
 from aioproducer.metadata.snapshot import Broker, LeaderHint
 from aioproducer.protocol.produce import NodeEndpoint, ProduceResponse, TopicProduceResponse
-from aioproducer.sender.answers import failure_at_deadline
 from aioproducer.testing import in_virtual_time
-from tests.unit.floor_rig import NODE, TOPIC, lost
+from tests.unit.floor_rig import TOPIC, late, lost
 from tests.unit.sender.answers_rig import Rig, accepted, refused
 
 
@@ -71,7 +70,7 @@ class TestAbandoned:
     @staticmethod
     def abandoned(rig: Rig) -> Batch:
         batch, _ = rig.sent()
-        rig.completion.fail_or_expire(batch, failure_at_deadline(batch, NODE))
+        rig.completion.fail_or_expire(batch, late(batch))
         assert batch.state is BatchState.ABANDONED
         return batch
 
@@ -99,7 +98,7 @@ class TestAbandoned:
     async def test_records_refused_by_name_are_not_sent_again(self) -> None:
         rig = Rig()
         batch, _ = rig.sent(b"a", b"b")
-        rig.completion.fail_or_expire(batch, failure_at_deadline(batch, NODE))
+        rig.completion.fail_or_expire(batch, late(batch))
         rig.take([batch], refused(InvalidRecord, records={0: "no key"}))
         assert batch.state is BatchState.FAILED
 

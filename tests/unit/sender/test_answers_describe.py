@@ -6,22 +6,19 @@ import pytest
 
 from aioproducer.errors import (
     AuthenticationFailed,
-    DeliveryTimeout,
     NotLeaderOrFollower,
     ProducerError,
     TopicAuthorizationFailed,
 )
-from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.sender.answers import (
     failure_at,
-    failure_at_deadline,
     failure_of_encoding,
     failure_of_login,
     failure_without_producer_id,
 )
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
-from tests.unit.floor_rig import NODE, FloorRig, lose, lost
+from tests.unit.floor_rig import FloorRig, lose
 
 
 @in_virtual_time
@@ -57,62 +54,6 @@ async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
     batch.persistence.written()
     lose(batch)
     assert failure_at(batch, connection, error).possibly_persisted
-
-
-NOT_SENT = "orders-0: not acknowledged in time, 0 attempts in 0.000 s"
-SENT_ONCE = "orders-0: not acknowledged in time, 1 attempt in 0.000 s"
-
-
-class TestExpired:
-    @in_virtual_time
-    async def test_unsent_for_want_of_a_connection(self) -> None:
-        batch = FloorRig().fill()
-        failure = failure_at_deadline(batch, NODE)
-        assert failure.kind is DeliveryTimeout
-        assert not failure.possibly_persisted
-        assert failure.cause is None
-        assert failure.message == f"{NOT_SENT}; it was not sent to its leader, node 1"
-
-    @in_virtual_time
-    async def test_in_parts_that_are_under_way(self) -> None:
-        rig = FloorRig()
-        batch, _ = rig.sent()
-        batch.persistence.answered()
-        batch.split((rig.fill(),))
-        failure = failure_at_deadline(batch, NODE, timeout_s=2.5)
-        assert failure.kind is DeliveryTimeout
-        assert "not acknowledged within the call's timeout_s=2.5, 1 attempt in" in failure.message
-        assert failure.message.endswith("the broker refused it as it was, and its parts are under way")
-
-    @in_virtual_time
-    async def test_unsent_and_it_is_known_why(self) -> None:
-        batch, error = FloorRig().fill(), lost()
-        failure = failure_at_deadline(batch, NODE, error)
-        assert failure.message.endswith("was not sent to its leader, node 1: b1:9092 (node 1): lost")
-        assert failure.cause is error
-        assert not failure.possibly_persisted
-
-    @in_virtual_time
-    async def test_unsent_for_want_of_a_leader(self) -> None:
-        batch = FloorRig().fill()
-        assert failure_at_deadline(batch, NO_LEADER).message == (
-            f"{NOT_SENT}; the partition has no leader that we know of"
-        )
-
-    @in_virtual_time
-    async def test_unanswered(self) -> None:
-        batch, _ = FloorRig().sent()
-        failure = failure_at_deadline(batch, NODE)
-        assert failure.possibly_persisted
-        assert failure.message == f"{SENT_ONCE}; the broker has not answered yet"
-
-    @in_virtual_time
-    async def test_after_an_error(self) -> None:
-        batch, _ = FloorRig().sent()
-        lose(batch)
-        failure = failure_at_deadline(batch, NODE)
-        assert failure.cause is batch.last_error
-        assert failure.message == f"{SENT_ONCE}; last error: ConnectionFailed: b1:9092 (node 1): lost"
 
 
 @in_virtual_time

@@ -7,7 +7,7 @@ import pytest
 
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.batch_state import BatchState
-from aioproducer.errors import DeliveryTimeout
+from aioproducer.errors import DeliveryTimeout, TimeoutReason
 from aioproducer.records.compression import Codec
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.requests import Encoder
@@ -63,8 +63,8 @@ class TestWhatGoesWhen:
             await pass_time(1)
             error = future.exception()
             assert isinstance(error, DeliveryTimeout)
-            assert "not acknowledged in time" in str(error)
-            assert "not sent to its leader, node 1: " in str(error)
+            assert "never sent: node 1 is not connected: " in str(error)
+            assert error.reason is TimeoutReason.CONNECTING
             assert error.__cause__ is rig.pool.errors[NODE]
             rig.pool.connections[NODE] = FakeConnection()
             batch = rig.fill(b"b")
@@ -153,7 +153,7 @@ class TestWhatGoesWhen:
     @in_virtual_time
     async def test_a_call_that_gives_up_earlier_is_told_of_its_own_limit(self) -> None:
         async with Rig(connected=()) as rig:
-            assert "timeout_s=2.5" in rig.sender.expired(rig.fill(), 2.5).message
+            assert "2.5 s (timeout_s)" in rig.sender.obstacles.failure(rig.fill(), 2.5, 2.5).message
 
 
 class TestWhileTheBrokerIsBusy:
