@@ -244,6 +244,7 @@ class Batch:
     def abandon(self) -> None:
         """Have failed, whatever state a bug has left it in."""
         self.state = BatchState.FAILED
+        self.successors = ()
         self._end()
 
     def split(self, parts: Sequence[Batch]) -> None:

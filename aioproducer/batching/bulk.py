@@ -153,7 +153,7 @@ class SendManyCall:
 
     def _count_down(self, count: int) -> None:
         self._outstanding -= count
-        if self._outstanding == 0 and not self._done.done():  # nothing (count 0) may follow the last one
+        if self._outstanding <= 0 and not self._done.done():  # nothing (count 0) may follow the last one
             self._done.set_result(None)
 
 

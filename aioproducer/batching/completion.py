@@ -7,6 +7,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from typing import Final, Protocol
 
@@ -278,9 +279,15 @@ class BatchCompletion:
         for each in batch.stretches:
             with suppress(Exception):
                 each.fail(failure)
-        with suppress(Exception):
-            self._observer.failed(batch, batch.columns, failure)
-        self._accumulator.release(batch)
+        accumulator = self._accumulator
+        ends = (
+            partial(self._observer.failed, batch, batch.columns, failure),
+            partial(accumulator.resolved, batch),
+            partial(accumulator.release, batch),
+        )
+        for end in ends:
+            with suppress(Exception):
+                end()
 
     def _halfway(self, batch: Batch) -> int:
         columns = batch.columns
@@ -290,9 +297,9 @@ class BatchCompletion:
     def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
         """Let *parts* take over from *batch*. They may need a few bytes more than it had: headers of their own."""
         self.queue(batch).remove(batch)
-        batch.split(parts)
         for part in parts:
             self._accumulator.hold(part)
+        batch.split(parts)  # from here on `flush` waits for the parts: `fail_everything` has to find them
         self._accumulator.release(batch)
 
     def _reject(self, batch: Batch, failure: Failure) -> None:

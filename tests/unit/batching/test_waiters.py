@@ -39,6 +39,23 @@ class TestDelivered:
 
 
 class TestFutureWaiters:
+    @pytest.mark.parametrize("replacement", ["_CFuture", "_PyFuture"])
+    @pytest.mark.parametrize("made", ["_CFuture", "_PyFuture"])
+    @in_virtual_time
+    async def test_futures_are_resolved_when_asyncio_has_another_class(
+        self, made: str, replacement: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As after `nest_asyncio.apply()`."""
+        loop = asyncio.get_running_loop()
+        waiting = [getattr(asyncio.futures, made)(loop=loop) for _ in range(3)]
+        waiting[1].cancel()
+        monkeypatch.setattr(asyncio, "Future", getattr(asyncio.futures, replacement))
+        FutureWaiters(waiting).resolve(delivered(1, 2, 3))
+        assert [waiting[each].result().offset for each in (0, 2)] == [40, 42]
+
+    def test_no_future_is_resolved_when_there_is_none(self) -> None:
+        FutureWaiters([]).resolve(delivered())
+
     @in_virtual_time
     async def test_each_sender_learns_where_its_record_is(self) -> None:
         senders = futures(3)
