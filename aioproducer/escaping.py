@@ -6,6 +6,8 @@ from typing import Final
 
 LONGEST_TEXT: Final = 1024
 """Characters of a peer's text that errors and logs show."""
+LONGEST_HOST: Final = 255
+"""Characters of a host name that errors and logs show; DNS allows 253."""
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 

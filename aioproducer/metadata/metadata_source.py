@@ -11,13 +11,12 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import (
     AuthenticationFailed,
     ConnectionFailed,
     ProducerError,
-    ProtocolError,
     RebootstrapRequired,
     broker_error,
 )
@@ -30,10 +29,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.dial import endpoints
 from aioproducer.net.dial_failures import described, is_failure
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
-from aioproducer.protocol.schema import decode_response, response_body
 from aioproducer.steps import Log
-from aioproducer.wire.primitives import read_int32
-from aioproducer.worker_threads import WORK_THREADS
 
 log: Final = Log(__name__)
 
@@ -251,8 +247,7 @@ class MetadataSource:
 
     async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
         self._asked.append(connection)
-        told = await connection.request(request, decode=decode_unless_large)
-        answer = await self._whole(connection, told)
+        answer = await connection.request(request)
         if answer.error_code:
             error = broker_error(answer.error_code)
             if error is RebootstrapRequired:
@@ -264,16 +259,6 @@ class MetadataSource:
         self._told_to_rebootstrap = False
         self.told_by = connection.node_id
         return answer
-
-    async def _whole(self, connection: Connection, told: MetadataResponse | LargeAnswer) -> MetadataResponse:
-        """Return what *connection* was *told*, decoded."""
-        if isinstance(told, MetadataResponse):
-            return told
-        try:
-            return await WORK_THREADS.run_anyway(told.decode)
-        except ProtocolError as error:
-            connection.close(error)
-            raise
 
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -345,31 +330,3 @@ async def open_to_any(
             await close_all(winner)
             raise
     return winner
-
-
-# Large answers are decoded in a worker thread: one about 20,000 partitions takes some 30 ms.
-
-DECODE_OFF_LOOP_BYTES: Final = 64 * 1024
-"""From here on, some 1,500 partitions, decoding takes longer than a few milliseconds."""
-
-
-class LargeAnswer(NamedTuple):
-    """An answer that is not decoded yet."""
-
-    version: int
-    payload: bytes
-    throttle_time_ms: int
-    """What the connection has to know at once."""
-
-    def decode(self) -> MetadataResponse:
-        """Return the message. Raises: ProtocolError."""
-        message, _ = decode_response(MetadataResponse, self.version, self.payload)
-        return message
-
-
-def decode_unless_large(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:
-    """Do as `decode_response`, but return a `LargeAnswer` for one that takes long to decode."""
-    if len(payload) < DECODE_OFF_LOOP_BYTES:
-        return decode_response(response, version, payload)
-    throttle_time_ms, _ = read_int32(payload, response_body(response, version, payload))
-    return LargeAnswer(version, payload, throttle_time_ms), 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from aioproducer.escaping import escaped
+from aioproducer.escaping import LONGEST_HOST, escaped
 
 
 class Address(NamedTuple):
@@ -20,7 +20,7 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         """Return `host:port`, escaped, with IPv6 addresses in brackets."""
-        host = escaped(self.host)
+        host = escaped(self.host, LONGEST_HOST)
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
@@ -42,4 +42,4 @@ class ResolvedAddress(Address):
 
     def __str__(self) -> str:
         """Return `name/host:port`, as Java does."""
-        return f"{escaped(self._name)}/{super().__str__()}"
+        return f"{escaped(self._name, LONGEST_HOST)}/{super().__str__()}"

@@ -26,6 +26,7 @@ from aioproducer.net.connection_protocol import (
 )
 from aioproducer.net.dial import Dial, configure_socket
 from aioproducer.net.in_flight import Call, Decode
+from aioproducer.net.large_answers import decode_unless_large, decoded
 from aioproducer.net.waiting import let_go, resolve
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response
 from aioproducer.steps import Log, as_step, step
@@ -199,18 +200,19 @@ class Connection(asyncio.BufferedProtocol):
         """Write *request* now, which the broker is not to answer: one with acks=0. Raises: as `call`."""
         self.call(request, None, version=version)
 
-    async def request(
-        self, request: Request[R], *, version: int | None = None, decode: Decode = decode_response
-    ) -> R:
+    async def request(self, request: Request[R], *, version: int | None = None) -> R:
         """Return the answer to *request*, written once the broker is `unmuted`; cancelling stops the waiting.
+
+        A large answer is decoded in a worker thread.
 
         Raises: as `call`, and why it was closed.
         """
         if self.muted:
             await self.unmuted()
         answered: asyncio.Future[R] = self._loop.create_future()
-        self.call(request, partial(resolve, answered), version=version, decode=decode)
-        return await answered
+        self.call(request, partial(resolve, answered), version=version, decode=decode_unless_large)
+        answer: R = await decoded(await answered, self.close)
+        return answer
 
     async def unmuted(self) -> None:
         """Wait until the broker reads requests again (KIP-219), or the connection is closed."""

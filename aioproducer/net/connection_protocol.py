@@ -36,6 +36,14 @@ NEVER_SENT: Final = 2**63
 """Behind every byte that a connection will ever send."""
 
 
+LOGIN_RESPONSE_BYTES: Final = 512 * 1024
+"""Maximum size of a response before the connection is authenticated."""
+RESPONSE_BYTES: Final = 1024 * 1024
+"""Maximum size of a response to a small request, except those about a whole cluster (`Message.LARGE`)."""
+BYTES_PER_REQUEST_BYTE: Final = 4
+"""Additional size per byte of the request and of those behind it: a response has an item per partition of its request."""
+
+
 class ConnectionSettings(NamedTuple):
     """Durations in seconds, sizes in bytes."""
 
@@ -103,7 +111,7 @@ class ConnectionProtocol:
         self._logs_in = logs_in
         self._held: list[_Held] | None = None
         self._settings = settings
-        self._frames = FrameReader(settings.max_response_bytes)
+        self._frames = FrameReader(settings.max_response_bytes, self._expected_bytes)
         self._in_flight = InFlight()
         self._to_send: list[bytearray] = []
         self._accepted = (
@@ -346,6 +354,17 @@ class ConnectionProtocol:
 
     def _ask(self, ask: Ask, now: float) -> None:
         self._enqueue(ask.request, ask.version, ask.decode, _of_the_exchange, now)
+
+    def _expected_bytes(self) -> int:
+        """Return the maximum size of the next response. Memory and time that a broker can take depend on it."""
+        if self.state < READY:
+            return LOGIN_RESPONSE_BYTES
+        if not self._in_flight:
+            return RESPONSE_BYTES
+        oldest = self._in_flight.oldest
+        if oldest.response.LARGE:
+            return self._settings.max_response_bytes
+        return RESPONSE_BYTES + BYTES_PER_REQUEST_BYTE * (self._accepted - oldest.starts_at)
 
     def _look_at_the_rest(self) -> None:
         """Look at what has come of an answer that is not whole: nonsense of a hundred megabytes is not waited for."""

@@ -21,6 +21,9 @@ LENGTH: Final = Struct(">i")
 MIN_PAYLOAD_BYTES: Final = 4
 """Requests and answers alike hold at least four bytes of header; an answer's are its correlation id."""
 
+UNCHECKED_BYTES: Final = 64 * 1024
+"""Up to this size a frame may answer any request."""
+
 _FOREIGN: Final = (
     (b"\x15\x03", "a TLS alert: this port expects TLS, and was spoken to in plaintext"),
     (b"\x16\x03", "a TLS handshake: TLS is spoken to a plaintext port"),
@@ -32,8 +35,10 @@ _FOREIGN: Final = (
 class FrameReader:
     """Takes the stream in chunks of any size and gives back the payloads of its frames."""
 
-    def __init__(self, max_payload_bytes: int) -> None:
+    def __init__(self, max_payload_bytes: int, expected_bytes: Callable[[], int] | None = None) -> None:
+        """*expected_bytes* returns a lower limit for the next frame, which depends on the request that it answers."""
         self._max = max_payload_bytes
+        self._expected_bytes = expected_bytes
         self._begun = bytearray()  # a frame that has begun, with its length
         self._wanted = LENGTH.size  # how long _begun has to be before looking at it pays
 
@@ -72,7 +77,11 @@ class FrameReader:
         while end <= size:
             (length,) = LENGTH.unpack_from(data, pos)
             if not MIN_PAYLOAD_BYTES <= length <= self._max:
-                raise self._impossible_length(length, data[pos:end])
+                raise self._impossible_length(length, data[pos:end], self._max)
+            if length > UNCHECKED_BYTES and self._expected_bytes is not None:
+                most = self._expected_bytes()
+                if length > most:
+                    raise self._impossible_length(length, data[pos:end], most)
             end += length
             if end > size:
                 break
@@ -82,10 +91,10 @@ class FrameReader:
             self._begun += memoryview(data)[pos:]
         self._wanted = end - pos
 
-    def _impossible_length(self, length: int, head: bytes) -> ProtocolError:
+    def _impossible_length(self, length: int, head: bytes, most: int) -> ProtocolError:
         likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
         return ProtocolError(
-            f"a Kafka frame cannot be {length} bytes long ({MIN_PAYLOAD_BYTES} to {self._max} are possible);"
+            f"a Kafka frame cannot be {length} bytes long ({MIN_PAYLOAD_BYTES} to {most} are possible);"
             f" it begins with {head!r}{likeness}"
         )
 

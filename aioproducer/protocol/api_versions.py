@@ -8,9 +8,14 @@ the response's header is always the classic one, or such an answer could not be 
 
 from __future__ import annotations
 
+from typing import Final
+
 from aioproducer.protocol.fields import field, struct
 from aioproducer.protocol.schema import Message, Request, message
 from aioproducer.protocol.types import BOOL, INT16, INT32, INT64, STRING, array_of
+
+MOST_ITEMS: Final = 1_000
+"""Maximum number of APIs and of features; Kafka 4.4 has about 90 and 10. The response comes before any login."""
 
 
 @struct
@@ -45,14 +50,14 @@ class ApiVersionsResponse(Message):
     """What the broker speaks; *finalized_features* hold only from a *finalized_features_epoch* of 0 on."""
 
     error_code: int = field(INT16)
-    api_keys: list[ApiVersion] = field(array_of(ApiVersion))
+    api_keys: list[ApiVersion] = field(array_of(ApiVersion, most=MOST_ITEMS))
     throttle_time_ms: int = field(INT32, since=1, ignorable=True, default=0)
     supported_features: list[SupportedFeatureKey] = field(
-        array_of(SupportedFeatureKey), since=3, tag=0, ignorable=True, factory=list
+        array_of(SupportedFeatureKey, most=MOST_ITEMS), since=3, tag=0, ignorable=True, factory=list
     )
     finalized_features_epoch: int = field(INT64, since=3, tag=1, ignorable=True, default=-1)
     finalized_features: list[FinalizedFeatureKey] = field(
-        array_of(FinalizedFeatureKey), since=3, tag=2, ignorable=True, factory=list
+        array_of(FinalizedFeatureKey, most=MOST_ITEMS), since=3, tag=2, ignorable=True, factory=list
     )
     zk_migration_ready: bool = field(BOOL, since=3, tag=3, ignorable=True, default=False)
 

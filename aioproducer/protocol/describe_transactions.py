@@ -31,7 +31,7 @@ class TransactionState:
     topics: list[TopicData] = field(array_of(TopicData), factory=list)
 
 
-@message(api_key=65, versions=(0, 0), flexible_from=0, client_pauses_from=0)
+@message(api_key=65, versions=(0, 0), flexible_from=0, client_pauses_from=0, large=True)
 class DescribeTransactionsResponse(Message):
     """The states, or an error for each id that has none."""
 

@@ -81,7 +81,7 @@ class FetchableTopicResponse:
     partitions: list[PartitionData] = field(array_of(PartitionData))
 
 
-@message(api_key=1, versions=(4, 12), flexible_from=12, client_pauses_from=8)
+@message(api_key=1, versions=(4, 12), flexible_from=12, client_pauses_from=8, large=True)
 class FetchResponse(Message):
     """The records; a *session_id* of 0 is no session."""
 

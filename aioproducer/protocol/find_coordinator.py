@@ -29,7 +29,7 @@ class Coordinator:
     error_message: str | None = field(NULLABLE_TEXT, ignorable=True, default="")
 
 
-@message(api_key=10, versions=(0, 6), flexible_from=3, client_pauses_from=2)
+@message(api_key=10, versions=(0, 6), flexible_from=3, client_pauses_from=2, large=True)
 class FindCoordinatorResponse(Message):
     """One coordinator up to v3, an array of them after that."""
 

@@ -21,7 +21,7 @@ class TransactionState:
     transaction_state: str = field(STRING)
 
 
-@message(api_key=66, versions=(0, 2), flexible_from=0, client_pauses_from=0)
+@message(api_key=66, versions=(0, 2), flexible_from=0, client_pauses_from=0, large=True)
 class ListTransactionsResponse(Message):
     """The ids that all filters let through; a state that the broker does not know is told, and matches nothing."""
 

@@ -61,7 +61,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = field(INT32, since=8, default=OPERATIONS_NOT_ASKED_FOR)
 
 
-@message(api_key=3, versions=(4, 13), flexible_from=9, client_pauses_from=6)
+@message(api_key=3, versions=(4, 13), flexible_from=9, client_pauses_from=6, large=True)
 class MetadataResponse(Message):
     """The cluster as one broker sees it; a *controller_id* of -1 is unknown."""
 

@@ -6,9 +6,13 @@ SaslAuthenticate: how long the session lives), KIP-482 (v2 of it: flexible). The
 
 from __future__ import annotations
 
+from typing import Final
+
 from aioproducer.protocol.fields import field
 from aioproducer.protocol.schema import NEVER, Message, Request, message
 from aioproducer.protocol.types import BYTES, INT16, INT64, NULLABLE_TEXT, STRING, array_of
+
+MOST_MECHANISMS: Final = 100
 
 
 @message(api_key=17, versions=(0, 1), flexible_from=NEVER)
@@ -16,7 +20,7 @@ class SaslHandshakeResponse(Message):
     """Whether the mechanism will do, and those that the listener has."""
 
     error_code: int = field(INT16)
-    mechanisms: list[str] = field(array_of(STRING))
+    mechanisms: list[str] = field(array_of(STRING, most=MOST_MECHANISMS))
 
 
 @message(api_key=17, versions=(0, 1), flexible_from=NEVER)

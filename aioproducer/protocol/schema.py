@@ -62,6 +62,8 @@ class Message:
     CLIENT_PAUSES_FROM: ClassVar[int]
     """Of responses: the first version that brokers send before they throttle, so that the client has to pause for
     `throttle_time_ms`. Older ones they hold back for so long (KIP-219)."""
+    LARGE: ClassVar[bool]
+    """Of responses: True if a large cluster answers with many megabytes."""
 
 
 M = TypeVar("M", bound=Message)
@@ -78,13 +80,18 @@ class Request(Message, Generic[R]):
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def message(
-    *, api_key: int, versions: tuple[int, int], flexible_from: int, client_pauses_from: int = NEVER
+    *,
+    api_key: int,
+    versions: tuple[int, int],
+    flexible_from: int,
+    client_pauses_from: int = NEVER,
+    large: bool = False,
 ) -> Callable[[type[M]], type[M]]:
     """Make a class a message; its fields are declared as those of a struct."""
 
     def decorate(cls: type[M]) -> type[M]:
         cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE_FROM = api_key, versions, flexible_from
-        cls.CLIENT_PAUSES_FROM = client_pauses_from
+        cls.CLIENT_PAUSES_FROM, cls.LARGE = client_pauses_from, large
         if issubclass(cls, Request):
             (cls.RESPONSE,) = get_args(cls.__dict__["__orig_bases__"][0])
         return struct(cls)

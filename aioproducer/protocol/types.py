@@ -115,11 +115,13 @@ class _Sized(WireType[T]):
 class _Array(WireType[T]):
     """An array of structs or strings, which may be null; Kafka has no arrays of arrays."""
 
-    __slots__ = ("item",)
+    __slots__ = ("item", "most")
 
-    def __init__(self, item: WireType[Any], *, nullable: bool = False) -> None:
+    def __init__(self, item: WireType[Any], *, nullable: bool = False, most: int | None = None) -> None:
+        """*most* is the maximum number of items that is read; None leaves it to the size of the message."""
         super().__init__(f"[]{item.name}", nullable=nullable)
         self.item = item
+        self.most = most
 
     def default(self) -> T:
         """Return an empty array: Kafka's default for nullable ones, too."""
@@ -142,6 +144,7 @@ class _Array(WireType[T]):
     def reader(self, version: int, *, flexible: bool, nullable: bool) -> Reader:
         read_count = read_compact_length if flexible else read_length
         read_item = self.item.reader(version, flexible=flexible, nullable=False)
+        most = self.most
 
         def read(data: bytes, pos: int) -> tuple[Any, int]:
             count, pos = read_count(data, pos)
@@ -149,6 +152,8 @@ class _Array(WireType[T]):
                 if nullable:
                     return None, pos
                 raise _null(self.name, pos)
+            if most is not None and count > most:
+                raise ProtocolError(f"{count} items in {self.name} before byte {pos}; {most} are possible")
             items = []  # grows as items are read: a count that is a lie allocates nothing
             for _ in range(count):
                 item, pos = read_item(data, pos)
@@ -290,12 +295,12 @@ RECORDS: Final[_Sized[BytesLike | None]] = _Sized(
 @overload
 def array_of(item: _Fixed[T]) -> WireType[Sequence[T]]: ...
 @overload
-def array_of(item: _Sized[T] | type[T]) -> WireType[list[T]]: ...
-def array_of(item: WireType[Any] | type[Any]) -> WireType[Any]:
-    """Return the type of arrays of *item*, a struct or one of the types here."""
+def array_of(item: _Sized[T] | type[T], *, most: int | None = None) -> WireType[list[T]]: ...
+def array_of(item: WireType[Any] | type[Any], *, most: int | None = None) -> WireType[Any]:
+    """Return the type of arrays of *item*, a struct or one of the types here, with at most *most* items when read."""
     if isinstance(item, _Fixed):
         return _FixedArray(item)
-    return _Array(item if isinstance(item, WireType) else struct_of(item))
+    return _Array(item if isinstance(item, WireType) else struct_of(item), most=most)
 
 
 def nullable_array_of(cls: type[T]) -> WireType[list[T] | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from aioproducer.escaping import escaped
+from aioproducer.escaping import LONGEST_HOST, escaped
 
 
 class Broker(NamedTuple):
@@ -15,7 +15,7 @@ class Broker(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = escaped(self.host)
+        host = escaped(self.host, LONGEST_HOST)
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from struct import Struct, error as StructError  # noqa: N812 - a class, whatever its name looks like
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aioproducer.errors import ProtocolError
 
@@ -333,6 +333,10 @@ def read_compact_nullable_bytes(data: bytes, pos: int) -> tuple[bytes | None, in
 # Tagged fields (KIP-482)
 
 
+MOST_TAGS: Final = 1_000
+"""Maximum number of tagged fields of one struct; Kafka's messages have up to ten."""
+
+
 def read_tags(data: bytes, pos: int, known: Mapping[int, tuple[str, Reader]], instance: Any) -> int:
     """Set the tagged fields at *pos* on *instance*, skip those not *known*, and return the position after them."""
     try:
@@ -341,6 +345,8 @@ def read_tags(data: bytes, pos: int, known: Mapping[int, tuple[str, Reader]], in
     except IndexError:
         raise past_the_end(1, data, pos) from None
     count, pos = read_unsigned_varint(data, pos)
+    if count > MOST_TAGS:
+        raise ProtocolError(f"{count} tagged fields before byte {pos}; {MOST_TAGS} are possible")
     for _ in range(count):
         tag, pos = read_unsigned_varint(data, pos)
         size, pos = read_unsigned_varint(data, pos)

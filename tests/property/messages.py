@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from aioproducer.protocol.apis import REQUESTS
 from aioproducer.protocol.fields import WireType, field_specs
 from aioproducer.protocol.schema import Message
+from aioproducer.protocol.types import NULLABLE_TEXT
 
 MESSAGES: list[tuple[type[Message], int]] = [
     (cls, version)
@@ -39,7 +40,12 @@ def _values(wire_type: WireType[Any], version: int, *, nullable: bool) -> st.Sea
     return st.none() | values if nullable else values
 
 
+PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), max_size=150)
+
+
 def _not_null(wire_type: Any, version: int) -> st.SearchStrategy[Any]:
+    if wire_type is NULLABLE_TEXT:  # read escaped, so only printable text is read as it was written
+        return PRINTABLE
     match wire_type.name:
         case "bool":
             return st.booleans()

@@ -17,9 +17,7 @@ from aioproducer.metadata.refresh_schedule import MetadataSettings
 from aioproducer.metadata.staggered import Refusals
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
-from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from aioproducer.protocol.schema import decode_response
 from tests.unit.metadata.answers import answer, port_of, refused
 
 LATENCY_S = 0.001
@@ -142,13 +140,8 @@ class FakeConnection:
     def muted(self) -> bool:
         return self.throttled_until > now()
 
-    async def request(
-        self, request: Any, *, version: int | None = None, decode: Decode = decode_response
-    ) -> Any:
-        answered = await self._cluster.respond(self.node_id, request)
-        if isinstance(answered, bytes):  # as it comes from the wire
-            answered, _ = decode(MetadataResponse, MetadataResponse.VERSIONS[1], answered)
-        return answered
+    async def request(self, request: Any, *, version: int | None = None) -> Any:
+        return await self._cluster.respond(self.node_id, request)
 
     def retire(self) -> None:
         self.closed = True

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.in_flight import LENGTH, FrameReader
+from aioproducer.net.in_flight import LENGTH, UNCHECKED_BYTES, FrameReader
 
 STREAM = LENGTH.pack(4) + b"abcd" + LENGTH.pack(6) + b"efghij"
 PAYLOADS = [b"abcd", b"efghij"]
@@ -76,3 +76,15 @@ def test_what_comes_later_of_a_payload_is_no_frame_though_it_looks_like_one() ->
 def test_what_is_like_no_other_protocol_is_likened_to_none() -> None:
     with pytest.raises(ProtocolError, match=r"it begins with b'junk'$"):
         list(FrameReader(6).feed(b"junk"))
+
+
+def test_limit_of_the_expected_answer_counts_for_large_frames() -> None:
+    reader = FrameReader(10**9, lambda: UNCHECKED_BYTES + 10)
+    assert list(reader.feed(LENGTH.pack(UNCHECKED_BYTES + 10))) == []
+    with pytest.raises(ProtocolError, match=r"cannot be 65547 bytes long \(4 to 65546 are possible\)"):
+        list(FrameReader(10**9, lambda: UNCHECKED_BYTES + 10).feed(LENGTH.pack(UNCHECKED_BYTES + 11)))
+
+
+def test_small_frames_are_not_compared_with_the_expected_answer() -> None:
+    payload = bytes(UNCHECKED_BYTES)
+    assert list(FrameReader(10**9, lambda: 0).feed(LENGTH.pack(len(payload)) + payload + b"\0")) == [payload]
