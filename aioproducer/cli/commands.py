@@ -26,7 +26,7 @@ from aioproducer.cli.parameters import (
     rate_option,
     refuse_transactional,
 )
-from aioproducer.cli.securing import as_given, given
+from aioproducer.cli.securing import allowed_options, as_given, given
 from aioproducer.cli.send.command import send
 from aioproducer.cli.spark_command import spark_recover
 from aioproducer.cli.transaction_commands import transactions
@@ -160,6 +160,7 @@ def broker(port: int, brokers: int, topics: dict[str, int]) -> None:
 @program.command(short_help="List the options, or check a .properties file.")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
+@allowed_options
 def config(file: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click passes names
     """List every option, or check a .properties FILE, show what it changes and what does nothing here.
 

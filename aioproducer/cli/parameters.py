@@ -114,8 +114,9 @@ def refuse_transactional(config: ProducerConfig) -> None:
 def complete_setting(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of an option of the producer."""
     from aioproducer.config.options import DEFAULTS
+    from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS
 
-    names = (f"{name.replace('_', '.')}=" for name in DEFAULTS)
+    names = (f"{name.replace('_', '.')}=" for name in DEFAULTS if name not in {ALLOWED_FILES, ALLOWED_URLS})
     return [name for name in names if name.startswith(incomplete)]
 
 

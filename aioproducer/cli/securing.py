@@ -17,6 +17,8 @@ GIVEN: Final = f"{__name__}.given"
 """Where in a context's `meta` is what the command line says: no command needs to hand it on."""
 FLAGS: Final = f"{__name__}.flags"
 """Likewise: by which of this command's own options it says so."""
+ALLOWED_FILES: Final = "sasl.oauthbearer.allowed.files"
+ALLOWED_URLS: Final = "sasl.oauthbearer.allowed.urls"
 PASSWORD: Final = "sasl.password"  # noqa: S105 - a name
 IN_FILES: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
 """Secrets that may be the path of a file instead, which everybody may see."""
@@ -49,7 +51,43 @@ def security_options(command: C) -> C:
             "--security-protocol", "security.protocol", "SSL, SASL_SSL or SASL_PLAINTEXT.", metavar="NAME"
         ),
     )
-    return reduce(lambda wrapped, option: option(wrapped), options, command)
+    return allowed_options(reduce(lambda wrapped, option: option(wrapped), options, command))
+
+
+def allowed_options(command: C) -> C:
+    """`--sasl-oauthbearer-allowed-files` and `--sasl-oauthbearer-allowed-urls`: they replace the environment's lists."""
+    files = click.option(
+        "--sasl-oauthbearer-allowed-files",
+        metavar="FILES",
+        callback=partial(_allow, ALLOWED_FILES),
+        expose_value=False,
+        help="Files that OAUTHBEARER's options may name, separated by commas.",
+    )
+    urls = click.option(
+        "--sasl-oauthbearer-allowed-urls",
+        metavar="URLS",
+        callback=partial(_allow, ALLOWED_URLS),
+        expose_value=False,
+        help="Token endpoints that they may name, separated by commas.  [default: any]",
+    )
+    return files(urls(command))
+
+
+def _allow(option: str, ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    """Set the environment's list for this command: each way from the command line to a configuration reads it there."""
+    if value is None:
+        return
+    name = _variable(option)
+    before = os.environ.get(name)
+    os.environ[name] = value
+
+    def restore() -> None:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+    ctx.call_on_close(restore)
 
 
 def given() -> dict[str, str]:

@@ -14,7 +14,7 @@ from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.config.kinds import INT32_MAX, NotGiven
 from aioproducer.config.names import applied_options, as_written
 from aioproducer.config.options import DEFAULTS, KINDS, Options, ProducerOptions
-from aioproducer.config.security_options import warn_of_unused
+from aioproducer.config.security_options import ALLOWED_FILES, ALLOWED_URLS, SOURCES, warn_of_unused
 from aioproducer.config.servers import parse_server
 from aioproducer.config.user_code import AnyPartition
 from aioproducer.errors import ConfigError
@@ -67,7 +67,7 @@ class ProducerConfig(Options):
             del options  # this frame goes into the traceback
             raise
 
-    def _take(self, given: Mapping[str, Any], written: Iterable[str]) -> None:
+    def _take(self, given: Mapping[str, Any], written: Iterable[str], *, is_mapping: bool = False) -> None:
         """Check what was *given*, and keep it; errors name an option as it was *written*."""
         for name, kind in KINDS.items():
             value = given.get(name, DEFAULTS[name])
@@ -75,6 +75,8 @@ class ProducerConfig(Options):
                 self._set(name, kind.check(value))
             except ValueError as reason:
                 raise ConfigError(f"{as_written(name, written)} = {kind.shown(value)}: {reason}") from None
+        if not SOURCES.isdisjoint(given):
+            self._vet_sources(written, is_mapping=is_mapping)
         self._limit_backoffs(given)
         self._check_idempotence()
         self._check_delivery_timeout(given)
@@ -88,26 +90,44 @@ class ProducerConfig(Options):
         compressor(self._codec, self._compression_level)  # raises if its package is missing
 
     @classmethod
-    def from_mapping(cls, options: Mapping[str, object]) -> Self:
+    def from_mapping(
+        cls,
+        options: Mapping[str, object],
+        *,
+        sasl_oauthbearer_allowed_files: str | Sequence[str | os.PathLike[str]] | None = None,
+        sasl_oauthbearer_allowed_urls: str | Sequence[str] | None = None,
+    ) -> Self:
         """Take Kafka's own spelling (`linger.ms`) or ours, and values as text or as Python objects.
 
         Text is read as in `.properties` files: "5", "true", "all", "a:9092, b:9092". Java's
         StringSerializer, ByteArraySerializer and RoundRobinPartitioner are recognised by class name.
+        A `file:` token endpoint and assertion files are refused unless *sasl_oauthbearer_allowed_files* lists them.
 
         Raises:
-            ConfigError: as the constructor; `bootstrap.servers` is missing.
+            ConfigError: as the constructor; `bootstrap.servers` is missing; a file or URL is not allowed.
         """
         config = cls.__new__(cls)
+        allowed = {
+            ALLOWED_FILES: sasl_oauthbearer_allowed_files,
+            ALLOWED_URLS: sasl_oauthbearer_allowed_urls,
+        }
         try:
-            config._take_mapping(options)  # noqa: SLF001 - our own
+            config._take_mapping(options, allowed)  # noqa: SLF001 - our own
         except ConfigError as error:
             without_frames(error)
             del options  # this frame goes into the traceback
             raise
         return config
 
-    def _take_mapping(self, options: Mapping[str, object]) -> None:
+    def _take_mapping(self, options: Mapping[str, object], allowed: Mapping[str, object]) -> None:
         given = applied_options(options, KINDS)
+        for name in given.keys() & allowed.keys():
+            raise ConfigError(
+                f"{as_written(name, options)}: a file or mapping cannot allow itself files or URLs; leave it out, and"
+                f" give the keyword argument {name}, the flag --{name.replace('_', '-')} or the environment variable"
+                f" AIOPRODUCER_{name.upper()}"
+            )
+        given |= {name: value for name, value in allowed.items() if value is not None}
         if "bootstrap_servers" not in given:
             raise ConfigError(
                 "bootstrap.servers is missing; it names the brokers to start from, as host:port"
@@ -115,10 +135,16 @@ class ProducerConfig(Options):
         for name, value in given.items():
             if isinstance(value, str):
                 given[name] = KINDS[name].parse(value.strip())
-        self._take(given, options)
+        self._take(given, options, is_mapping=True)
 
     @classmethod
-    def from_properties(cls, source: str | os.PathLike[str]) -> Self:
+    def from_properties(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        sasl_oauthbearer_allowed_files: str | Sequence[str | os.PathLike[str]] | None = None,
+        sasl_oauthbearer_allowed_urls: str | Sequence[str] | None = None,
+    ) -> Self:
         """Take a Java `.properties` file: a path, or (a `str` with a line break or `=` in it) its text.
 
         Raises:
@@ -128,7 +154,11 @@ class ProducerConfig(Options):
         from aioproducer.config.properties import read_properties  # noqa: PLC0415 - few have such files
 
         try:
-            return cls.from_mapping(read_properties(source))
+            return cls.from_mapping(
+                read_properties(source),
+                sasl_oauthbearer_allowed_files=sasl_oauthbearer_allowed_files,
+                sasl_oauthbearer_allowed_urls=sasl_oauthbearer_allowed_urls,
+            )
         except ConfigError as error:
             without_frames(error)
             del source  # this frame goes into the traceback
@@ -269,6 +299,18 @@ class ProducerConfig(Options):
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # frozen for everyone else
+
+    def _vet_sources(self, written: Iterable[str], *, is_mapping: bool) -> None:
+        """Refuse files and URLs that are not allowed. Keyword arguments are limited by lists that are given with them."""
+        from aioproducer.config.allowed import from_environment, vetted  # noqa: PLC0415 - few need it
+
+        files, urls = self.sasl_oauthbearer_allowed_files, self.sasl_oauthbearer_allowed_urls
+        if is_mapping:
+            files = files if files is not None else from_environment(ALLOWED_FILES) or ()
+            urls = urls if urls is not None else from_environment(ALLOWED_URLS)
+        named = {name: getattr(self, name) for name in SOURCES}
+        for name, path in vetted(named, files, urls, written):
+            self._set(name, path)
 
     def _limit_backoffs(self, given: Collection[str]) -> None:
         """Keep each pair of first and longest wait in order, as the JVM does: the longest one rules."""

@@ -24,6 +24,7 @@ from aioproducer.security.security_settings import (
     SecuritySettings,
     TlsSettings,
     UnsecuredSettings,
+    file_of,
 )
 from aioproducer.security.stores import Source, StoreError
 from aioproducer.security.tokens import TokenProvider
@@ -226,7 +227,7 @@ def _tokens(
         raise ConfigError(
             "sasl_mechanism = 'OAUTHBEARER' needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"
         )
-    if url.startswith("file:"):
+    if file_of(url) is not None:
         return url
     return _endpoint(options, url, jaas, backoff)
 

@@ -148,6 +148,20 @@ class Words(Kind):
         return word
 
 
+class Allowed(Words):
+    """Paths or URLs in a list or separated by commas; an empty list allows none."""
+
+    @property
+    def expected(self) -> str:
+        return "a list of strings, or separated by commas; or None"
+
+    def check(self, value: object) -> tuple[str, ...] | None:  # type: ignore[override]
+        return None if value is None else super().check(value)
+
+    def _text(self, word: object) -> str:
+        return super()._text(os.fspath(word) if isinstance(word, os.PathLike) else word)
+
+
 class HostnameCheck(Kind):
     """Whether a certificate has to be for the host that was dialled."""
 
@@ -245,6 +259,9 @@ class Url(Kind):
             raise self.unfit()
         from urllib.parse import urlsplit  # noqa: PLC0415 - few need it
 
+        value = value.strip()
+        if not value.isprintable():
+            raise self.unfit()
         try:
             parts = urlsplit(value)
             _ = parts.port

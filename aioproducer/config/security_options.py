@@ -14,6 +14,7 @@ from aioproducer.config.security_kinds import (
     PROTOCOLS,
     STORES,
     TLS_VERSIONS,
+    Allowed,
     CallableKind,
     HostnameCheck,
     Jaas,
@@ -42,6 +43,18 @@ MechanismName: TypeAlias = Literal[
     "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"
 ]
 Path: TypeAlias = str | os.PathLike[str]
+ENDPOINT: Final = "sasl_oauthbearer_token_endpoint_url"
+SOURCES: Final = frozenset(
+    {
+        ENDPOINT,
+        "sasl_oauthbearer_assertion_file",
+        "sasl_oauthbearer_assertion_private_key_file",
+        "sasl_oauthbearer_assertion_template_file",
+    }
+)
+"""Options that name a file or URL whose content or answer is sent to a token endpoint or broker."""
+ALLOWED_FILES: Final = "sasl_oauthbearer_allowed_files"
+ALLOWED_URLS: Final = "sasl_oauthbearer_allowed_urls"
 
 
 class SecurityOptionsGiven(TypedDict, total=False):
@@ -86,6 +99,8 @@ class SecurityOptionsGiven(TypedDict, total=False):
     sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_oauthbearer_assertion_claim_exp_seconds: int
     sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_allowed_files: str | Sequence[Path] | None
+    sasl_oauthbearer_allowed_urls: str | Sequence[str] | None
     sasl_login_connect_timeout_ms: int
     sasl_login_read_timeout_ms: int
     sasl_login_retry_backoff_ms: int
@@ -212,6 +227,18 @@ class SecurityOptions:
     )
     sasl_oauthbearer_assertion_claim_nbf_seconds: int = option(
         60, Integer(0, 3_600, unit="s"), "How long before now it is valid already, for clocks that differ."
+    )
+    sasl_oauthbearer_allowed_files: tuple[str, ...] | None = option(
+        None,
+        Allowed(),
+        "Files that a file, mapping or command line may name as `file:` endpoint or assertion; exact paths. Keyword"
+        " argument only. None: AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES, else no file.",
+    )
+    sasl_oauthbearer_allowed_urls: tuple[str, ...] | None = option(
+        None,
+        Allowed(),
+        "Token endpoints that a file, mapping or command line may name; exact URLs. Keyword argument only. None:"
+        " AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_URLS, else any.",
     )
     sasl_login_connect_timeout_ms: int = option(
         10_000, int_ms(1), "How long connecting to the token endpoint may take."

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote, unquote, urlsplit
 
 from aioproducer.backoff import Backoff
 from aioproducer.security.credentials import CredentialsCallable, Login
@@ -121,6 +122,17 @@ class SecuritySettings:
 
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
+
+
+def file_of(url: str) -> str | None:
+    """Return the path of a `file:` *url*, in any spelling; None if *url* has another scheme."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else None
+
+
+def file_url(path: str) -> str:
+    """Return the `file:` URL of *path*, which is absolute."""
+    return f"file://{quote(path)}"
 
 
 def weaknesses(settings: SecuritySettings) -> Iterator[tuple[str, str]]:

@@ -12,14 +12,19 @@ import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote_plus, unquote, urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.escaping import escaped
 from aioproducer.security.assertion import assertion
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret, redacted, without_frames
-from aioproducer.security.security_settings import AssertionSettings, EndpointSettings, UnsecuredSettings
+from aioproducer.security.security_settings import (
+    AssertionSettings,
+    EndpointSettings,
+    UnsecuredSettings,
+    file_of,
+)
 from aioproducer.security.tokens import Token
 from aioproducer.worker_threads import CALL_THREADS, WORK_THREADS
 
@@ -148,7 +153,8 @@ def from_file(
     url: str, extensions: Mapping[str, str], wall: Callable[[], float] = time.time
 ) -> Callable[[], Awaitable[Token]]:
     """Return what reads a token from the file that a `file:` *url* names, anew each time."""
-    path = unquote(urlsplit(url).path)
+    path = file_of(url)
+    assert path is not None, "checked by the configuration"
 
     def read() -> Token:
         value = assertion(AssertionSettings(file=path), wall())
@@ -268,6 +274,15 @@ def _made(
 
 
 def _opener(settings: EndpointSettings) -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(
-        _NoRedirects(), _Http(settings.read_timeout_s), _Https(settings.read_timeout_s)
-    )
+    opener = urllib.request.OpenerDirector()  # build_opener adds handlers that open files, FTP and data URLs
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _NoRedirects(),
+        _Http(settings.read_timeout_s),
+        _Https(settings.read_timeout_s),
+    ):
+        opener.add_handler(handler)
+    return opener

@@ -203,3 +203,45 @@ def test_no_command_has_an_argument_for_a_secret() -> None:
             opt.lstrip("-") for each in command.params if isinstance(each, click.Option) for opt in each.opts
         }
         assert not names & hidden
+
+
+TOKEN = pytest.mark.kafka_cluster(security_protocol="SASL_PLAINTEXT", tokens={"planted": "alice"})
+
+
+@TOKEN
+def test_file_endpoint_needs_a_flag_or_the_environment(
+    kafka_cluster: ThreadedCluster, tmp_path: Path
+) -> None:
+    token, properties = tmp_path / "token", tmp_path / "client.properties"
+    token.write_text("planted")
+    endpoint = f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}"
+    lines = (
+        f"bootstrap.servers={kafka_cluster.bootstrap_servers}",
+        "security.protocol=SASL_PLAINTEXT",
+        "sasl.mechanism=OAUTHBEARER",
+    )
+    properties.write_text("\n".join((*lines, endpoint)))
+    variable, flag = "SASL_OAUTHBEARER_ALLOWED_FILES", "--sasl-oauthbearer-allowed-files"
+    for command in ("topics", "--config", properties), ("config", properties):
+        refused = call(*command)
+        assert refused.exit_code != 0
+        assert "refused" in refused.output
+        assert f"AIOPRODUCER_{variable}" in refused.output
+        assert call(*command, **{variable: str(token)}).exit_code == 0
+        assert call(*command, flag, token).exit_code == 0
+        assert call(*command, flag, "/elsewhere", **{variable: str(token)}).exit_code != 0
+        assert call(*command).exit_code != 0, "the flag of one command is none of the next"
+    properties.write_text("\n".join(lines))
+    assert "refused" in call("topics", "--config", properties, "-o", endpoint).output
+    itself = call("topics", "--config", properties, "-o", f"sasl.oauthbearer.allowed.files={token}")
+    assert "cannot allow itself" in itself.output
+    limited = call(
+        "topics",
+        "--config",
+        properties,
+        "-o",
+        endpoint.replace("file:", "https://a"),
+        "--sasl-oauthbearer-allowed-urls",
+        "https://b",
+    )
+    assert "refused" in limited.output

@@ -244,3 +244,11 @@ async def test_a_token_has_claims_and_no_signature() -> None:
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     assert claims == {"sub": "alice", "iat": 1000.0, "exp": 1060.0}
     assert (token.expires_at, token.extensions) == (1060.0, {"a": "b"})
+
+
+@pytest.mark.parametrize("scheme", ["FILE:", "file:", "ftp://a", "data:,"])
+async def test_endpoint_opens_no_url_but_http(scheme: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text('{"access_token": "planted"}')
+    with pytest.raises(AuthenticationFailed, match="cannot be reached"):
+        await client(f"{scheme}{file}").fetch()

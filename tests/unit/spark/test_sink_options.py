@@ -226,3 +226,22 @@ def test_bad_rows_fail_their_task_unless_there_is_a_topic_for_them() -> None:
         sink_options({**SERVERS, "topic": "orders", "onBadRow": "topic:orders"})
     with pytest.raises(ConfigError, match="did you mean 'onBadRow'"):
         sink_options({**SERVERS, "onBadRows": "fail"})
+
+
+def test_option_names_no_file_unless_the_environment_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    options = {
+        "topic": "orders",
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+    }
+    with pytest.raises(ConfigError, match=r"refused.*AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES"):
+        sink_options(options)
+    with pytest.raises(ConfigError, match="cannot allow itself"):
+        sink_options(options | {"kafka.sasl.oauthbearer.allowed.files": str(token)})
+    monkeypatch.setenv("AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES", str(token))
+    sink_options(options)
