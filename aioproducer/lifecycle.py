@@ -162,7 +162,7 @@ class Lifecycle:
             timeout_s = self.config.max_block_s
         try:
             failed = await self._finish(engine, timeout_s)
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or interrupted by a signal handler that raises
             engine.fail_everything(_closed_early())
             await engine.stop()
             raise

@@ -46,7 +46,7 @@ NAMED_FIRST = [
     and path.relative_to(PACKAGE).parts[0] not in {"net", "protocol", "testing"}
 ]
 ACCUMULATOR = PACKAGE / "batching/accumulator.py"
-COUNTERS = {"arriving", "callers", "closed_for", "finishing", "flushing", "unfinished", "unresolved"}
+COUNTERS = {"closed_for", "finishing", "flushing", "pending_calls", "unresolved"}
 MUTATORS = {"clear", "pop", "popitem", "setdefault", "update"}
 INNER_DOORS = sorted(path for path in PACKAGE.rglob("__init__.py") if path.parent not in PUBLIC_PACKAGES)
 
@@ -103,13 +103,13 @@ def test_nobody_but_the_accumulator_writes_its_counters() -> None:
         if PACKAGE in path.parents and path != ACCUMULATOR
         for field in written_counters(parsed(path))
     }
-    assert found == {("aioproducer/batching/topic.py", "callers")}, "a topic begins with none"
+    assert found == {("aioproducer/batching/topic.py", "pending_calls")}, "a topic begins with none"
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "accumulator.callers += 1",
+        "accumulator.pending_calls = {}",
         "self._accumulator.unresolved[batch] = None",
         "del self.accumulator.unresolved[batch]",
         "self._accumulator.unresolved.pop(batch, None)",

@@ -61,14 +61,12 @@ class Accumulator:
         self.topics: dict[str, TopicQueues] = {}
         self.shrunk: set[str] = set()
         """The topics with queues for more partitions than the cluster has."""
-        self.flushing: int = 0
-        """How many wait for everything to be sent: while there are any, nothing lingers."""
+        self.flushing: set[object] = set()
+        """The calls that wait for everything to be sent: while there are any, no batch lingers."""
         self.finishing: bool = False
         """Whether the sender ends as soon as everything has its outcome."""
-        self.callers: int = 0
-        """How many calls are on their way here: waiting for earlier calls, metadata or memory."""
-        self.arriving: int = 0
-        """How many records those calls have still to append."""
+        self.pending_calls: dict[object, int] = {}
+        """The calls on their way here, which wait for earlier calls, metadata or memory; the records they still append."""
         self.closed_for: Failure | None = None
         """Why nothing is taken any more."""
         self.settings: BatchingSettings = settings
@@ -83,6 +81,16 @@ class Accumulator:
         return bool(self.flushing or self.memory.waiters or self.finishing)
 
     @property
+    def callers(self) -> int:
+        """Number of calls on their way here."""
+        return len(self.pending_calls)
+
+    @property
+    def arriving(self) -> int:
+        """Number of records that the calls on their way here still append."""
+        return sum(tuple(self.pending_calls.values()))  # other threads ask as well
+
+    @property
     def unfinished(self) -> int:
         """Number of batches that are not at the end of their lives: unresolved and abandoned ones."""
         return len(self.unresolved) + len(self._abandoned)
@@ -90,7 +98,7 @@ class Accumulator:
     @property
     def idle(self) -> bool:
         """Whether nobody waits for an outcome, and no call is on its way here."""
-        return not self.callers and all(batch.is_forsaken for batch in self.unresolved)
+        return not self.pending_calls and all(batch.is_forsaken for batch in self.unresolved)
 
     def topic(self, name: str) -> TopicQueues:
         """Return the queues of topic *name*, made when it is first written to."""
@@ -180,6 +188,7 @@ class Accumulator:
         new_waiter: Callable[[], W],
         *,
         reserved: int = 0,
+        waiter: W | None = None,
     ) -> W | None:
         """Append one record to *queue*, or to the sticky partition; return what waits for it, made by *new_waiter*.
 
@@ -192,7 +201,6 @@ class Accumulator:
         free = memory.free + reserved
         if memory.waiters and not reserved:
             return None
-        waiter = None
         try:
             memory.free = free
             target = queue or topic.sticky
@@ -216,7 +224,7 @@ class Accumulator:
             else:
                 columns.append(value, key, headers, timestamp_ms)
                 batch.plain_waiter = None
-            waiter = new_waiter()
+            waiter = waiter or new_waiter()
             if batch.new_waiter is new_waiter:
                 batch.last_waiters.append(waiter)
             else:
@@ -238,11 +246,14 @@ class Accumulator:
         timestamp_ms: int,
         size: int,
         reserved: int = 0,
+        *,
+        waiter: RecordFuture | None = None,
     ) -> Appended | None:
-        """Do as `append`, and return the batch, too: who has waited has deadlines to see to."""
+        """Do as `append`, with *waiter* if it is given, and return the batch as well: a call that waited has deadlines."""
         future = self.append(
-            topic, queue, value, key, headers, timestamp_ms, size, RecordFuture, reserved=reserved
-        )
+            topic, queue, value, key, headers, timestamp_ms, size, RecordFuture,
+            reserved=reserved, waiter=waiter,
+        )  # fmt: skip
         target = queue or topic.sticky
         if future is None or target is None or target.open is None:
             return None
@@ -351,6 +362,19 @@ class Accumulator:
             self._wake_at(until)
         return batch
 
+    def appended(self, waiter: RecordFuture) -> Appended | None:
+        """Return the record of *waiter* if it is in a batch without an outcome."""
+        batch = next((each for each in self.unresolved if each.holds(waiter)), None)
+        return None if batch is None else Appended(waiter, batch)
+
+    def recount(self) -> None:
+        """Set the free memory to that which no batch and no call has: an exception interrupted a call that waited."""
+        memory = self.memory
+        held = sum(batch.size for batch in (*self.unresolved, *self._abandoned))
+        memory.free = memory.limit - held - sum(memory.granted.values())
+        memory.give_back(0)
+        self.wake()
+
     def _recover(self, topic: TopicQueues, waiter: object, records: int, size: int, free: int) -> None:
         """Complete or undo an append to *topic* that an exception interrupted, such as one that a signal handler raised.
 
@@ -401,22 +425,20 @@ class Accumulator:
             self.deadlines.discard_before_move(batch, before, deadline)
             self.wake()  # to look at the deadlines again
 
-    def enter(self, topic: TopicQueues, records: int) -> None:
-        """Count a call on its way to *topic*, and the *records* that it is to append."""
-        topic.callers += 1
-        self.callers += 1
-        self.arriving += records
+    def enter(self, call: object, topic: TopicQueues, records: int) -> None:
+        """Count *call*, which is on its way to *topic*, and the *records* that it is to append."""
+        topic.pending_calls.add(call)
+        self.pending_calls[call] = records
 
-    def arrived(self, records: int) -> None:
-        """Count so many *records* of the calls on their way as appended, or failed."""
-        self.arriving -= records
+    def arrived(self, call: object, records: int) -> None:
+        """Count *records* of *call* as appended, or failed."""
+        self.pending_calls[call] -= records
 
-    def leave(self, topic: TopicQueues, records: int) -> None:
-        """Count the call out again, and the *records* that it has not appended."""
-        topic.callers -= 1
-        self.callers -= 1
-        self.arriving -= records
-        if not self.callers:
+    def leave(self, call: object, topic: TopicQueues) -> None:
+        """Count *call* out again, with the records that it has not appended; repeated calls are fine."""
+        topic.pending_calls.discard(call)
+        self.pending_calls.pop(call, None)
+        if not self.pending_calls:
             self.wake()  # a sender that is asked to finish waits for us
         if not topic.leaders:  # nothing came of it: a topic that does not exist leaves no trace
             self.update_topic(topic.name, ())
@@ -462,10 +484,13 @@ class Accumulator:
 
     async def flush(self) -> None:
         """Send what was appended so far without lingering, and wait until all of it has its outcome."""
-        self.flushing += 1
-        self.wake()
+        call = object()
         try:
+            self.flushing.add(call)
+            self.wake()
             for batch in tuple(self.unresolved):
                 await batch.wait_resolved()
-        finally:
-            self.flushing -= 1
+            self.flushing.discard(call)
+        except BaseException:  # also of a signal handler, and as late as in the line above
+            self.flushing.discard(call)
+            raise

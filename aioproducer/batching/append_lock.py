@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Generic, TypeVar
 
+from aioproducer.errors import ProducerError
+
 T = TypeVar("T")
 
 _by_number = attrgetter("number")
@@ -32,11 +34,12 @@ class AppendLock(Generic[T]):
     for metadata at the start, would then stay in line for good: each comes back before the last one is served.
     """
 
-    __slots__ = ("_last_number", "_line", "held")
+    __slots__ = ("_holder", "_last_number", "_line", "held")
 
     def __init__(self) -> None:
         self.held: bool = False
         """Whether a call has it; if none has, none waits for it."""
+        self._holder: Ticket[T] | None = None
         self._last_number = 0
         self._line: OrderedDict[Ticket[T], asyncio.Future[T | None]] = OrderedDict()
         """Who waits for it: a ticket, and its `served`. Whoever gives up leaves the middle of it."""
@@ -63,6 +66,7 @@ class AppendLock(Generic[T]):
         Raises: TimeoutError once the loop's clock passes *deadline*. Late or cancelled, we are in line no more.
         """
         if ticket.served is None and not self.held:
+            self._holder = ticket
             self.held = True
             return None
         served = ticket.served = ticket.served or self._line_up(ticket)
@@ -91,34 +95,38 @@ class AppendLock(Generic[T]):
         return all(each.number > ticket.number for each, served in self._line.items() if not served.done())
 
     def withdraw(self, ticket: Ticket[T]) -> None:
-        """Forget *ticket*, whose call has ended; if it holds the lock by now, release it."""
-        served = ticket.served
+        """Forget *ticket*, whose call has ended, and release the lock if the ticket holds it; repeated calls are fine."""
         self._line.pop(ticket, None)
-        if served is None or not served.done() or served.cancelled():
-            return
-        if (
-            served.exception() is None and served.result() is None
-        ):  # granted in the moment in which we were cancelled
+        is_orphan = self.held and self._holder is None  # an exception interrupted `readmit`
+        if self._holder is ticket or is_orphan:
             self.release()
 
     def release(self) -> None:
-        """Give the lock up: make the attempts of those who wait, until one has to hold it itself."""
+        """Give the lock up: make the attempts of waiting calls, until one has to hold the lock itself.
+
+        An exception that a signal handler raises leaves all calls in line; a repeated call goes on with the first.
+        """
+        before, self._holder = self._holder, None
+        if before is not None and before in self._line and self._line[before].done():
+            del self._line[before]  # it was granted by a call that was interrupted directly after that
         while self._line:
-            ticket, served = self._line.popitem(last=False)
-            if served.done():  # cancelled
-                continue
+            ticket, served = next(iter(self._line.items()))
             try:
-                outcome = ticket.attempt()
-            except (
-                asyncio.CancelledError
-            ):  # raised by a user's code, not by a cancellation: nothing waits here
+                if not served.done():  # else it was cancelled, or this was interrupted
+                    served.set_result(ticket.attempt())
+            except asyncio.CancelledError:  # of the user's code, since nothing waits here
                 served.cancel()
-                continue
-            except BaseException as error:  # noqa: BLE001 - it is the waiter's, whatever it is, and not ours
+            except (ProducerError, ValueError) as error:
                 served.set_exception(error)
-                continue
-            served.set_result(outcome)
-            if outcome is None:  # it has to hold it
+            except BaseException:  # perhaps of a signal handler: the call makes its attempt itself
+                if not served.done():
+                    served.set_result(None)
+                raise
+            is_granted = not served.cancelled() and served.exception() is None and served.result() is None
+            if is_granted:
+                self._holder = ticket
+            self._line.pop(ticket, None)
+            if is_granted:
                 return
         self.held = False
 

@@ -16,39 +16,44 @@ class MemoryBudget:
     `free` and `waiters` are public for the append path, which takes without a call when nobody waits.
     """
 
-    __slots__ = ("free", "limit", "waited_s", "waiters")
+    __slots__ = ("free", "granted", "limit", "waited_s", "waiters")
 
     def __init__(self, limit: int) -> None:
         self.limit: int = limit
         self.free: int = limit
         self.waited_s: float = 0.0
         """How long calls have waited, all together, served or not; those that still do are not in it."""
-        self.waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.granted: dict[object, int] = {}
+        """Bytes taken and not used yet, by their owner."""
+        self.waiters: deque[tuple[int, asyncio.Future[None], object]] = deque()
 
     @property
     def used(self) -> int:
         """How many bytes are taken."""
         return self.limit - self.free
 
-    async def take(self, size: int, deadline: float) -> None:
-        """Take *size* bytes as soon as everyone who came before has theirs.
+    async def take(self, size: int, deadline: float, owner: object = None) -> None:
+        """Take *size* bytes for *owner* as soon as all earlier calls have theirs; `use` follows.
 
-        Cancelled or late, it leaves no gap: what it was just given goes to the next waiter.
+        A call that is cancelled or late leaves no gap: bytes that it was just given go to the next waiter.
 
         Raises: TimeoutError once the loop's clock passes *deadline*.
         """
+        owner = object() if owner is None else owner
         if not self.waiters and size <= self.free:
+            self.granted[owner] = size
             self.free -= size
             return
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         granted = loop.create_future()
-        waiter = (size, granted)
+        waiter = (size, granted, owner)
         self.waiters.append(waiter)
         try:
             async with asyncio.timeout_at(deadline):
                 await granted
         except BaseException:
+            self.granted.pop(owner, None)
             if granted.done() and not granted.cancelled() and granted.exception() is None:
                 self.give_back(size)
             else:
@@ -59,6 +64,15 @@ class MemoryBudget:
         finally:
             self.waited_s += loop.time() - began_at
 
+    def use(self, owner: object) -> int:
+        """Return the bytes taken for *owner*, which it appends with or gives back now."""
+        return self.granted.pop(owner, 0)
+
+    def forget(self, owner: object) -> None:
+        """Drop the bytes that *owner* waits for or has taken. It was interrupted, so `free` may be wrong as well."""
+        self.granted.pop(owner, None)
+        self.waiters = deque(each for each in self.waiters if each[2] is not owner)
+
     def give_back(self, size: int) -> None:
         """Return *size* bytes and hand them to those who wait."""
         self.free += size
@@ -68,16 +82,18 @@ class MemoryBudget:
     def fail_waiters(self, error: Callable[[], ProducerError]) -> None:
         """Let everybody who waits raise what *error* returns: one instance each."""
         waiters, self.waiters = self.waiters, deque()
-        for _, granted in waiters:
+        for _, granted, _ in waiters:
             if not granted.done():
                 granted.set_exception(error())
 
     def _serve(self) -> None:
         while self.waiters:
-            size, granted = self.waiters[0]
+            size, granted, owner = self.waiters[0]
             if size > self.free:
                 return
-            self.waiters.popleft()
             if not granted.done():  # a cancelled one takes itself off the budget
-                self.free -= size
+                if owner not in self.granted:  # else an exception interrupted this a moment ago
+                    self.granted[owner] = size
+                    self.free -= size
                 granted.set_result(None)
+            self.waiters.popleft()

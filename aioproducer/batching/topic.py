@@ -124,11 +124,11 @@ class TopicQueues:
         "available",
         "awaiting_partition",
         "by_partition",
-        "callers",
         "leaders",
         "limits",
         "missing",
         "name",
+        "pending_calls",
         "sticky",
         "topic_id",
     )
@@ -157,8 +157,8 @@ class TopicQueues:
         """The calls that have to wait before they append. Others look first whether it is held, and queue behind them."""
         self.awaiting_partition: dict[Ticket[Appended], int] = {}
         """The calls that wait beside the line for a partition that is not there, and for which."""
-        self.callers: int = 0
-        """How many calls are on their way here, in line or not."""
+        self.pending_calls: set[object] = set()
+        """The calls on their way here, in line or not."""
         self.sticky: PartitionQueue | None = None
         """Where records for any partition go now."""
         self.by_partition: Mapping[int, PartitionQueue] = _Queues(self._make)
@@ -183,7 +183,7 @@ class TopicQueues:
     @property
     def idle(self) -> bool:
         """Whether no call is on its way here and no partition has anything anywhere."""
-        return not self.callers and all(queue.idle for queue in self.by_partition.values())
+        return not self.pending_calls and all(queue.idle for queue in self.by_partition.values())
 
     @property
     def may_retire(self) -> bool:

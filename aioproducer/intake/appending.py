@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol, Self, final
 
 from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.append_lock import Ticket
-from aioproducer.batching.batch import Appended
+from aioproducer.batching.batch import Appended, RecordFuture
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout
+from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout, ProducerError
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.types import Headers, HeadersInput
 
@@ -101,20 +101,28 @@ class Caller:
         self._records = records
         self._accumulator = accumulator
         self._updater = updater
+        self._permit: AppendPermit | None = None
 
     def __enter__(self) -> Self:
-        self._accumulator.enter(self._queues, self._records)
+        self._accumulator.enter(self, self._queues, self._records)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._accumulator.leave(self._queues, self._records)
+        self._accumulator.leave(self, self._queues)
+
+    def abandon(self, error: BaseException) -> None:
+        """Undo what is left of the call after *error*, which a signal handler may have raised anywhere in the call."""
+        if self._permit is not None:
+            self._permit.abandon()
+        self._accumulator.leave(self, self._queues)
+        if not isinstance(error, (ProducerError, ValueError, asyncio.CancelledError)):
+            self._accumulator.recount()
 
     def arrived(self, records: int) -> None:
-        """Note that so many records of the call have been appended, or have failed."""
-        self._accumulator.arrived(records)
-        self._records -= records
+        """Note that *records* of the call have been appended, or have failed."""
+        self._accumulator.arrived(self, records)
 
     def permit(
         self,
@@ -136,10 +144,10 @@ class Caller:
                 return None
             appended = attempt()
             if appended is not None:
-                self.arrived(self._records)
+                self.arrived(self._accumulator.pending_calls[self])
             return appended
 
-        return AppendPermit(
+        self._permit = AppendPermit(
             queues,
             deadline,
             partition=partition,
@@ -148,6 +156,7 @@ class Caller:
             accumulator=accumulator,
             updater=self._updater,
         )
+        return self._permit
 
 
 class AppendPermit:
@@ -182,11 +191,12 @@ class AppendPermit:
         """What *attempt* returned, if somebody else has made it for us: then nothing is left to do."""
         self._accumulator = accumulator
         self._updater = updater
+        self._ticket: Ticket[Appended] | None = None
         self._began_at = asyncio.get_running_loop().time()
 
     async def __aenter__(self) -> Self:
         queues, lock = self._queues, self._queues.append_lock
-        ticket = lock.ticket(self._attempt)
+        ticket = self._ticket = lock.ticket(self._attempt)
         while True:
             if queues.leaders and not has_partition(queues, self._partition):
                 await self._stand_aside(ticket)
@@ -214,17 +224,25 @@ class AppendPermit:
         if self.appended is None:
             self._queues.append_lock.release()
 
-    async def reserve(self, size: int) -> None:
-        """Wait for *size* bytes of `buffer_memory`. Raises: BufferTimeout."""
+    def abandon(self) -> None:
+        """Leave the line and let the lock and reserved memory go; repeated calls are fine."""
+        if self._ticket is not None:
+            self._queues.awaiting_partition.pop(self._ticket, None)
+            self._queues.append_lock.withdraw(self._ticket)
+        self._accumulator.memory.forget(self)
+
+    async def reserve(self, size: int) -> int:
+        """Wait for *size* bytes of `buffer_memory` and return *size*. Raises: BufferTimeout."""
         memory = self._accumulator.memory
         self._accumulator.wake()  # nothing lingers while somebody waits for memory
         try:
-            await memory.take(size, self.deadline)
+            await memory.take(size, self.deadline, self)
         except TimeoutError:
             raise self._late(f"{size:,} of buffer_memory={memory.limit:,} bytes") from None
         if self._accumulator.closed_for is not None:
-            memory.give_back(size)
+            memory.give_back(memory.use(self))
         self._check_open()
+        return memory.use(self)
 
     async def _know_the_topic(self) -> None:
         queues = self._queues
@@ -283,7 +301,7 @@ class Arrival:
         self._queues = queues
         self._pending = pending
         self._ready = pending.ready
-        self.appended: bool = False
+        self.appended: Appended | None = None
 
     def prepared(self) -> Ready:
         """Return the record, serialized and with its partition chosen."""
@@ -291,16 +309,22 @@ class Arrival:
             self._ready = self._prepare(self._queues, self._pending)
         return self._ready
 
-    def attempt(self) -> Appended | None:
-        """Append it if there is memory."""
-        appended = self._accumulator.append_and_locate(self._queues, *self.prepared())
-        self.appended = appended is not None
-        return appended
+    def attempt(self, reserved: int = 0) -> Appended | None:
+        """Append it if there is memory, or with *reserved* memory that was waited for; once, whatever interrupts this."""
+        if self.appended is None:
+            ready, future = self.prepared(), RecordFuture()
+            try:
+                self.appended = self._accumulator.append_and_locate(
+                    self._queues, *ready, reserved=reserved, waiter=future
+                )
+            except BaseException:  # of a signal handler, before the record was appended or after
+                self.appended = self._accumulator.appended(future)
+                raise
+        return self.appended
 
     def append(self, reserved: int) -> Appended:
         """Append it with memory that was waited for."""
-        appended = self._accumulator.append_and_locate(self._queues, *self.prepared(), reserved=reserved)
+        appended = self.attempt(reserved)
         if appended is None:
             raise AssertionError("reserved memory did not suffice")
-        self.appended = True
         return appended

@@ -10,7 +10,7 @@ from operator import index
 from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator, W
-from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
@@ -25,6 +25,7 @@ from aioproducer.errors import (
     WrongLoop,
 )
 from aioproducer.intake.appending import (
+    AppendPermit,
     Arrival,
     Caller,
     Pending,
@@ -269,26 +270,34 @@ class Intake:
             limits_s.append(timeout_s)
         queues = self._accumulator.topic(pending.topic)
         arrival = Arrival(self.prepare, self._accumulator, queues, pending)
+        caller = self.caller(queues, 1)
         try:
             # Serializers may look at context variables: those of this call, whoever makes the attempt for it.
             attempt = partial(copy_context().run, arrival.attempt)
             deadline, partition = called_at + min(limits_s), pending.partition
-            with self.caller(queues, 1) as caller:
-                async with caller.permit(deadline, partition=partition, attempt=attempt) as permit:
-                    appended = permit.appended or arrival.attempt()
-                    if appended is None:
-                        reserved = self._accumulator.settings.room_for(arrival.prepared().size)
-                        await permit.reserve(reserved)
-                        appended = arrival.append(reserved)
+            permit = caller.permit(deadline, partition=partition, attempt=attempt)
+            future, batch = await self._append_in_turn(caller, permit, arrival)
         except (ProducerError, ValueError, CancelledError) as error:
-            if not arrival.appended:  # else it was cancelled just after somebody had made the attempt for it
+            caller.abandon(error)
+            if arrival.appended is None:  # else another call had just made the attempt for it
                 self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
-        future, batch = appended
+        except BaseException as interrupt:
+            caller.abandon(interrupt)
+            raise
         self._accumulator.expire_earlier(batch, future, called_at + delivery_timeout_s)
         if timeout_s is not None:
             self.limit(batch, future, called_at, timeout_s)
         return future
+
+    async def _append_in_turn(self, caller: Caller, permit: AppendPermit, arrival: Arrival) -> Appended:
+        with caller:
+            async with permit:
+                appended = permit.appended or arrival.attempt()
+                if appended is None:
+                    reserved = self._accumulator.settings.room_for(arrival.prepared().size)
+                    appended = arrival.append(await permit.reserve(reserved))
+                return appended
 
     def tell(self, topic: str, partition: int | None, headers: Headers, error: BaseException) -> None:
         """Let the interceptors hear of a record that fails before it is appended, too, and have it counted."""

@@ -79,23 +79,32 @@ class ManyIntake:
 
     async def _append(self, sending: _Sending, convoy: Convoy | None) -> None:
         rows, call, queues = sending.rows, sending.call, sending.queues
+        caller = self._intake.caller(queues, len(rows))
         try:
-            with self._intake.caller(queues, len(rows)) as caller:
-                until = self._block_deadline(sending)
-                async with nullcontext() if convoy is None else convoy.in_order(rows.topic, until):
-                    await self._append_chunks(sending, caller)
+            await self._append_in_turn(sending, caller, convoy)
         except ProducerError as error:
+            caller.abandon(error)
             for rest in sending.begun():
                 self._preparing.fail(rest, error, call)
             untouched = rows.positions[sending.taken :]
             self._settings.on_refused(len(untouched), error)
             call.failed(untouched, failure(error))  # interceptors have not seen these
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            caller.abandon(error)
             for rest in sending.begun():
                 self._preparing.tell(rest, asyncio.CancelledError)
             raise
+        except BaseException as interrupt:
+            caller.abandon(interrupt)
+            raise
         finally:
             self._seal(queues, call)
+
+    async def _append_in_turn(self, sending: _Sending, caller: Caller, convoy: Convoy | None) -> None:
+        with caller:
+            until = self._block_deadline(sending)
+            async with nullcontext() if convoy is None else convoy.in_order(sending.rows.topic, until):
+                await self._append_chunks(sending, caller)
 
     async def _append_chunks(self, sending: _Sending, caller: Caller) -> None:
         """Append all there is, chunk by chunk, the lock released in between: other calls wait for one chunk at most."""
@@ -112,8 +121,7 @@ class ManyIntake:
                 while sending.groups and patience > 0:
                     permit.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
                     reserved = self._accumulator.settings.room_for(sending.groups[0][1].sizes[0])
-                    await permit.reserve(reserved)
-                    patience -= self._extend(sending, caller, reserved)
+                    patience -= self._extend(sending, caller, await permit.reserve(reserved))
             if sending.has_more() and not sending.groups:
                 await asyncio.sleep(0)
                 self._check_time(sending)

@@ -127,10 +127,12 @@ class MetadataUpdater:
         """
         now = _now()
         if topics is None:
-            news = [self._schedule.want_all(now)]
+            wanted = [self._schedule.want_all(now)]
         else:
-            news = [self._schedule.want(topic, now) for topic in topics]
-        if any(news):
+            wanted = [self._schedule.want(topic, now) for topic in topics]
+        if (
+            wanted
+        ):  # also what was wanted before: the call that wanted it may have been interrupted before this line
             self._wakeup.set()
 
     def touch(self, topic: str, now: float) -> None:

@@ -123,11 +123,12 @@ class Transactions:
         ending = self._ending
         if ending is not None and not ending.task.done():
             await self._outcome(ending, self.settings.max_block_s, "begin a transaction")
-        self.manager.begin()  # before all else: somebody else may have begun, and ended, while we waited
-        self._ending = None
-        self.number += 1
-        self.is_undecided = True
-        self._began_at_ms = time_ns() // 1_000_000
+        if self.manager.state is State.READY:  # else another call has begun meanwhile, or this one may not
+            self._ending = None  # before the move: an interrupted begin leaves no earlier outcome behind
+            self.number += 1
+            self.is_undecided = True
+            self._began_at_ms = time_ns() // 1_000_000
+        self.manager.begin()
 
     async def send_offsets(
         self,

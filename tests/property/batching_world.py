@@ -361,7 +361,7 @@ class World:
 
     @asynccontextmanager
     async def _my_turn(self) -> AsyncIterator[None]:
-        self.accumulator.enter(self.topic, 0)
+        self.accumulator.enter(call := object(), self.topic, 0)
         try:
             await self.topic.append_lock.acquire(self.topic.append_lock.ticket(lambda: None), math.inf)
             try:
@@ -371,7 +371,7 @@ class World:
             finally:
                 self.topic.append_lock.release()
         finally:
-            self.accumulator.leave(self.topic, 0)
+            self.accumulator.leave(call, self.topic)
 
     async def _memory(self, size: int, deadline: float) -> None:
         self.accumulator.wake()

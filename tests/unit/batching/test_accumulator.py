@@ -76,7 +76,7 @@ async def test_a_new_batch_wakes_the_sender_only_if_it_is_the_next_to_be_due() -
 async def test_in_a_hurry_every_new_batch_wakes_the_sender() -> None:
     rig = FloorRig(partitions=2)
     put(rig, 0)
-    rig.accumulator.flushing = 1
+    rig.accumulator.flushing.add(1)
     wakes = rig.wakes
     put(rig, 1)
     assert rig.wakes == wakes + 1
@@ -307,7 +307,7 @@ async def test_told_an_earlier_deadline_after_a_split_it_is_the_part_with_the_re
 @in_virtual_time
 async def test_closed_it_fails_who_waits_for_memory_and_counts_the_calls() -> None:
     rig = FloorRig()
-    rig.accumulator.callers = 1
+    rig.accumulator.pending_calls["one"] = 1
     assert not rig.accumulator.idle
     waiting = asyncio.create_task(rig.accumulator.memory.take(10**9, 1.0))
     await asyncio.sleep(0)
@@ -351,11 +351,21 @@ async def test_a_cancelled_flush_hurries_nobody_any_more() -> None:
 async def test_a_call_is_counted_until_it_leaves_with_what_it_has_not_appended() -> None:
     rig = FloorRig()
     accumulator, topic = rig.accumulator, rig.accumulator.topic(TOPIC)
-    accumulator.enter(topic, 5)
-    accumulator.arrived(2)
-    assert (accumulator.callers, topic.callers, accumulator.arriving, accumulator.idle) == (1, 1, 3, False)
-    accumulator.leave(topic, 3)
-    assert (accumulator.callers, topic.callers, accumulator.arriving, accumulator.idle) == (0, 0, 0, True)
+    accumulator.enter("one", topic, 5)
+    accumulator.arrived("one", 2)
+    assert (accumulator.callers, len(topic.pending_calls), accumulator.arriving, accumulator.idle) == (
+        1,
+        1,
+        3,
+        False,
+    )
+    accumulator.leave("one", topic)
+    assert (accumulator.callers, len(topic.pending_calls), accumulator.arriving, accumulator.idle) == (
+        0,
+        0,
+        0,
+        True,
+    )
 
 
 async def test_a_batch_is_held_with_its_memory_and_its_deadline_until_it_is_released() -> None:

@@ -12,10 +12,10 @@ CLOSED = Failure(ProducerClosed, "closed")
 
 async def test_it_says_how_many_calls_are_on_their_way() -> None:
     rig = FloorRig()
-    rig.accumulator.enter(rig.accumulator.topics[TOPIC], 3)
+    rig.accumulator.enter("one", rig.accumulator.topics[TOPIC], 3)
     assert rig.accumulator.close(CLOSED) == 1
     assert rig.accumulator.closed_for is CLOSED
-    rig.accumulator.leave(rig.accumulator.topics[TOPIC], 3)
+    rig.accumulator.leave("one", rig.accumulator.topics[TOPIC])
 
 
 async def test_it_is_opened_again_by_whoever_closed_it() -> None:

@@ -168,9 +168,20 @@ async def test_a_deadline_that_it_has_already_wakes_nobody() -> None:
 async def test_a_topic_of_which_nothing_came_is_there_while_others_are_on_their_way() -> None:
     rig = FloorRig(partitions=0)
     topic = rig.accumulator.topic("nowhere")
-    for _ in range(2):
-        rig.accumulator.enter(topic, 1)
-    rig.accumulator.leave(topic, 1)
+    for call in ("one", "other"):
+        rig.accumulator.enter(call, topic, 1)
+    rig.accumulator.leave("one", topic)
     assert "nowhere" in rig.accumulator.topics
-    rig.accumulator.leave(topic, 1)
+    rig.accumulator.leave("other", topic)
     assert "nowhere" not in rig.accumulator.topics
+
+
+async def test_recount_leaves_what_batches_and_calls_have() -> None:
+    rig = FloorRig()
+    batch = rig.fill()
+    memory = rig.accumulator.memory
+    await memory.take(100, 1.0, "call")
+    used = memory.used
+    memory.free -= 7  # an exception came between two writes
+    rig.accumulator.recount()
+    assert memory.used == used == batch.size + 100

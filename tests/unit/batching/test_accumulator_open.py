@@ -226,12 +226,12 @@ async def test_records_keep_away_from_a_node_that_takes_nothing() -> None:
 async def test_calls_are_counted_each() -> None:
     rig = FloorRig()
     accumulator, topic = rig.accumulator, rig.accumulator.topics[TOPIC]
-    accumulator.enter(topic, 5)
-    accumulator.enter(topic, 2)
-    assert (accumulator.callers, topic.callers, accumulator.arriving) == (2, 2, 7)
-    accumulator.leave(topic, 5)
+    accumulator.enter("one", topic, 5)
+    accumulator.enter("other", topic, 2)
+    assert (accumulator.callers, len(topic.pending_calls), accumulator.arriving) == (2, 2, 7)
+    accumulator.leave("one", topic)
     assert rig.wakes == 0, "one is still on its way"
-    accumulator.leave(topic, 2)
+    accumulator.leave("other", topic)
     assert rig.wakes == 1
     assert TOPIC in accumulator.topics
 
@@ -239,8 +239,8 @@ async def test_calls_are_counted_each() -> None:
 async def test_a_topic_of_which_nothing_came_leaves_no_trace() -> None:
     rig = FloorRig(partitions=0)
     topic = rig.accumulator.topic("nowhere")
-    rig.accumulator.enter(topic, 1)
-    rig.accumulator.leave(topic, 1)
+    rig.accumulator.enter("one", topic, 1)
+    rig.accumulator.leave("one", topic)
     assert "nowhere" not in rig.accumulator.topics
 
 
@@ -288,7 +288,7 @@ async def test_only_the_first_in_line_says_when_a_linger_ends_and_nobody_who_is_
     _ = rig.append(partition=0)
     _ = rig.append(partition=1)
     assert (rig.wakes, len(rig.wakes_at)) == (0, 1)
-    rig.accumulator.flushing = 1
+    rig.accumulator.flushing.add(1)
     _ = rig.append(partition=2)
     assert (rig.wakes, len(rig.wakes_at)) == (1, 1)
 

@@ -295,3 +295,24 @@ async def test_withdrawn_after_it_was_served_it_leaves_nothing_behind() -> None:
     for ticket in tickets:
         lock.withdraw(ticket)
     assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_interrupted_attempt_passes_the_lock_to_its_call() -> None:
+    lock: AppendLock[str] = AppendLock()
+    ticket = lock.ticket(nothing)
+    await lock.acquire(ticket, NEVER)
+
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    has_turn, behind = await in_line(lock, interrupt, lambda: "b")
+    with pytest.raises(KeyboardInterrupt):
+        lock.release()
+    lock.withdraw(ticket)
+    lock.withdraw(ticket)
+    assert await has_turn is None
+    assert not behind.done()
+    lock.release()
+    assert await behind == "b"
+    assert lock.calls == 0

@@ -148,3 +148,23 @@ async def test_how_long_calls_have_waited_adds_up_served_or_not() -> None:
         await memory.take(10, asyncio.get_running_loop().time() + 4)
     await asyncio.gather(*calls, return_exceptions=True)
     assert memory.waited_s == 2 + 3 + 4
+
+
+async def test_bytes_are_granted_to_their_owner_until_it_uses_them() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(60, NEVER, "owner")
+    assert memory.granted == {"owner": 60}
+    assert (memory.use("owner"), memory.use("owner")) == (60, 0)
+    assert memory.granted == {}
+
+
+async def test_forgotten_owner_waits_no_more() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER, "first")
+    waiting = asyncio.create_task(memory.take(50, NEVER, "second"))
+    await asyncio.sleep(0)
+    memory.forget("first")
+    memory.forget("second")
+    assert (memory.granted, len(memory.waiters)) == ({}, 0)
+    waiting.cancel()
+    await asyncio.wait([waiting])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import heapq
 from math import inf
 
 import pytest
@@ -80,3 +81,11 @@ def test_what_was_moved_is_due_once_at_the_earlier_deadline(deadline: float) -> 
     assert deadlines.next_due() == pytest.approx(deadline, abs=TICK_S)
     assert deadlines.take_due(9.0) == ["moved"]
     assert deadlines.next_due() == inf
+
+
+def test_tick_without_items_is_passed_over() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.add("late", 2.0)
+    heapq.heappush(deadlines._ticks, 1)  # as an exception leaves it between the two writes of `add`
+    assert deadlines.take_due(1.0) == []
+    assert deadlines.take_due(2.0) == ["late"]

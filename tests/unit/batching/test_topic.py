@@ -180,9 +180,9 @@ def test_a_topic_is_idle_without_batches_and_without_calls_on_their_way() -> Non
     assert not queues.idle
     queues[0].remove(batch)
     assert queues.idle
-    queues.callers += 1
+    queues.pending_calls.add("one")
     assert not queues.idle
-    queues.callers -= 1
+    queues.pending_calls.clear()
     assert queues.idle
 
 
@@ -361,5 +361,5 @@ def test_a_topic_may_retire_once_it_is_idle_and_its_sequences_are_not_missed(kep
     assert queues.may_retire
     assert queues[0].sequences.may_assign(identities, unsettled=())
     assert queues.may_retire is not kept
-    queues.callers = 1
+    queues.pending_calls.add("one")
     assert not queues.may_retire

@@ -68,7 +68,11 @@ class Rig(FloorRig):
         assert self.accumulator.memory.free == free
         assert not self.accumulator.memory.waiters
         queues = self.accumulator.topics.get(TOPIC)
-        assert queues is None or (queues.append_lock.calls, queues.callers, queues.awaiting_partition) == (
+        assert queues is None or (
+            queues.append_lock.calls,
+            len(queues.pending_calls),
+            queues.awaiting_partition,
+        ) == (
             0,
             0,
             {},

@@ -147,3 +147,25 @@ class TestHeadersAsColumns:
         columns.extend([b"a"], None, HeaderColumns([HeaderColumn("trace", None, values)], 1), 7)
         columns.extend([b"b"], None, self.traces(b"2"), 8)
         assert values == [b"1"]
+
+
+@pytest.mark.parametrize("keys", [None, [b"k", None, b"torn"], [b"k", None]])
+def test_truncated_columns_have_one_length(keys: list[bytes | None] | None) -> None:
+    columns = RecordColumns()
+    columns.values, columns.timestamps, columns.keys = [b"1", b"2", b"torn"], [1, 2], keys
+    columns.headers = [(), (), ()]
+    columns.truncate(2)
+    assert (columns.values, columns.timestamps, columns.headers) == ([b"1", b"2"], [1, 2], [(), ()])
+    assert columns.keys == (None if keys is None else [b"k", None])
+
+
+def test_truncated_header_columns_take_more() -> None:
+    columns = RecordColumns()
+    columns.values, columns.timestamps = [b"1", b"2"], [1, 2]
+    columns.headers = HeaderColumns(
+        [HeaderColumn("same", b"s"), HeaderColumn("other", None, [b"1", b"2", b"torn"])], 3
+    )
+    columns.truncate(2)
+    more = HeaderColumns([HeaderColumn("same", b"s"), HeaderColumn("other", None, [b"3"])], 1)
+    columns.extend([b"3"], None, more, 3)
+    assert [dict(each)["other"] for each in columns.headers] == [b"1", b"2", b"3"]

@@ -204,11 +204,11 @@ class TestEnd:
     @in_virtual_time
     async def test_it_waits_for_calls_that_have_not_appended_yet(self) -> None:
         async with Rig() as rig:
-            rig.accumulator.callers += 1
+            rig.accumulator.pending_calls["one"] = 1
             rig.sender.finish()
             await pass_time(1)
             assert not rig.running.done()
-            rig.accumulator.callers -= 1
+            del rig.accumulator.pending_calls["one"]
             rig.wakeup.ring()
             await settle()
             assert rig.running.done()
@@ -230,7 +230,7 @@ class TestEnd:
 
         monkeypatch.setattr(rig.sender, "run", watched)
         async with rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             batch = rig.fill(LARGE)
             await settle()
             assert rig.sender._preparing
@@ -279,7 +279,7 @@ class TestBugs:
 
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=2) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             rig.fill(LARGE)
             await settle()
             assert rig.sender._preparing

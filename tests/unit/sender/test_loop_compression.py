@@ -59,7 +59,7 @@ class TestCompression:
     ) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=2) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             rig.fill(LARGE)
             await settle()
             rig.fill(b"small")
@@ -97,7 +97,7 @@ class TestCompression:
         thread = Thread(monkeypatch)
         monkeypatch.setattr(requests, "COMPRESSION_THREADS", 3)
         async with Rig(codec=Codec.GZIP, partitions=3, batching={"batch_bytes": 70_000}) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             for partition, value in enumerate((LARGE, *others)):
                 rig.fill(value, partition=partition)
                 await settle()
@@ -112,7 +112,7 @@ class TestCompression:
     async def test_what_is_prepared_counts_as_in_flight(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=3, max_in_flight=2) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             for partition in range(3):
                 rig.fill(LARGE, partition=partition)
                 await settle()
@@ -143,7 +143,7 @@ class TestCompression:
     ) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=20, max_in_flight=max_in_flight, batching=ROOMY) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             for partition in range(20):
                 rig.fill(LARGE, partition=partition)
             await settle()
@@ -156,7 +156,7 @@ class TestCompression:
     ) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=40, batching=ROOMY) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             for partition in range(4):
                 rig.fill(LARGE, partition=partition)
                 await settle()
@@ -182,7 +182,7 @@ class TestCompression:
     ) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             bad = rig.append(LARGE)
             spoil(rig.queue(0).batches[0])
             await settle()
@@ -221,7 +221,7 @@ class TestCompression:
     async def test_what_expires_meanwhile_is_not_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             batch = rig.fill(LARGE)
             await settle()
             assert batch.state is BatchState.IN_FLIGHT
@@ -237,7 +237,7 @@ class TestCompression:
     ) -> None:
         thread, transaction = Thread(monkeypatch), Told()
         async with Rig(codec=Codec.GZIP, transaction=transaction, transactional_id="tx", retries=0) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             first = rig.fill(LARGE)
             await settle()
             second = rig.fill(b"behind it")
@@ -257,7 +257,7 @@ class TestCompression:
     ) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             rig.fill(LARGE)
             await settle()
             rig.fill(b"behind it")
@@ -274,7 +274,7 @@ class TestCompression:
     async def test_only_what_has_another_leader_is_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=2) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             stays, goes = rig.fill(LARGE), rig.fill(b"of another partition", partition=1)
             await settle()
             rig.accumulator.update_topic(TOPIC, [NODE, NODE + 1])
@@ -286,7 +286,7 @@ class TestCompression:
     async def test_what_cannot_be_compressed_fails_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=2) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             good, bad = rig.append(LARGE), rig.append(LARGE, partition=1)
             spoil(rig.queue(1).batches[0])
             await settle()
@@ -313,7 +313,7 @@ class TestCompression:
     ) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=2) as rig:
-            rig.accumulator.flushing = 1
+            rig.accumulator.flushing.add(1)
             rig.fill(LARGE)
             spoil(rig.fill(b"bad", partition=1))
             await settle()

@@ -172,11 +172,11 @@ class TestSettled:
     async def test_a_call_on_its_way_counts(self) -> None:
         async with rig() as made:
             topic = made.accumulator.topics[TOPIC]
-            made.accumulator.enter(topic, 1)
+            made.accumulator.enter("one", topic, 1)
             waiting = asyncio.create_task(made.records.settled())
             await settle()
             future = made.append()
-            made.accumulator.leave(topic, 0)
+            made.accumulator.leave("one", topic)
             await settle()
             assert not waiting.done()
             [batch] = made.drain()
@@ -191,7 +191,7 @@ class TestSettled:
         """Else both wake each other, as fast as they can, for as long as a call waits for its topic, say."""
         async with rig() as made:
             topic = made.accumulator.topics[TOPIC]
-            made.accumulator.enter(topic, 1)
+            made.accumulator.enter("one", topic, 1)
             waiting = asyncio.create_task(made.records.settled())
             await settle()
             before = made.wakes
@@ -199,7 +199,7 @@ class TestSettled:
                 made.records.look()
                 await settle()
             assert made.wakes == before
-            made.accumulator.leave(topic, 0)
+            made.accumulator.leave("one", topic)
             await waiting
 
     @in_virtual_time
@@ -212,7 +212,7 @@ class TestSettled:
             waiting.cancel()
             await settle()
             made.records.look()
-            assert made.accumulator.flushing == 0
+            assert not made.accumulator.flushing
             made.completion.complete(batch, 0)
 
 
@@ -223,7 +223,7 @@ class TestDropped:
             topic = made.accumulator.topics[TOPIC]
             asking = asyncio.create_task(made.updater.topic("other", made.loop.time() + 60))
             await settle()
-            made.accumulator.enter(topic, 1)
+            made.accumulator.enter("one", topic, 1)
             made.manager.abort()
             dropping = asyncio.create_task(made.records.dropped())
             await settle()
@@ -232,7 +232,7 @@ class TestDropped:
             assert closed_for is not None
             assert closed_for.kind is TransactionAborted
             assert not dropping.done()
-            made.accumulator.leave(topic, 1)
+            made.accumulator.leave("one", topic)
             await dropping
             assert made.accumulator.closed_for is None
 
