@@ -122,6 +122,11 @@ differential: $(VENV)/.dev  ## random calls and outages, against a simple model,
 	$(SAY) "differential"
 	@$(BIN)/python -m tests.scenarios.faults.differential --minutes $(or $(MINUTES),1) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED))
 
+.PHONY: fuzz
+fuzz: $(VENV)/.dev  ## mutated input for every decoder, against bounded time and memory, for MINUTES (1)
+	$(SAY) "fuzz"
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),1)
+
 kafka: $(VENV)/.dev  ## against a real Apache Kafka (its jars are downloaded once, into .cache)
 	$(SAY) "kafka"
 	@$(PYTEST) tests/kafka -q
