@@ -24,4 +24,4 @@ def test_broken_decoder_is_found(monkeypatch: pytest.MonkeyPatch, decode: object
     broken = Decoder("broken", decode, lambda _: b"x", (ValueError,))  # type: ignore[arg-type]
     monkeypatch.setattr("tests.fuzz.__main__.all_decoders", lambda: (broken,))
     with pytest.raises(Finding, match="broken"):
-        _ = [play(1, measure=measure) for measure in (True, False)]
+        _ = [play(1, measure=measure) for measure in (False, True)]
