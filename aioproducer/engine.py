@@ -32,6 +32,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.net.pool import Pool
 from aioproducer.observer import OutcomeObserver
+from aioproducer.partitioning.partitioner import RoundRobinPartitioner
 from aioproducer.sender.loop import Sender
 from aioproducer.steps import Log, as_step
 from aioproducer.telemetry.metrics_push import MetricsPush
@@ -160,10 +161,11 @@ class Engine:
             if floor is None
             else floor.open(completion, self.pool, self.updater, on_admitted=self._admitted)
         )
+        self._partitioner = config.effective_partitioner()
         settings = IntakeSettings(
             key_serializer=config.key_serializer,
             value_serializer=config.value_serializer,
-            partitioner=config.effective_partitioner(),
+            partitioner=self._partitioner,
             interceptors=interceptors,
             max_block_s=config.max_block_s,
             on_refused=self.metrics.refused if records is None else partial(self._refused, records),
@@ -411,11 +413,28 @@ class Engine:
         is_only_broker = len(self.updater.snapshot.brokers) == 1
         self._completion.fail_missing(topics, node_id, is_only_broker=is_only_broker)
 
+    def _forget_topic(self, name: str) -> None:
+        """Drop the state of a topic that metadata has forgotten."""
+        queues = self.accumulator.topics.get(name)
+        if queues is None or queues.idle:
+            self.metrics.forget_topic(name)
+            if isinstance(self._partitioner, RoundRobinPartitioner):
+                self._partitioner.forget(name)
+
+    def _forget_nodes(self, brokers: Collection[int]) -> None:
+        """Drop the state of nodes that are not among *brokers*."""
+        left = self.metrics.nodes.keys() - {*brokers, BOOTSTRAP}
+        self.metrics.forget_nodes([node_id for node_id in left if not self.pool.counts_for(node_id)])
+        self.accumulator.paces.forget(brokers)
+        self.accumulator.schedule.forget_nodes(brokers)
+
     def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
         for name in topics:
             info = snapshot.topics.get(name)
             if info is None:
                 self.accumulator.update_topic(name, ())
+                self._forget_topic(name)
             else:
                 self.accumulator.update_topic(name, info.leaders, info.topic_id)
+        self._forget_nodes(snapshot.brokers)
         self._wakeup.ring()

@@ -99,6 +99,11 @@ class Pace:
         self._took_s: float = 0.0
         """How long it was at that one."""
 
+    @property
+    def is_idle(self) -> bool:
+        """True if the node has answered all requests."""
+        return not self._unanswered
+
     def sent(self, now: float) -> None:
         """Note that there is one more request."""
         if not self._unanswered:
@@ -138,6 +143,12 @@ class Paces(defaultdict[int, Pace]):
     def is_sooner(self, one: int, other: int) -> bool:
         """Whether node *one* would answer in less than half the time of the *other*, which would take long."""
         return 2 * self.expected_s(one) + LONG_S < self.expected_s(other)
+
+    def forget(self, brokers: Collection[int]) -> None:
+        """Drop the paces of nodes that are not among *brokers* and have nothing to answer."""
+        for node_id in self.keys() - set(brokers):
+            if self[node_id].is_idle:
+                del self[node_id]
 
     def expected_s(self, node_id: int) -> float:
         """Return how long a node would take to answer one more request."""
@@ -206,6 +217,16 @@ class Schedule:
         if lingering is not None:
             self._lingering_for[lingering[2]].pop(batch, None)  # first: an interrupted call is repeated
             self._lingering.pop(batch, None)
+
+    def forget_nodes(self, brokers: Collection[int]) -> None:
+        """Drop the empty containers of nodes that are not among *brokers*."""
+        kept = set(brokers)
+        for node_id in self._ready.keys() - kept:
+            if not self._ready[node_id]:
+                del self._ready[node_id]
+        for node_id in self._lingering_for.keys() - kept:
+            if not self._lingering_for[node_id]:
+                del self._lingering_for[node_id]
 
     def _make_due(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
         self.forget(batch)

@@ -190,7 +190,7 @@ class ClientId(Kind):
             return f"aioproducer-{next(_client_numbers)}"
         if not isinstance(value, str) or not _fits(value):
             raise self.unfit()
-        return value
+        return str.__str__(value)  # a plain str, also of a member of a `str` Enum
 
 
 class TransactionalId(Kind):
@@ -203,7 +203,7 @@ class TransactionalId(Kind):
             return None
         if not isinstance(value, str) or not value or not _fits(value):
             raise self.unfit()
-        return value
+        return str.__str__(value)  # a plain str, also of a member of a `str` Enum
 
 
 def _fits(text: str) -> bool:

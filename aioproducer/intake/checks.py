@@ -73,10 +73,16 @@ def _as_header(argument: str, pair: object) -> tuple[str, bytes | None]:
     return name, as_bytes(f"{argument}: the value of {name!r}", value)
 
 
+def exact_str(text: Any) -> Any:
+    """Return *text* as a plain str if it is a str: a member of a `str` Enum would be shown as "Topics.ORDERS"."""
+    return str.__str__(text) if isinstance(text, str) else text
+
+
 def check_topic(topic: object) -> str:
     """Return *topic* if Kafka allows it as a name. Raises: TypeError, ValueError."""
     if not isinstance(topic, str):
         raise TypeError(f"topic must be str, not {type(topic).__name__}")
+    topic = str.__str__(topic)
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         raise ValueError(
             f"topic {topic!r} is not a legal name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-',"

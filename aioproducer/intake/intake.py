@@ -41,6 +41,7 @@ from aioproducer.intake.checks import (
     check_partition,
     check_timestamp,
     check_topic,
+    exact_str,
     legal_headers,
 )
 from aioproducer.intake.intake_settings import IntakeSettings
@@ -188,6 +189,7 @@ class Intake:
         """
         if not self.settings.interceptors:
             return self._checked(topic, value, key, partition, headers, timestamp_ms)
+        topic = exact_str(topic)
         record = self.settings.interceptors.on_send(
             ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
         )

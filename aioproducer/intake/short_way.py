@@ -107,7 +107,7 @@ class ShortWay:
         if timestamp_ms is None:
             timestamp_ms = self._accumulator.clock.fresh_ms()
         ready = Ready(queue, value, key, headers, timestamp_ms, size)
-        return Pending(topic, value, key, partition, headers, timestamp_ms, ready)
+        return Pending(queues.name, value, key, partition, headers, timestamp_ms, ready)
 
     def _queue(
         self, queues: TopicQueues, key: bytes | None, partition: int | None, headers: Headers

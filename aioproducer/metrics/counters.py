@@ -9,8 +9,9 @@ changes nothing, and may do so from any thread.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from threading import Lock
 from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from aioproducer.errors import BufferFull, BufferTimeout, ProducerError, TimeoutReason
@@ -97,6 +98,16 @@ class Tally:
         for name in self.MAXIMA:
             grown[name] = max(numbers[name], mark.numbers[name]) if age_s < WINDOW_S else numbers[name]
         return Recent(max(now - start.at, WINDOW_S), grown, numbers)
+
+    def absorb(self, other: Self) -> None:
+        """Add the totals of *other*, which nobody adds to any more. They count as long ago: rates and maxima stay."""
+        totals = {name: 0 if name in self.MAXIMA else getattr(other, name) for name in self.__slots__}
+        for name, number in totals.items():
+            setattr(self, name, getattr(self, name) + number)
+        self._before, self._now = (
+            _Mark(at, {name: number + totals[name] for name, number in numbers.items()})
+            for at, numbers in (self._before, self._now)
+        )
 
 
 class TopicTally(Tally):
@@ -247,6 +258,11 @@ class Metrics:
         self.clock: Final = clock
         self.topics: Final = defaultdict[str, TopicTally](lambda: TopicTally(clock()))
         self.nodes: Final = defaultdict[int, NodeTally](lambda: NodeTally(clock()))
+        self.forgotten_topics: Final = TopicTally(clock())
+        """The totals of the topics that were forgotten: those of the producer do not fall."""
+        self.forgotten_nodes: Final = NodeTally(clock())
+        self.lock: Final = Lock()
+        """Held while tallies move: reports are made in any thread."""
         self.topic: Final = self.topics.__getitem__
         """Returns the tally of a topic; for what there is a rate of, see `event`."""
         self.node: Final = self.nodes.__getitem__
@@ -258,6 +274,18 @@ class Metrics:
     def event(self, topic: str) -> TopicTally:
         """Return the tally of *topic*, to be added to now."""
         return self.topic(topic).at(self.clock())
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the tally of *topic*, which has no batches any more."""
+        with self.lock:
+            if (tally := self.topics.pop(topic, None)) is not None:
+                self.forgotten_topics.absorb(tally)
+
+    def forget_nodes(self, left: Iterable[int]) -> None:
+        """Drop the tallies of the nodes that have *left* the cluster, and have no connection that counts there."""
+        with self.lock:
+            for node_id in left:
+                self.forgotten_nodes.absorb(self.nodes.pop(node_id))
 
     def refused(self, count: int, error: BaseException) -> None:
         """Count so many records that failed with *error* before they were in a batch; not those of wrong calls."""

@@ -88,9 +88,13 @@ def report(metrics: Metrics, producer: Values, nodes: Mapping[int, Values]) -> d
     now = metrics.clock()
     # Copied in one go, which tuple(….items()) is not: another thread may read while the producer's adds to them. And
     # each is read once: there may be thousands of topics.
-    of_topics = {name: tally.recent(now) for name, tally in metrics.topics.copy().items()}
-    of_nodes = {node_id: tally.recent(now) for node_id, tally in metrics.nodes.copy().items()}
-    every_topic, every_node = View(*of_topics.values()), View(*of_nodes.values())
+    with metrics.lock:
+        topics, rest_of_topics = metrics.topics.copy(), metrics.forgotten_topics.recent(now)
+        nodes_now, rest_of_nodes = metrics.nodes.copy(), metrics.forgotten_nodes.recent(now)
+    of_topics = {name: tally.recent(now) for name, tally in topics.items()}
+    of_nodes = {node_id: tally.recent(now) for node_id, tally in nodes_now.items()}
+    every_topic = View(*of_topics.values(), rest_of_topics)
+    every_node = View(*of_nodes.values(), rest_of_nodes)
     timeouts = {f"record_timeout_{reason}_total": count for reason, count in metrics.timeouts.items()}
     return {
         "producer": _of_producer(every_topic, every_node, View(metrics.calls.recent(now)))

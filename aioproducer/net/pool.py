@@ -206,6 +206,10 @@ class Pool:
         """The nodes that somebody has asked for, connected or not."""
         return list(self._nodes)
 
+    def counts_for(self, node_id: int) -> bool:
+        """True if a connection to the node may still count in its tally: it is open, or some socket is being closed."""
+        return bool(self._going) or any(each.node_id == node_id for each in self._open)
+
     @property
     def in_flight(self) -> int:
         """How many calls wait for their answer, on all connections together."""

@@ -122,6 +122,10 @@ class RoundRobinPartitioner:
             return available[turn % len(available)]
         return turn % partition_count
 
+    def forget(self, topic: str) -> None:
+        """Begin *topic* again with its first partition."""
+        self._sent.pop(topic, None)
+
 
 class CallablePartitioner:
     """Whatever a function `(key, all_partitions, available_partitions) -> partition` says."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from aioproducer.errors import TimeoutReason
 from aioproducer.telemetry.otlp import Kind, Point
 
 PREFIX: Final = "org.apache.kafka.producer."
@@ -29,6 +30,7 @@ OURS: Final = frozenset(
         "producer.record_latency_max",
         "nodes.requests_in_flight",
     }
+    | {f"producer.record_timeout_{reason}_total" for reason in TimeoutReason}
     | {
         f"{part}.{outcome}"
         for part in ("producer", "topics")
@@ -66,7 +68,7 @@ class Ledger(NamedTuple):
     ) -> tuple[list[Point], Ledger]:
         """Return the points of *report* that are *wanted*, and the ledger once they are told."""
         points: list[Point] = []
-        told = dict(self.told)
+        told, seen = dict(self.told), set[Key]()
         for point in _points(report, wanted):
             if point.kind is Kind.GAUGE:
                 points.append(point)
@@ -74,9 +76,14 @@ class Ledger(NamedTuple):
                 points.append(point._replace(start_ns=self.born_ns))
             else:
                 key = point.name, *point.attributes.values()
+                seen.add(key)
                 since_ns, before = told.get(key, (self.born_ns, 0.0))
+                if point.value < before:  # the topic was forgotten, and is used again
+                    before = 0.0
                 told[key] = now_ns, point.value
                 points.append(point._replace(kind=Kind.DELTA, value=point.value - before, start_ns=since_ns))
+        if wanted.topics:  # else the counters of topics wait for a push that has room for them
+            told = {key: each for key, each in told.items() if key in seen}
         return points, Ledger(self.born_ns, told)
 
 

@@ -144,7 +144,7 @@ def _partition_of(key: object) -> TopicPartition:
         raise ValueError(f"offsets has the key {key!r}; partitions count from 0, and topics have a name")
     if partition not in _NUMBERS or _unfit(topic):
         raise ValueError(f"offsets has the key {key!r}; no topic is called so, or has so many partitions")
-    return TopicPartition(topic, partition)
+    return TopicPartition(str.__str__(topic), partition)  # a plain str, also of a member of a `str` Enum
 
 
 def _offset_of(key: object, value: Any) -> OffsetAndMetadata:

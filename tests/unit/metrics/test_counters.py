@@ -4,6 +4,7 @@ import pytest
 
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout
 from aioproducer.metrics.counters import WINDOW_S, Metrics, NodeTally, TopicTally
+from aioproducer.metrics.metrics_report import report
 
 
 def tally_at(*times: float) -> NodeTally:
@@ -168,3 +169,34 @@ class TestMetrics:
             clock.now += 1
             raise ZeroDivisionError
         assert (metrics.calls.commit_s, metrics.calls.abort_s, metrics.calls.begin_s) == (0.75, 0, 0)
+
+
+class TestForgetting:
+    def test_forgotten_topic_leaves_its_totals_to_the_producer(self) -> None:
+        now = 0.0
+        metrics = Metrics(lambda: now)
+        for topic, count in (("a", 1), ("b", 2), ("c", 4)):
+            metrics.event(topic).failed_records += count
+        now = 100.0
+        metrics.forget_topic("a")
+        metrics.forget_topic("c")
+        metrics.forget_topic("missing")
+        told = report(metrics, {}, {})
+        assert set(told["topics"]) == {"b"}
+        assert told["producer"]["record_error_total"] == 7
+        assert told["producer"]["record_error_rate"] == 0
+        metrics.event("a").failed_records += 8
+        told = report(metrics, {}, {})
+        assert told["topics"]["a"]["record_error_total"] == 8
+        assert told["producer"]["record_error_total"] == 15
+
+    def test_forgotten_node_leaves_its_totals_to_the_producer(self) -> None:
+        metrics = Metrics(lambda: 0.0)
+        for node_id in (-1, 1, 2):
+            metrics.node(node_id).opened += 1
+            metrics.node(node_id).requests += 10
+        metrics.node(2).closed += 1
+        metrics.forget_nodes([2])
+        assert set(metrics.nodes) == {-1, 1}
+        told = report(metrics, {}, {})["producer"]
+        assert (told["connection_count"], told["request_total"]) == (2, 30)

@@ -484,3 +484,15 @@ async def test_what_is_closed_stale_or_one_too_many_is_not_taken_over(
         assert pool.get(NODE) is None
         assert pool.nodes == []
     assert kept.gone.done()
+
+
+async def test_node_counts_until_its_connection_is_closed(reports: Reports, broker: ScriptedBroker) -> None:
+    async with pool_of(reports) as pool:
+        await connect(pool, reports, broker)
+        connection = usable(pool)
+        assert pool.counts_for(NODE)
+        assert not pool.counts_for(NODE + 1)
+        connection.close()
+        assert pool.counts_for(NODE)
+        await connection.wait_closed()
+        assert not pool.counts_for(NODE)

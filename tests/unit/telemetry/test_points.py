@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer.contrib.metric_table import METRICS
 from aioproducer.telemetry.otlp import Kind, Point
-from aioproducer.telemetry.points import Ledger, Wanted
+from aioproducer.telemetry.points import Ledger, Report, Wanted
 
 BORN_NS, NOW_NS, LATER_NS = 1, 10, 20
 ALL = Wanted(("",))
@@ -95,3 +95,32 @@ def test_cumulative_counters_are_told_whole() -> None:
         points, ledger = ledger.tell(report(), ALL, is_delta=False, now_ns=NOW_NS)
         assert sent(points) == [(3.0, BORN_NS)] * 2
         assert {each.kind for each in points} == {Kind.CUMULATIVE, Kind.GAUGE}
+
+
+def sent_to(**topics: int) -> Report:
+    values = {name: {"record_send_total": count} for name, count in topics.items()}
+    return {"producer": {"record_send_total": sum(topics.values())}, "nodes": {}, "topics": values}
+
+
+def test_ledger_forgets_topics_that_metrics_forgot() -> None:
+    wanted, ledger = Wanted(("",)), Ledger(BORN_NS)
+    for number in range(5):
+        _, ledger = ledger.tell(sent_to(**{f"t{number}": 1}), wanted, is_delta=True, now_ns=NOW_NS)
+    assert len(ledger.told) == 2
+
+
+def test_topic_that_is_used_again_is_pushed_from_zero() -> None:
+    wanted, ledger = Wanted(("",)), Ledger(BORN_NS)
+    _, ledger = ledger.tell(sent_to(t=10), wanted, is_delta=True, now_ns=NOW_NS)
+    points, _ = ledger.tell(sent_to(t=3), wanted, is_delta=True, now_ns=NOW_NS)
+    [point] = [each for each in points if each.attributes]
+    assert point.value == 3
+
+
+def test_ledger_keeps_topics_that_a_push_leaves_out() -> None:
+    ledger = Ledger(BORN_NS)
+    _, ledger = ledger.tell(sent_to(t=10), Wanted(("",)), is_delta=True, now_ns=NOW_NS)
+    _, ledger = ledger.tell(sent_to(t=11), Wanted(("",), topics=False), is_delta=True, now_ns=NOW_NS)
+    points, _ = ledger.tell(sent_to(t=12), Wanted(("",)), is_delta=True, now_ns=NOW_NS)
+    [point] = [each for each in points if each.attributes]
+    assert point.value == 2
