@@ -114,6 +114,7 @@ class Engine:
             leaderless=self._leaderless_topics,
             on_answer=self._metadata_answered,
             limits=self.limits,
+            on_another_cluster=self._another_cluster,
         )
         self.metrics_push: Final = MetricsPush(
             self.pool,
@@ -390,6 +391,15 @@ class Engine:
         self._on_fatal()
         failure = Failure(type(error), str(error), cause=error.__cause__, fatal=True)
         self._loop.call_soon(self.fail_everything, failure)
+
+    def _another_cluster(self, error: ProducerError) -> None:
+        """Fail the open transaction, and send what waits to the new cluster under another producer id."""
+        if self.transactions is not None:
+            self.transactions.leave_cluster(error)
+        self.accumulator.identities.leave_cluster()
+        for topic in self.accumulator.topics.values():
+            topic.leave_cluster()
+        self._wakeup.ring()
 
     def _connected(self, node_id: int) -> None:
         if self._floor is not None:

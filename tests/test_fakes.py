@@ -59,7 +59,18 @@ PAIRS = [
     Pair(
         cluster_fakes.FakePool,
         Pool,
-        frozenset({"adopts", "attempts", "connect", "followed", "lose", "on_connected", "on_disconnected"}),
+        frozenset(
+            {
+                "adopts",
+                "attempts",
+                "cluster_id",
+                "connect",
+                "followed",
+                "lose",
+                "on_connected",
+                "on_disconnected",
+            }
+        ),
     ),
 ]
 each_fake = pytest.mark.parametrize(

@@ -289,6 +289,14 @@ class PartitionQueue:
             batch.renumber()
             self.put_back(batch)
 
+    def leave_cluster(self) -> None:
+        """Go on in another cluster: nothing is in its logs, and it knows none of the sequences given out so far."""
+        for batch in (*self.retrying, *self.in_flight):
+            batch.persistence.leave_log()
+        self.sequences.leave_cluster()
+        if self._settings.idempotent:
+            self.renumber_retrying()
+
     def remove(self, batch: Batch) -> None:
         """Take *batch* off, wherever it is."""
         if batch.state in (BatchState.OPEN, BatchState.SEALED):

@@ -24,7 +24,7 @@ class Persistence:
         "_attempt_is_out",
         "_denials",
         "_in_doubt",
-        "_ruled_out_by_denials",
+        "_remains_possible",
         "half_of_possibly_persisted",
     )
 
@@ -32,7 +32,7 @@ class Persistence:
         self._attempt_is_out = False
         self._in_doubt = False
         self._denials = 0
-        self._ruled_out_by_denials = False
+        self._remains_possible = False
         self.half_of_possibly_persisted: bool = False
         """Whether it is a part of a batch that may be in the log whole: there the leader does not recognise it."""
 
@@ -44,7 +44,7 @@ class Persistence:
     @property
     def possibly_persisted(self) -> bool:
         """Whether to say so where it fails. A leader may have forgotten what it has: to believe it is no promise."""
-        return self.possible or self._ruled_out_by_denials
+        return self.possible or self._remains_possible
 
     @property
     def in_doubt(self) -> bool:
@@ -105,6 +105,13 @@ class Persistence:
         """There was an answer, and a bug of ours kept us from taking it: it may have said anything."""
         self._in_doubt = True
 
+    def leave_log(self) -> None:
+        """The cluster changed: the new one does not have the batch, while the old one may have it."""
+        if self.possible:
+            self._remains_possible = True
+        self._in_doubt = self.half_of_possibly_persisted = False
+        self._denials = 0
+
     def ruled_out(self) -> None:
         """It is surely not in the log: one before it, under the same identity, is not (KIP-98 leaves no gaps)."""
         self._in_doubt = self.half_of_possibly_persisted = False
@@ -113,7 +120,7 @@ class Persistence:
         """Return what is known of a part of the batch; *keeps_sequence*: it goes under its share of the sequences."""
         part = Persistence()
         part._in_doubt = self._in_doubt
-        part._ruled_out_by_denials = self._ruled_out_by_denials
+        part._remains_possible = self._remains_possible
         part.half_of_possibly_persisted = self._in_doubt and keeps_sequence
         return part
 
@@ -131,4 +138,4 @@ class Persistence:
         """
         if self._in_doubt:
             self._in_doubt = False
-            self._ruled_out_by_denials = True
+            self._remains_possible = True

@@ -242,6 +242,11 @@ class TopicQueues:
             self.missing.has_other_id |= is_another
             self.missing.has_same_id = is_same
 
+    def leave_cluster(self) -> None:
+        """Renumber all batches that hold a sequence: they go to another cluster, under another producer id."""
+        for queue in self.by_partition.values():
+            queue.leave_cluster()
+
     def retire(self) -> None:
         """Make an end, while `idle`; queues of the same name start afresh."""
         for queue in self.by_partition.values():

@@ -14,7 +14,7 @@ log: Final = Log(__name__)
 WITHOUT_EFFECT = frozenset(
     """
     bootstrap.resolve.timeout.ms client.dns.lookup client.rack config.providers
-    metadata.cluster.check.enable metric.reporters metrics.num.samples metrics.recording.level
+    metric.reporters metrics.num.samples metrics.recording.level
     metrics.sample.window.ms partitioner.rack.aware security.providers
 
     sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin

@@ -76,6 +76,7 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
     metadata_max_idle_ms: int
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     metadata_recovery_rebootstrap_trigger_ms: int
+    metadata_cluster_check_enable: bool
     transactional_id: str | None
     transaction_timeout_ms: int
     transaction_two_phase_commit_enable: bool
@@ -241,6 +242,12 @@ class Options(SecurityOptions):
     )
     metadata_recovery_rebootstrap_trigger_ms: int = option(
         300_000, long_ms(), "Start over when there was no metadata for this long."
+    )
+    metadata_cluster_check_enable: bool = option(
+        True,
+        Flag(),
+        "Whether to compare the cluster id of brokers with that of the first metadata, and to start over from"
+        " `bootstrap_servers` if they differ (KIP-1242). No effect with `metadata_recovery_strategy=none`.",
     )
     transactional_id: str | None = option(
         None,

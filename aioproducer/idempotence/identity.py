@@ -41,6 +41,10 @@ class IdentityKeeper:
         """Use what InitProducerId answered."""
         self.current = ProducerIdentity(producer_id, epoch)
 
+    def leave_cluster(self) -> None:
+        """Forget the identity: another cluster may have given the same producer id to another producer."""
+        self.current = None
+
     def admits(self, where: TopicPartition) -> bool:
         """Whether a new batch may be written to *where* now."""
         return self.current is not None

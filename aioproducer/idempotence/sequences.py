@@ -132,6 +132,12 @@ class PartitionSequences:
         self.acknowledged_here = False
         self._acknowledged.clear()
 
+    def leave_cluster(self) -> None:
+        """Begin again in another cluster, under another producer id, once all is settled that holds a sequence."""
+        self._identity = None
+        self.forget_log()
+        self.request_epoch_bump((0,), absent=True)  # before all places
+
     def take_back(self, sequence: BatchSequence) -> None:
         """The leader refused the batch that carries *sequence*, and nothing was numbered since: begin there again."""
         self._next = sequence.base_sequence

@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from aioproducer.errors import (
     AuthenticationFailed,
@@ -33,6 +33,8 @@ from aioproducer.steps import Log
 
 log: Final = Log(__name__)
 
+FOREIGN_PATIENCE_S: Final = 5.0
+"""How long bootstrap servers of the known cluster have to answer after one of another cluster."""
 CONNECT_STAGGER_S: Final = 0.25
 """How long one address has to connect and answer before the next is tried beside it."""
 ANSWER_PATIENCE_S: Final = 1.0
@@ -51,8 +53,11 @@ class ConnectionPool(Protocol):
     def connect_soon(self, node_id: int, address: Address) -> None:
         """Start connecting, unless that is so already or has just failed."""
 
-    def follow(self, addresses: Mapping[int, Address]) -> None:
-        """Move nodes to *addresses*, those of all nodes in the newest metadata."""
+    def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
+        """Move nodes to *addresses*, those of all nodes in the newest metadata, in the cluster *cluster_id*."""
+
+    def start_over(self, cause: ProducerError) -> None:
+        """Forget all nodes, and fail the calls on all connections with *cause*."""
 
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
         """Take over a connection that was opened here; return False if it is of no use."""
@@ -74,6 +79,14 @@ class ConnectionPool(Protocol):
         """Return the best usable connection; of those that are as good not that to *rather_not*."""
 
 
+class Bootstrapped(NamedTuple):
+    """Metadata from a bootstrap address."""
+
+    address: Address
+    connection: Connection
+    metadata: MetadataResponse
+
+
 class MetadataSource:
     """Asks one question at a time."""
 
@@ -83,7 +96,9 @@ class MetadataSource:
         pool: ConnectionPool,
         open_connection: OpenConnection,
         limits: LogLimits | None = None,
+        on_another_cluster: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
+        """*on_another_cluster* is called with the ids of the old and the new cluster, before the new one is used."""
         self._settings = settings
         self._pool = pool
         self._open_connection = open_connection
@@ -95,6 +110,10 @@ class MetadataSource:
         """The node that gave the last answer; below 0 if unknown. Another node is asked next: it may have news."""
         self._asked: list[Connection] = []  # for the present question
         self._limits = limits or LogLimits()
+        self._on_another_cluster = on_another_cluster
+        self._starts_over = False
+        self.cluster_id: str | None = None
+        """Cluster id of the first metadata that had one, or of the cluster adopted since; None without a check."""
 
     async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
         """Ask a node that is connected already, if there is one; else, or if that is in vain, do as `bootstrap`.
@@ -106,10 +125,13 @@ class MetadataSource:
             begins_at = max(asyncio.get_running_loop().time(), connection.throttled_until)
             try:
                 async with asyncio.timeout_at(begins_at + ANSWER_PATIENCE_S):
-                    return await self._ask(connection, request)
+                    answer = await self._ask(connection, request)
             except (ProducerError, TimeoutError):
                 for node_id in self._pool.nodes:
                     self._pool.forget(node_id)
+            else:
+                self._adopt(answer.cluster_id)
+                return answer
         return await self.bootstrap(request, deadline)
 
     async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
@@ -125,38 +147,63 @@ class MetadataSource:
         """
         opened: list[Connection] = []
         refusals = Refusals()
+        foreign: list[Bootstrapped] = []
+        limit = asyncio.timeout(None)
 
-        async def ask(address: Address) -> tuple[Address, Connection, MetadataResponse]:
+        async def ask(address: Address) -> Bootstrapped:
             connection = await self._open_connection(address, refusals)
             opened.append(connection)
-            return address, connection, await self._ask(connection, request)
+            answer = Bootstrapped(address, connection, await self._ask(connection, request))
+            error = self._mismatch(connection, answer.metadata)
+            if error is not None:
+                foreign.append(answer)
+                limit.reschedule(min(deadline, asyncio.get_running_loop().time() + FOREIGN_PATIENCE_S))
+                raise error
+            return answer
 
         # In any order: a thousand clients with the same list shall not all ask the first.
         addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
         attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
         try:
-            address, winner, answer = await first_success(
-                attempts,
-                deadline=deadline,
-                failure="no bootstrap server could be asked for metadata",
-                refusals=refusals,
-            )
-            opened.remove(winner)
+            try:
+                async with limit:
+                    winner = await first_success(
+                        attempts,
+                        deadline=deadline,
+                        failure="no bootstrap server could be asked for metadata",
+                        refusals=refusals,
+                    )
+            except (ProducerError, TimeoutError):
+                if not foreign:
+                    raise
+                winner = foreign[
+                    0
+                ]  # all that answered belong to another cluster: the servers have moved there
+            self._starts_over = False
+            self._adopt(winner.metadata.cluster_id)
+            opened.remove(winner.connection)
             if self._spare is not None:
                 opened.append(self._spare)
-            self._spare = None if self._is_of_the_pool(winner, address, answer) else winner
+            self._spare = None if self._is_of_the_pool(*winner) else winner.connection
         finally:
             await close_all(*opened)
-        return answer
+        return winner.metadata
 
     async def ask(self, request: MetadataRequest, brokers: Mapping[int, Broker]) -> MetadataResponse:
         """Ask any of *brokers*, and if none can be reached, the bootstrap addresses.
 
         Brokers that refuse our login can be reached: the bootstrap addresses would say the same, and the pool paces
-        how often they are asked to think it over.
+        how often they are asked to think it over. After `start_over` the bootstrap addresses come first.
 
         Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves nothing behind.
         """
+        if self._starts_over:
+            try:
+                return await self.bootstrap(
+                    request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
+                )
+            except ProducerError:  # the known brokers that are left may answer
+                self._starts_over = False
         now = asyncio.get_running_loop().time()
         deadline = now + self._settings.request_timeout_s
         if self._unanswered_since is None:
@@ -182,12 +229,41 @@ class MetadataSource:
             request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
         )
 
-    def _is_of_the_pool(self, connection: Connection, address: Address, answer: MetadataResponse) -> bool:
+    def _is_of_the_pool(self, address: Address, connection: Connection, answer: MetadataResponse) -> bool:
         """Hand *connection*, to *address*, to the pool if a broker is there: to dial that again would lead there, too."""
         for broker in answer.brokers:
             if (broker.host, broker.port) == address:
                 return self._pool.adopt(connection, broker.node_id, address)
         return False
+
+    @property
+    def starts_over(self) -> bool:
+        """True from `start_over` until the bootstrap addresses have been asked."""
+        return self._starts_over
+
+    def start_over(self, error: ProducerError) -> None:
+        """Ask the bootstrap addresses next: a broker is another node, or of another cluster, as *error* says."""
+        self._starts_over = True
+        self._limits.log(
+            log, logging.ERROR, "", "cluster.mismatch cluster_id=%s error=%s", self.cluster_id, error
+        )
+
+    def _mismatch(self, connection: Connection, answer: MetadataResponse) -> ConnectionFailed | None:
+        """Return an error if *answer* over *connection* is that of another cluster; a null id is not compared."""
+        if self.cluster_id is None or answer.cluster_id in {None, self.cluster_id}:
+            return None
+        return ConnectionFailed(
+            f"{connection} belongs to cluster {answer.cluster_id!r}, not {self.cluster_id!r}", written=False
+        )
+
+    def _adopt(self, cluster_id: str | None) -> None:
+        """Take over the cluster id that a bootstrap address, or the first broker of all, has reported."""
+        if cluster_id is None or not self._settings.checks_cluster:
+            return
+        before, self.cluster_id = self.cluster_id, cluster_id
+        if before not in {None, cluster_id}:
+            self._limits.log(log, logging.WARNING, "", "cluster.changed from=%s to=%s", before, cluster_id)
+            self._on_another_cluster(str(before), cluster_id)
 
     def connected(self) -> None:
         """Note that the pool has a connection more."""
@@ -217,9 +293,9 @@ class MetadataSource:
         rest = set(brokers)
         while (connection := self._pool.least_loaded(rest, self.told_by)) and not connection.muted:
             rest.discard(connection.node_id)
-            yield Attempt(str(connection), partial(self._ask, connection, request), ANSWER_PATIENCE_S)
+            yield Attempt(str(connection), partial(self._ask_own, connection, request), ANSWER_PATIENCE_S)
         if self._spare is not None and not self._spare.closed:
-            yield Attempt(str(self._spare), partial(self._ask, self._spare, request), ANSWER_PATIENCE_S)
+            yield Attempt(str(self._spare), partial(self._ask_own, self._spare, request), ANSWER_PATIENCE_S)
         in_any_order = random.sample(sorted(rest), len(rest))
         for node_id in sorted(in_any_order, key=lambda each: self._pool.get(each) is not None):
             broker = brokers[node_id]
@@ -238,7 +314,19 @@ class MetadataSource:
             news = self._news
             self._pool.connect_soon(broker.node_id, broker.address)
             await news.wait()
-        return await self._ask(connection, request)
+        return await self._ask_own(connection, request)
+
+    async def _ask_own(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
+        """Ask over *connection*, and close it if the answer is that of another cluster."""
+        answer = await self._ask(connection, request)
+        error = self._mismatch(connection, answer)
+        if error is not None:
+            self.start_over(error)
+            connection.close(error)
+            raise error
+        if self.cluster_id is None:
+            self._adopt(answer.cluster_id)
+        return answer
 
     def _after_throttles(self) -> float:
         """Return the deadline of a question whose brokers throttle us: the request timeout after the last throttle."""

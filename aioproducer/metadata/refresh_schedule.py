@@ -45,6 +45,8 @@ class MetadataSettings(NamedTuple):
     """Whether to start over from the bootstrap addresses when no known broker can be reached (KIP-899)…"""
     rebootstrap_trigger_s: float
     """… or when none has answered for this long, or when one says so (KIP-1102)."""
+    checks_cluster: bool = True
+    """Whether brokers of another cluster are refused (KIP-1242)."""
     allow_auto_create_topics: bool = True
     """Whether asking for a topic may create it, if the cluster allows."""
 

@@ -151,7 +151,9 @@ class MetadataSnapshot(NamedTuple):
             elif known is not None:
                 topics[name] = _believe_only(known, brokers)
         after = self._with_topics(topics, looked_at)
-        is_news = brokers is not self.brokers or after.changed
+        is_news = (
+            brokers is not self.brokers or after.changed or answer.cluster_id not in {None, self.cluster_id}
+        )
         return after._replace(
             version=self.version + 1 if is_news else self.version,
             cluster_id=answer.cluster_id,

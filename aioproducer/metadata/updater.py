@@ -18,10 +18,12 @@ from aioproducer.errors import (
     AuthenticationFailed,
     BrokerError,
     ClusterAuthorizationFailed,
+    ConnectionFailed,
     InvalidTopicException,
     MetadataTimeout,
     ProducerClosed,
     ProducerError,
+    RebootstrapRequired,
     TopicAuthorizationFailed,
 )
 from aioproducer.log_limits import LogLimits
@@ -56,16 +58,19 @@ class MetadataUpdater:
         leaderless: Callable[[], Collection[str]],
         on_answer: OnAnswer = lambda *_: None,
         limits: LogLimits | None = None,
+        on_another_cluster: Callable[[ProducerError], None] = lambda _: None,
     ) -> None:
         """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes.
 
         *leaderless* returns the topics with records that wait for a leader of their partition: they are asked for
         again after every answer that brings none. *on_answer* is called after each answer, also without news.
+        *on_another_cluster* is called when the bootstrap addresses have moved to another cluster, with an error that says so,
+        before its metadata is installed.
         """
         self._settings = settings
         self._limits = limits or LogLimits()
-        self._source = MetadataSource(settings, pool, open_connection, self._limits)
-        self._on_update = on_update
+        self._source = MetadataSource(settings, pool, open_connection, self._limits, self._another_cluster)
+        self._on_update, self._on_another_cluster = on_update, on_another_cluster
         self._leaderless = leaderless
         self._on_answer = on_answer
         self._schedule = RefreshSchedule(settings)
@@ -214,6 +219,9 @@ class MetadataUpdater:
         """
         self._source.disconnected()
         self._wakeup.set()  # it may have been a missing one
+        if error is not None and isinstance(error.__cause__, RebootstrapRequired):
+            self._source.start_over(error)
+            self.request_refresh()
         is_member = node_id in self.snapshot.brokers and not self._closed
         if self._last_connection.disconnected(node_id, failed=error is not None and is_member):
             self.request_refresh()
@@ -293,14 +301,27 @@ class MetadataUpdater:
         )
         # Nobody else would: an answer that changes nothing wakes nobody.
         self.request_refresh(self._leaderless())
+        if self._source.starts_over:  # a broker of another cluster has answered meanwhile
+            self.request_refresh()
+
+    @as_step
+    def _another_cluster(self, before: str, after: str) -> None:
+        """Forget the old cluster: its brokers, connections and topics."""
+        error = ConnectionFailed(f"the cluster changed from {before!r} to {after!r}")
+        self._pool.start_over(error)
+        topics = frozenset(self.snapshot.topics)
+        self._install(MetadataSnapshot(version=self.snapshot.version + 1, changed=topics))
+        self.request_refresh()
+        self._on_another_cluster(error)
 
     def _install(self, snapshot: MetadataSnapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
         if snapshot.version == before.version:
             return
         self._missing.note(before, snapshot)
-        if snapshot.brokers is not before.brokers:
-            self._pool.follow({node_id: broker.address for node_id, broker in snapshot.brokers.items()})
+        if snapshot.brokers is not before.brokers or snapshot.cluster_id != before.cluster_id:
+            addresses = {node_id: broker.address for node_id, broker in snapshot.brokers.items()}
+            self._pool.follow(addresses, self._source.cluster_id)
         changed = snapshot.changed
         for topic in changed & snapshot.topics.keys():
             error = snapshot.topics[topic].error

@@ -25,6 +25,7 @@ from aioproducer.net.connection_protocol import (
     caused,
 )
 from aioproducer.net.dial import Dial, configure_socket
+from aioproducer.net.handshake import ExpectedNode
 from aioproducer.net.in_flight import Call, Decode
 from aioproducer.net.large_answers import decode_unless_large, decoded
 from aioproducer.net.waiting import let_go, resolve
@@ -65,12 +66,13 @@ class Connection(asyncio.BufferedProtocol):
         node_id: int,
         loop: asyncio.AbstractEventLoop,
         security: ConnectionSecurity | None,
+        expected: ExpectedNode | None = None,
     ) -> None:
         now = loop.time()
         self._security = security
         self._session = security.session(self) if security is not None else None
         logs_in = self._session is not None
-        self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in)
+        self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in, expected=expected)
         self._settings, self._loop = settings, loop
         self._received = memoryview(bytearray(READ_BYTES))
         self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from aioproducer.backoff import Backoff
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net.address import Address
-from aioproducer.net.handshake import Ask, Exchange, handshake
+from aioproducer.net.handshake import Ask, Exchange, ExpectedNode, handshake
 from aioproducer.net.in_flight import Call, Decode, FrameReader, InFlight
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response, encode_request
 
@@ -103,8 +103,9 @@ class ConnectionProtocol:
         now: float,
         *,
         logs_in: bool = False,
+        expected: ExpectedNode | None = None,
     ) -> None:
-        """A *node_id* below 0 means that it is not known yet: a bootstrap address.
+        """A *node_id* below 0 means that it is not known yet: a bootstrap address. *expected* goes into the handshake.
 
         *logs_in*: after the handshake somebody logs in, by `ask`, and says so by `logged_in`.
         """
@@ -117,7 +118,7 @@ class ConnectionProtocol:
         self._accepted = (
             0  # bytes; the last of them may still be in _to_send, or in a buffer of the transport
         )
-        self._exchange: Exchange[ApiVersionTable] = handshake(settings.version_caps)
+        self._exchange: Exchange[ApiVersionTable] = handshake(settings.version_caps, expected)
         self._is_heard = False
         self._logins = 0  # requests of a login that wait for their answer
         self._retired_until = inf

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from aioproducer.errors import UnsupportedVersion, broker_error
+from aioproducer.errors import ProtocolError, RebootstrapRequired, UnsupportedVersion, broker_error
 from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.schema import ApiVersionTable, Request, decode_response
@@ -17,6 +17,8 @@ from aioproducer.version import __version__
 from aioproducer.wire.primitives import read_int16
 
 SOFTWARE_NAME: Final = "aioproducer"
+NODE_CHECK: Final = 5
+"""Version of ApiVersions with the cluster id and node id (KIP-1242)."""
 
 T = TypeVar("T")
 
@@ -33,22 +35,35 @@ Exchange: TypeAlias = Generator[Ask, Any, T]
 """Raises a ProducerError if the connection is of no use."""
 
 
-def handshake(version_caps: Mapping[int, int]) -> Exchange[ApiVersionTable]:
+class ExpectedNode(NamedTuple):
+    """The node that an address should belong to."""
+
+    cluster_id: str
+    node_id: int
+
+
+def handshake(
+    version_caps: Mapping[int, int], expected: ExpectedNode | None = None
+) -> Exchange[ApiVersionTable]:
     """Ask the broker for its versions. *version_caps* are the highest to use, by API key.
 
-    A broker that is older than our version of the question says so with error 35, in whatever shape it likes;
-    it is then asked again in version 0, which every broker since 0.10 knows.
+    A broker that lacks the version of the request answers error 35, most with the versions that it has (KIP-511). Then
+    the request is repeated in the highest of those, or in version 0, which every broker since 0.10 has. Only with
+    *expected* the first request has version 5, since brokers before 4.4 take one round trip more for it.
 
-    Raises: BrokerError if the broker refuses to tell.
+    Raises: RebootstrapRequired if the broker is not the *expected* node; BrokerError for any other refusal.
     """
-    newest = ApiVersionsRequest.VERSIONS[1]
-    answer: ApiVersionsResponse = yield _api_versions(
-        min(newest, version_caps.get(ApiVersionsRequest.API_KEY, newest))
-    )
-    if answer.error_code == UnsupportedVersion.code:
-        answer = yield _api_versions(0)
+    newest = NODE_CHECK - 1 if expected is None else NODE_CHECK
+    version = min(newest, version_caps.get(ApiVersionsRequest.API_KEY, newest))
+    answer: ApiVersionsResponse = yield _api_versions(version, expected)
+    while answer.error_code == UnsupportedVersion.code and version:
+        highest = _offered_highest(answer)
+        version = highest if highest < version else 0
+        answer = yield _api_versions(version, expected)
     if answer.error_code:
         refused = broker_error(answer.error_code)
+        if refused is RebootstrapRequired and expected is not None:
+            raise refused(f"not node {expected.node_id} of cluster {expected.cluster_id!r}")
         raise refused(f"ApiVersions was refused: {refused.__name__} ({refused.code})")
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     return ApiVersionTable(
@@ -56,20 +71,33 @@ def handshake(version_caps: Mapping[int, int]) -> Exchange[ApiVersionTable]:
         version_caps,
         finalized_features={each.name: each.max_version_level for each in answer.finalized_features},
         finalized_features_epoch=answer.finalized_features_epoch,
+        is_node_checked=expected is not None and version >= NODE_CHECK,
     )
 
 
-def _api_versions(version: int) -> Ask:
+def _offered_highest(answer: ApiVersionsResponse) -> int:
+    """Return the highest version of ApiVersions in *answer*; 0 if the broker did not say."""
+    offered = (each.max_version for each in answer.api_keys if each.api_key == ApiVersionsRequest.API_KEY)
+    return max(0, *offered, 0)
+
+
+def _api_versions(version: int, expected: ExpectedNode | None) -> Ask:
     request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+    if expected is not None:
+        request.cluster_id, request.node_id = expected
     return Ask(request, version, _decode)
 
 
 def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:
-    """Decode an answer to ApiVersions; if it is error 35, look no further than that.
+    """Decode a response to ApiVersions; after error 35 its list of versions counts only if it decodes as version 0.
 
     Brokers answer an unknown version in version 0, and some in shapes of their own.
     """
     error_code, _ = read_int16(payload, 4)  # after the correlation id, all there is to this response's header
     if error_code == UnsupportedVersion.code:
-        return ApiVersionsResponse(error_code=error_code, api_keys=[]), 0
+        try:
+            answer, surplus = decode_response(response, 0, payload)
+        except ProtocolError:
+            return ApiVersionsResponse(error_code=error_code, api_keys=[]), 0
+        return (ApiVersionsResponse(error_code=error_code, api_keys=[]) if surplus else answer), 0
     return decode_response(response, version, payload)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import ConnectionFailed
+from aioproducer.errors import ConnectionFailed, RebootstrapRequired, UnsupportedVersion
 from aioproducer.log_limits import LogLimits
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
@@ -14,6 +14,8 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, MakeProtocol, dial as dial_any
 from aioproducer.net.dial_failures import described, is_failure
+from aioproducer.net.handshake import ExpectedNode
+from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.steps import Log
 
 if TYPE_CHECKING:
@@ -35,30 +37,40 @@ async def open_connection(
     tally: NodeTally | None = None,
     limits: LogLimits | None = None,
     deadline: float | None = None,
+    cluster_id: str | None = None,
+    checks_node: bool = False,
 ) -> Connection:
     """Dial *address*, shake hands and log in, until *deadline* in loop time (by default, the setup timeout from now).
 
     A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *tally*.
 
+    With a *cluster_id* the connection is to node *node_id* of that cluster. *checks_node*: the brokers are known to have
+    ApiVersions v5, and compare both (KIP-1242). Without it the connection is asked for its cluster id by Metadata, which
+    costs one round trip.
+
     Raises: ConnectionFailed, also for any other exception that *dial*, TLS or the user's callables raise;
         AuthenticationFailed if one side does not accept the other; ProtocolError if the peer is no broker; BrokerError
-        if the broker refuses the handshake. Nothing is left open then, nor after a cancellation.
+        if the broker refuses the handshake; ConnectionFailed, caused by RebootstrapRequired, if it is another node or
+        belongs to another cluster. Nothing is left open then, nor after a cancellation.
     """
     loop = asyncio.get_running_loop()
     if deadline is None:
         deadline = loop.time() + settings.setup_timeout_s
-    connection = Connection(address, settings, node_id, loop, security)
+    expected = ExpectedNode(cluster_id, node_id) if cluster_id is not None and checks_node else None
+    connection = Connection(address, settings, node_id, loop, security, expected)
     connection.tally, connection.limits = tally or connection.tally, limits or connection.limits
     silent = loop.call_later(SILENT_S, _tell_silence, connection) if node_id < 0 else None
     try:
-        await _open(connection, dial, deadline)
+        await _open(connection, dial, deadline, cluster_id)
+    except RebootstrapRequired as error:  # alone it would count as a refusal of the next request
+        raise ConnectionFailed(f"{connection}: {error}", written=False) from error
     finally:
         if silent is not None:
             silent.cancel()
     return connection
 
 
-async def _open(connection: Connection, dial: Dial, deadline: float) -> None:
+async def _open(connection: Connection, dial: Dial, deadline: float, cluster_id: str | None) -> None:
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     waiting = asyncio.timeout_at(deadline)
@@ -84,6 +96,7 @@ async def _open(connection: Connection, dial: Dial, deadline: float) -> None:
     try:
         async with asyncio.timeout_at(deadline):
             await connection.shake_hands()
+            await _check_cluster(connection, cluster_id)
     except BaseException as error:
         connection.close()
         await connection.wait_closed()
@@ -100,6 +113,21 @@ async def _open(connection: Connection, dial: Dial, deadline: float) -> None:
     if connection.error is not None:
         await connection.wait_closed()
         raise connection.error
+
+
+async def _check_cluster(connection: Connection, cluster_id: str | None) -> None:
+    """Compare the cluster id of a new connection with *cluster_id*, unless the broker has done so in the handshake.
+
+    Raises: RebootstrapRequired if the ids differ; a null id is not compared.
+    """
+    if cluster_id is None or connection.versions.is_node_checked or connection.closed:
+        return
+    try:
+        answer = await connection.request(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    except UnsupportedVersion:
+        return
+    if answer.error_code == RebootstrapRequired.code or answer.cluster_id not in {None, cluster_id}:
+        raise RebootstrapRequired(f"it belongs to cluster {answer.cluster_id!r}, not {cluster_id!r}")
 
 
 def _tell_silence(connection: Connection) -> None:

@@ -18,7 +18,9 @@ from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.connection_protocol import ConnectionSettings
 from aioproducer.net.dial import Dial, dial as dial_any
+from aioproducer.net.handshake import NODE_CHECK
 from aioproducer.net.opening import open_connection
+from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.steps import Log, as_step
 
 if TYPE_CHECKING:
@@ -86,6 +88,9 @@ class Pool:
         self._setup_timeout = Backoff(settings.setup_timeout_s, settings.setup_timeout_max_s)
         self._nodes: dict[int, _Node] = {}
         self._addresses: Mapping[int, Address] = {}
+        self._cluster_id: str | None = None
+        self._checks_node = False
+        """True if the newest connection was to a broker with ApiVersions v5."""
         self._open: set[Connection] = set()  # with those that only wait for their last answers
         self._tasks: set[asyncio.Task[None]] = set()
         # one for each connection that is closed, until its socket is
@@ -119,13 +124,16 @@ class Pool:
             node.next_attempt_at = None
             node.connecting = self._spawn(self._connect(node_id, node), f"connect to {address}")
 
-    def follow(self, addresses: Mapping[int, Address]) -> None:
+    @as_step
+    def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
         """Move to *addresses*, those of all nodes in the newest metadata, and retire connections to other addresses.
+
+        New connections have to be to nodes of the cluster *cluster_id*; None checks nothing.
 
         A node that moved is dialled at once if it was connected, connecting or backing off. The connection of a node that
         left is retired, once: callers that dial it later know why.
         """
-        before, self._addresses = self._addresses, addresses
+        before, self._addresses, self._cluster_id = self._addresses, addresses, cluster_id
         for node_id, node in tuple(self._nodes.items()):
             address = addresses.get(node_id)
             if address is None:
@@ -239,6 +247,19 @@ class Pool:
             node.connection.retire(RETIRED_PATIENCE_S)
             self._on_disconnected(node_id, None)
 
+    @as_step
+    def start_over(self, cause: ProducerError) -> None:
+        """Forget all nodes, and fail the calls on all connections with *cause*: they are to another cluster."""
+        connected = [node_id for node_id in self._nodes if self.get(node_id) is not None]
+        nodes, self._nodes, self._addresses = self._nodes, {}, {}
+        for node in nodes.values():
+            if node.connecting is not None:
+                node.connecting.cancel()
+        for connection in tuple(self._open):
+            connection.close(cause)
+        for node_id in connected:
+            self._on_disconnected(node_id, None)
+
     async def close(self) -> None:
         """Close all connections, failing what is in flight, and wait until sockets and tasks are gone."""
         self._closed = True
@@ -270,6 +291,8 @@ class Pool:
                 tally=self._metrics.node(node_id),
                 limits=self._limits,
                 deadline=deadline,
+                cluster_id=self._cluster_id,
+                checks_node=self._checks_node,
             )
         except ProducerError as error:
             self._failed(node_id, node, error)
@@ -299,6 +322,8 @@ class Pool:
     def _keep(self, connection: Connection, node: _Node) -> None:
         connection.on_closed = self._lost
         self._open.add(connection)
+        _, newest = connection.versions.offered.get(ApiVersionsRequest.API_KEY, (0, 0))
+        self._checks_node = newest >= NODE_CHECK
         node.connection, node.failures, node.last_error, node.refused_since = connection, 0, None, None
         subject = f"node_id={connection.node_id}"
         if not self._limits.over(

@@ -1,6 +1,7 @@
 """ApiVersions: which versions of which APIs a broker speaks; the first request of every connection.
 
-KIP-35, KIP-511 (v3: flexible, the client's name and version), KIP-584 (features in v3).
+KIP-35, KIP-511 (v3: flexible, the client's name and version), KIP-584 (features in v3), KIP-1242 (v5: the cluster id and
+node id that the client means; a broker that is another one answers error 129).
 
 A broker that lacks the version it is asked in answers error 35 in version 0, whatever was asked (KIP-511); and
 the response's header is always the classic one, or such an answer could not be read (`protocol/schema.py`).
@@ -12,7 +13,7 @@ from typing import Final
 
 from aioproducer.protocol.fields import field, struct
 from aioproducer.protocol.schema import Message, Request, message
-from aioproducer.protocol.types import BOOL, INT16, INT32, INT64, STRING, array_of
+from aioproducer.protocol.types import BOOL, INT16, INT32, INT64, NULLABLE_STRING, STRING, array_of
 
 MOST_ITEMS: Final = 1_000
 """Maximum number of APIs and of features; Kafka 4.4 has about 90 and 10. The response comes before any login."""
@@ -45,7 +46,7 @@ class FinalizedFeatureKey:
     min_version_level: int = field(INT16)
 
 
-@message(api_key=18, versions=(0, 4), flexible_from=3, client_pauses_from=2)
+@message(api_key=18, versions=(0, 5), flexible_from=3, client_pauses_from=2)
 class ApiVersionsResponse(Message):
     """What the broker speaks; *finalized_features* hold only from a *finalized_features_epoch* of 0 on."""
 
@@ -62,9 +63,11 @@ class ApiVersionsResponse(Message):
     zk_migration_ready: bool = field(BOOL, since=3, tag=3, ignorable=True, default=False)
 
 
-@message(api_key=18, versions=(0, 4), flexible_from=3)
+@message(api_key=18, versions=(0, 5), flexible_from=3)
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
     """Who is asking; brokers refuse names and versions with other characters than letters, digits, `-` and `.`."""
 
     client_software_name: str = field(STRING, since=3, ignorable=True)
     client_software_version: str = field(STRING, since=3, ignorable=True)
+    cluster_id: str | None = field(NULLABLE_STRING, since=5, ignorable=True, default=None)
+    node_id: int = field(INT32, since=5, ignorable=True, default=-1)

@@ -328,6 +328,8 @@ class ApiVersionTable:
 
     *finalized_features* are those in force in the whole cluster, by name (KIP-584), as of an epoch that only grows:
     of what two brokers say, the one with the higher *finalized_features_epoch* is newer; -1 says nothing.
+
+    *is_node_checked*: the broker has compared its cluster id and node id with those that the client means (KIP-1242).
     """
 
     def __init__(
@@ -337,10 +339,12 @@ class ApiVersionTable:
         *,
         finalized_features: Mapping[str, int] = MappingProxyType({}),
         finalized_features_epoch: int = -1,
+        is_node_checked: bool = False,
     ) -> None:
         self.offered: Final = dict(offered)
         self.finalized_features: Final = dict(finalized_features)
         self.finalized_features_epoch: Final = finalized_features_epoch
+        self.is_node_checked: Final = is_node_checked
         self._caps = dict(caps)
         self._picked: dict[type[Request[Any]], int] = {}
 

@@ -132,6 +132,15 @@ class Cluster(TransactionControls, TelemetryControls):
         """The addresses of all nodes, `host:port,host:port`."""
         return ",".join(str(broker.listener.address) for broker in self._brokers.values())
 
+    @property
+    def cluster_id(self) -> str | None:
+        """Cluster id in metadata and for ApiVersions v5 (KIP-1242); None is sent as null, as by a broker without one."""
+        return self._state.cluster_id
+
+    @cluster_id.setter
+    def cluster_id(self, cluster_id: str | None) -> None:
+        self._state.cluster_id = cluster_id
+
     def records(
         self, topic: str, partition: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> list[DecodedRecord]:

@@ -89,7 +89,7 @@ class ClusterState:
         message_max_bytes: int,
         transaction_version: int,
     ) -> None:
-        self.cluster_id: str = uuid.uuid4().hex[:22]
+        self.cluster_id: str | None = uuid.uuid4().hex[:22]
         self.auto_create_topics = auto_create_topics
         self.default_partitions = default_partitions
         self.message_max_bytes = message_max_bytes

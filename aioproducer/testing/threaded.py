@@ -55,6 +55,15 @@ class ThreadedCluster:
         return self._cluster.bootstrap_servers
 
     @property
+    def cluster_id(self) -> str | None:
+        """See `Cluster`."""
+        return self._cluster.cluster_id
+
+    @cluster_id.setter
+    def cluster_id(self, cluster_id: str | None) -> None:
+        self._cluster.cluster_id = cluster_id
+
+    @property
     def client_options(self) -> dict[str, Any]:
         """See `Cluster`."""
         return self._cluster.client_options

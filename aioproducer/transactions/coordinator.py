@@ -22,6 +22,7 @@ from aioproducer.errors import (
     ProducerError,
     ProducerFenced,
     ProtocolError,
+    RebootstrapRequired,
     UnsupportedVersion,
     broker_error,
 )
@@ -127,6 +128,23 @@ class Coordinators:
         """The finalized feature `transaction.version`: 2 with KIP-890. As the newest connection knows it."""
         self._features_epoch = -1
         self._fails_refused: Api | None = None
+        self._clusters = 0
+        self._left: ProducerError | None = None
+
+    def leave_cluster(self, error: ProducerError) -> None:
+        """Fail all requests, for *error*: their transactions are those of the old cluster."""
+        self._nodes.clear()
+        self._features_epoch = -1
+        self._clusters += 1
+        self._left = error
+
+    def left_cluster(self) -> RebootstrapRequired | None:
+        """Return the error of a transaction of the old cluster; None if there is but one cluster."""
+        if self._left is None:
+            return None
+        error = RebootstrapRequired(f"the transaction has failed: {self._left}")
+        error.__cause__, error.abortable = self._left, True
+        return error
 
     def connected(self, node_id: int) -> None:
         """Note that there is a connection to a node: it knows which features are in force."""
@@ -167,16 +185,17 @@ class Coordinators:
         obeyed, once it is asked again or cancelled. If *fails_refused*, it fails once logins have been refused for
         `REFUSAL_PATIENCE_S`, in place of waiting for a broker that accepts one.
 
-        Raises: ProducerError, with `abortable` or `fatal`.
+        Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`.
         """
         wanted = Step(api, request, refusals, at_least, at_most, on_written, on_uncertain)
+        clusters = self._clusters
         async with self._turn:
             self.last_error = None
             self._fails_refused = api if fails_refused else None
             attempt, checks, checked_at = 0, 0, -inf
             refused_by: set[int] = set()
             while True:
-                connection = await self._connection(key, version)
+                connection = await self._connection_in(clusters, key, version)
                 now = self._loop.time()
                 step = wanted if check is None or now - checked_at <= FRESH_S * checks else check
                 checked_at = -inf
@@ -313,6 +332,14 @@ class Coordinators:
         return ConnectionFailed(
             f"node {node_id}, which is silent, is not the coordinator of {key} any more", written=True
         )
+
+    async def _connection_in(self, clusters: int, key: Key, version: int) -> Connection:
+        """Do as `_connection`. Raises: RebootstrapRequired if the cluster is not number *clusters* any more."""
+        if clusters == self._clusters:
+            connection = await self._connection(key, version)
+            if clusters == self._clusters:
+                return connection
+        raise self.left_cluster() or AssertionError("no cluster was left")
 
     async def _connection(self, key: Key, version: int) -> Connection:
         """Return a connection to the coordinator of *key*, however long it takes."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from time import time_ns
 from typing import Any, Final
 
-from aioproducer.errors import CommitFailed, ProducerError, TransactionAborted
+from aioproducer.errors import CommitFailed, ProducerError, RebootstrapRequired, TransactionAborted
 from aioproducer.steps import Log
 from aioproducer.transactions.coordinator import Coordinators
 from aioproducer.transactions.offsets import GroupMetadata, OffsetAndMetadata, group_refused
@@ -29,7 +29,7 @@ from aioproducer.transactions.transaction_ending import (
 from aioproducer.transactions.transaction_manager import TransactionManager
 from aioproducer.transactions.transaction_records import TransactionRecords
 from aioproducer.transactions.transaction_requests import GoingOn, TransactionRequests, TransactionSettings
-from aioproducer.transactions.transaction_state import TransactionState as State
+from aioproducer.transactions.transaction_state import OPEN, TransactionState as State
 from aioproducer.types import TopicPartition
 
 log: Final = Log(__name__)
@@ -61,6 +61,8 @@ class Transactions:
         self._adding: asyncio.Task[None] | None = None
         self._ending: Ending | None = None
         """The end of the last transaction, until somebody has heard how it went."""
+        self._renewing: asyncio.Task[ProducerError | None] | None = None
+        """Gets a producer id of another cluster."""
         self.number: int = 0
         """Which transaction is open, or was the last."""
         self.is_undecided: bool = False
@@ -120,9 +122,11 @@ class Transactions:
 
     async def begin(self) -> None:
         """Open a transaction, once the last one is over."""
-        ending = self._ending
+        ending, limit_s = self._ending, self.settings.max_block_s
         if ending is not None and not ending.task.done():
-            await self._outcome(ending, self.settings.max_block_s, "begin a transaction")
+            await self._outcome(ending, limit_s, "begin a transaction")
+        if self._renewing is not None:
+            await self._renewed(self._renewing, limit_s)
         if self.manager.state is State.READY:  # else another call has begun meanwhile, or this one may not
             self._ending = None  # before the move: an interrupted begin leaves no earlier outcome behind
             self.number += 1
@@ -243,6 +247,21 @@ class Transactions:
                 self.settings.transactional_id, type(error).__name__, error,
             )  # fmt: skip
 
+    def leave_cluster(self, error: ProducerError) -> None:
+        """Fail the open transaction: the new cluster does not have it. Get a producer id for the next one."""
+        self._coordinators.leave_cluster(error)
+        failed = self._coordinators.left_cluster()
+        assert failed is not None, "a cluster was left"
+        state, ending = self.manager.state, self._ending
+        if state is State.PREPARED:
+            failed.abortable, failed.fatal = False, True
+        if state in OPEN and not (state is State.COMMITTING and ending is not None and ending.is_out):
+            self._records.failed(failed)  # a commit that is out has an unknown outcome
+        self.manager.leave_cluster()
+        if state is State.READY:
+            self.manager.initialize()
+            self._renewing = self._spawn(self._initialize(), "initialize again")
+
     def give_up(self, error: ProducerError) -> None:
         """Let go of everything: the sender is gone, and nothing will have an outcome any more."""
         self.manager.failed_fatally(error)
@@ -269,12 +288,27 @@ class Transactions:
 
     # --- how it is done ------------------------------------------------------------------------------------------
 
+    async def _renewed(self, task: asyncio.Task[ProducerError | None], limit_s: float) -> None:
+        """Wait for a producer id of the new cluster."""
+        await asyncio.wait([task], timeout=limit_s)
+        if not task.done():
+            raise late("begin a transaction", limit_s, self._coordinators.last_error)
+        self._renewing = None
+        if not task.cancelled() and task.exception() is None and (refused := task.result()) is not None:
+            refused.fatal = True
+            self._records.failed(refused)
+        raise_outcome(task)
+
     async def _initialize(self, *, fails_refused: bool = False) -> ProducerError | None:
         """Get a producer id, or the next epoch of the one we have; *fails_refused* as for `Coordinators.request`."""
-        try:
-            identity = await self._requests.init_producer_id(fails_refused=fails_refused)
-        except ProducerError as error:
-            return error
+        while True:
+            try:
+                identity = await self._requests.init_producer_id(fails_refused=fails_refused)
+            except RebootstrapRequired:
+                continue  # the cluster changed: the new one gives a new producer id
+            except ProducerError as error:
+                return error
+            break
         self.manager.initialized(identity, self._requests.transaction_version)
         return None
 

@@ -10,6 +10,7 @@ from aioproducer.errors import (
     CommitFailed,
     ProducerClosed,
     ProducerError,
+    RebootstrapRequired,
     TransactionOutcomeUnknown,
     TransactionTimeout,
 )
@@ -46,8 +47,12 @@ class Ending:
         self.task.cancel()
 
     def told_by(self, refused: ProducerError) -> ProducerError:
-        """Return what the coordinator's last word, *refused*, says of it: nothing, if an answer before is lost."""
-        return lost("commit", refused) if refused.fatal and self.commits and self.is_uncertain else refused
+        """Return the meaning of *refused*, the last answer: an unknown outcome if an earlier answer to a commit is lost.
+
+        After a change of the cluster no answer will arrive.
+        """
+        ends = refused.fatal or isinstance(refused, RebootstrapRequired)
+        return lost("commit", refused) if ends and self.commits and self.is_uncertain else refused
 
     def raise_outcome(self) -> None:
         """Raise what it failed of; it is done, or given up."""

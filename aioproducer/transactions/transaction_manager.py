@@ -188,6 +188,11 @@ class TransactionManager(IdentityKeeper):
         self._happened(Event.BUMP if bump else Event.ENDED)
         return bump
 
+    def leave_cluster(self) -> None:
+        """Forget the identity, and what the coordinator of the old cluster has of the transaction."""
+        super().leave_cluster()
+        self.attempted, self.needs_bump = False, True
+
     # --- what it is ----------------------------------------------------------------------------------------------
 
     @property
@@ -200,6 +205,8 @@ class TransactionManager(IdentityKeeper):
 
         Under version 2 the abort of nothing gives the next epoch, and unlike InitProducerId it always compares ours.
         """
+        if self.current is None:  # the cluster that knew of it was left
+            return False
         return self.attempted or (self.needs_bump and self.version >= ADDED_BY_PRODUCE and not commit)
 
     def refusal(self, what: str) -> ProducerError:

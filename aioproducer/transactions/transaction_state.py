@@ -38,7 +38,7 @@ class TransactionEvent(IntEnum):
     """What can happen to it."""
 
     INITIALIZE = auto()
-    """The producer starts."""
+    """The producer starts, or goes on in another cluster."""
     INITIALIZED = auto()
     """The coordinator has answered with a producer id and an epoch."""
     BEGIN = auto()
@@ -66,6 +66,7 @@ _S, _E = TransactionState, TransactionEvent
 TRANSITIONS: Mapping[tuple[TransactionState, TransactionEvent], TransactionState] = {
     (_S.UNINITIALIZED, _E.INITIALIZE): _S.INITIALIZING,
     (_S.INITIALIZING, _E.INITIALIZED): _S.READY,
+    (_S.READY, _E.INITIALIZE): _S.INITIALIZING,
     (_S.READY, _E.BEGIN): _S.IN_TRANSACTION,
     (_S.IN_TRANSACTION, _E.PREPARE): _S.PREPARING,
     (_S.IN_TRANSACTION, _E.COMMIT): _S.COMMITTING,

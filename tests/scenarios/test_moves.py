@@ -131,7 +131,7 @@ async def test_idle_producer_is_ready_after_a_restart(used: bool) -> None:
 async def test_idle_producer_behind_a_balancer_is_ready_after_a_restart() -> None:
     """The bootstrap address belongs to no broker, so its connection is not a connection to one."""
     async with cluster(2) as opened, Cluster(transport="memory") as balancer:
-        balancer._state.nodes = opened._state.nodes
+        balancer._state.nodes, balancer.cluster_id = opened._state.nodes, opened.cluster_id
         async with Producer(balancer.bootstrap_servers) as producer:
             await producer.send(TOPIC, b"v")
             for node in 1, 2:

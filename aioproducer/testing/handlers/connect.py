@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from aioproducer.errors import CoordinatorNotAvailable, InvalidRequest, UnsupportedVersion
+from aioproducer.errors import (
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    RebootstrapRequired,
+    UnsupportedVersion,
+)
 from aioproducer.protocol.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -56,6 +61,7 @@ async def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
         with call.strike.around():
             if call.version >= SOFTWARE_NAMES_SINCE:
                 _check_software(request.client_software_name, request.client_software_version)
+            _check_node(call, request)
             call.session.tell_versions()
     except Refused as refused:
         return ApiVersionsResponse(error_code=refused.code, api_keys=[])
@@ -83,6 +89,15 @@ def _finalized(transaction_version: int) -> list[FinalizedFeatureKey]:
 def _check_software(*named: str) -> None:
     if not all(map(_SOFTWARE.fullmatch, named)):
         raise Refused(InvalidRequest, f"{named} cannot be a client's name and version")
+
+
+def _check_node(call: Call, request: ApiVersionsRequest) -> None:
+    """Refuse a client that means another cluster or node; it gives both or none (KIP-1242)."""
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
+        call.state.cluster_id,
+        call.node_id,
+    ):
+        raise Refused(RebootstrapRequired, f"this is node {call.node_id} of {call.state.cluster_id}")
 
 
 def unknown_api_versions() -> ApiVersionsResponse:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.errors import TimeoutReason
+from aioproducer.errors import ConnectionFailed, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -316,3 +317,42 @@ def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
     assert rig.queue.next_batch(0.0) is TimeoutReason.TRANSACTION
     keeper.admitted = TopicPartition("orders", 3)
     assert rig.queue.next_batch(0.0) is batch
+
+
+class TestAnotherCluster:
+    def test_what_holds_a_sequence_is_renumbered(self) -> None:
+        rig = Rig()
+        first, second = rig.add(), rig.add()
+        for each in rig.take(), rig.take():
+            each.persistence.written()
+        for each in second, first:
+            rig.queue.remove(each)
+            each.connection_lost(ConnectionFailed("lost"), reached_socket=True)
+            each.retry(0.0)
+            rig.queue.retry(each)
+        rig.identities.leave_cluster()
+        rig.queue.leave_cluster()
+        assert list(rig.queue.batches) == [first, second]
+        assert not isinstance(rig.queue.next_batch(0.0), Batch), "there is no producer id"
+        rig.identities.assign(*FIRST)  # the other cluster gives the same
+        assert rig.take() is first
+        assert first.sequence == BatchSequence(FIRST, 0)
+        assert first.persistence.possibly_persisted, "the old cluster may have it"
+        assert not first.persistence.in_doubt
+
+    def test_batch_that_is_being_encoded_is_renumbered_later(self) -> None:
+        rig = Rig()
+        batch = rig.add()
+        rig.take()
+        rig.identities.leave_cluster()
+        rig.queue.leave_cluster()
+        rig.identities.assign(*FIRST)
+        rig.add()
+        assert not isinstance(rig.queue.next_batch(0.0), Batch), "a batch holds an old sequence"
+        rig.queue.remove(batch)
+        batch.give_back()
+        rig.queue.retry(batch)
+        rig.queue.renumber_retrying()
+        assert rig.take() is batch
+        assert batch.sequence == BatchSequence(FIRST, 0)
+        assert not batch.possibly_persisted

@@ -66,6 +66,7 @@ class TestConstruction:
             "metadata_max_idle_ms": 300_000,
             "metadata_recovery_strategy": "rebootstrap",
             "metadata_recovery_rebootstrap_trigger_ms": 300_000,
+            "metadata_cluster_check_enable": True,
             "transactional_id": None,
             "transaction_timeout_ms": 60_000,
             "transaction_two_phase_commit_enable": False,

@@ -40,6 +40,7 @@ def settings(
     max_idle_s: float = 300.0,
     rebootstrap: bool = True,
     rebootstrap_trigger_s: float = 300.0,
+    checks_cluster: bool = True,
 ) -> MetadataSettings:
     return MetadataSettings(
         bootstrap=tuple(address_of(each) for each in bootstrap or (1,)),
@@ -49,6 +50,7 @@ def settings(
         request_timeout_s=REQUEST_TIMEOUT_S,
         rebootstrap=rebootstrap,
         rebootstrap_trigger_s=rebootstrap_trigger_s,
+        checks_cluster=checks_cluster,
     )
 
 
@@ -167,6 +169,8 @@ class FakePool:
         self._errors: dict[int, ProducerError] = {}
         self.attempts: list[tuple[float, int]] = []
         self.followed: list[dict[int, Address]] = []
+        self.cluster_id: str | None = None
+        """The one that nodes have to be of."""
         self.adopts = False
         """Whether it takes over connections that others have opened."""
         self.on_connected: Callable[[int], None] = lambda _: None
@@ -177,8 +181,14 @@ class FakePool:
         for node_id in nodes:
             self._connections[node_id] = await self._cluster.connect(node_id)
 
-    def follow(self, addresses: Mapping[int, Address]) -> None:
+    def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
         self.followed.append(dict(addresses))
+        self.cluster_id = cluster_id
+
+    def start_over(self, cause: ProducerError) -> None:
+        for connection in self._connections.values():
+            connection.close(cause)
+        self._connections.clear()
 
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
         assert address == address_of(node_id)

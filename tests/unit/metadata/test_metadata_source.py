@@ -11,6 +11,8 @@ from aioproducer.errors import (
     RebootstrapRequired,
     UnknownServerError,
 )
+from aioproducer.metadata.refresh_schedule import MetadataSettings
+from aioproducer.protocol.metadata import MetadataResponse
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.metadata.answers import answer
 from tests.unit.metadata.fakes import REQUEST_TIMEOUT_S, now, settings
@@ -249,6 +251,77 @@ class TestRebootstrap:
         await asyncio.sleep(1000.0)
         await setup.ask({1: NODES[1]})
         assert setup.answered_by == 1
+
+
+def of_cluster(cluster_id: str | None) -> MetadataResponse:
+    told = answer()
+    told.cluster_id = cluster_id
+    return told
+
+
+class TestAnotherCluster:
+    @in_virtual_time
+    async def test_answer_closes_the_connection_and_starts_over(self) -> None:
+        setup = Setup(4)
+        await setup.bootstrap()
+        await setup.pool.connect(1)
+        connection = setup.cluster.connections[-1]
+        setup.cluster.next_answers = [of_cluster("another")]
+        assert (await setup.ask({1: NODES[1]})).cluster_id == "c"
+        assert setup.answered_by == 4
+        assert connection.closed
+        assert "belongs to cluster 'another', not 'c'" in str(connection.error)
+        await setup.close()
+
+    @pytest.mark.parametrize("config", [settings(4, checks_cluster=False), settings(4)])
+    @in_virtual_time
+    async def test_null_or_unchecked_id_is_taken(self, config: MetadataSettings) -> None:
+        setup = Setup(config=config)
+        await setup.bootstrap()
+        await setup.pool.connect(1)
+        setup.cluster.next_answers = [of_cluster(None if config.checks_cluster else "another")]
+        await setup.ask({1: NODES[1]})
+        assert setup.answered_by == 1
+        await setup.close()
+
+    @in_virtual_time
+    async def test_known_brokers_are_asked_when_no_bootstrap_server_answers(self) -> None:
+        setup = Setup(4)
+        await setup.bootstrap()
+        await setup.pool.connect(1)
+        setup.cluster.away = {4}
+        setup.source.start_over(ConnectionFailed("another node"))
+        await setup.ask({1: NODES[1]})
+        assert setup.answered_by == 1
+        assert not setup.source.starts_over
+        await setup.close()
+
+    @in_virtual_time
+    async def test_bootstrap_prefers_the_known_cluster(self) -> None:
+        for _ in range(5):
+            setup = Setup(1, 2, 3)
+            await setup.bootstrap()
+            setup.cluster.next_answers = [of_cluster("another"), of_cluster("another")]
+            assert (await setup.bootstrap()).cluster_id == "c"
+            assert setup.source.cluster_id == "c"
+            await setup.close()
+
+    @in_virtual_time
+    async def test_bootstrap_adopts_another_cluster_when_no_server_has_the_known_one(self) -> None:
+        changes: list[tuple[str, str]] = []
+        setup = Setup(1, 2, 3)
+        setup.source._on_another_cluster = lambda *ids: changes.append(ids)
+        await setup.bootstrap()
+        setup.cluster.away, setup.cluster.next_answers = {3}, [of_cluster("another"), of_cluster("another")]
+        assert (await setup.bootstrap()).cluster_id == "another"
+        assert now() < 1
+        setup.cluster.away, setup.cluster.deaf = set(), {1, 2}
+        setup.cluster.next_answers = [of_cluster("third")]
+        began_at = now()
+        assert (await setup.bootstrap(now() + 60)).cluster_id == "third"
+        assert 5 <= now() - began_at < 7, "a silent server may belong to the known cluster"
+        assert changes == [("c", "another"), ("another", "third")]
+        await setup.close()
 
 
 class TestRefused:

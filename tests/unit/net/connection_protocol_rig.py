@@ -13,6 +13,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.address import Address
 from aioproducer.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer.net.handshake import NODE_CHECK
 from aioproducer.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.schema import Message, encode_response
@@ -48,7 +49,7 @@ def made(*, logs_in: bool = False, **changes: Any) -> ConnectionProtocol:
     connection = ConnectionProtocol(Address("b", 1), chosen, 3, NOW, logs_in=logs_in)
     connection.connection_made(NOW)
     (greeting,) = connection.data_to_send()
-    assert (greeting[5], greeting[7]) == (ApiVersionsRequest.API_KEY, ApiVersionsRequest.VERSIONS[1])
+    assert (greeting[5], greeting[7]) == (ApiVersionsRequest.API_KEY, NODE_CHECK - 1)
     return connection
 
 
@@ -68,7 +69,7 @@ def logging_in() -> ConnectionProtocol:
 
 
 def shake_hands(connection: ConnectionProtocol) -> None:
-    list(connection.receive_data(answer(1, GREETING, ApiVersionsRequest.VERSIONS[1]), NOW))
+    list(connection.receive_data(answer(1, GREETING, NODE_CHECK - 1), NOW))
     connection.handle_timeout(NOW)  # nothing is in flight any more
 
 

@@ -6,8 +6,13 @@ from types import MappingProxyType
 
 import pytest
 
-from aioproducer.errors import ClusterAuthorizationFailed, ProtocolError, UnsupportedVersion
-from aioproducer.net.handshake import Ask, handshake
+from aioproducer.errors import (
+    ClusterAuthorizationFailed,
+    ProtocolError,
+    RebootstrapRequired,
+    UnsupportedVersion,
+)
+from aioproducer.net.handshake import NODE_CHECK, Ask, ExpectedNode, handshake
 from aioproducer.protocol.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -18,7 +23,8 @@ from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.schema import ApiVersionTable, Message, encode_response
 
 KIP_511 = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-NEWEST = ApiVersionsRequest.VERSIONS[1]
+NEWEST = NODE_CHECK - 1
+"""Without an expected node."""
 ANSWER = ApiVersionsResponse(
     error_code=0, api_keys=[ApiVersion(api_key=InitProducerIdRequest.API_KEY, min_version=0, max_version=3)]
 )
@@ -35,8 +41,12 @@ class Dialogue:
         self.payloads = list(payloads)
         self.asked: list[Ask] = []
 
-    def of(self, version_caps: Mapping[int, int] = MappingProxyType({})) -> ApiVersionTable:
-        exchange = handshake(version_caps)
+    def of(
+        self,
+        version_caps: Mapping[int, int] = MappingProxyType({}),
+        expected: ExpectedNode | None = None,
+    ) -> ApiVersionTable:
+        exchange = handshake(version_caps, expected)
         ask = next(exchange)
         while True:
             self.asked.append(ask)
@@ -134,3 +144,46 @@ def test_of_error_35_nothing_but_the_code_is_read_and_nothing_is_left_over() -> 
         ApiVersionsResponse(error_code=35, api_keys=[]),
         0,
     )
+
+
+def refusing(*, highest: int) -> bytes:
+    """Return error 35 with the range of ApiVersions, as brokers since 2.4 answer it."""
+    offered = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=0, max_version=highest)
+    return payload(ApiVersionsResponse(error_code=35, api_keys=[offered]), 0)
+
+
+class TestExpectedNode:
+    NODE = ExpectedNode("cluster", 7)
+
+    def test_its_ids_are_sent_in_version_5(self) -> None:
+        dialogue = Dialogue(payload(ANSWER, NODE_CHECK))
+        table = dialogue.of(expected=self.NODE)
+        assert dialogue.versions == [NODE_CHECK]
+        request = dialogue.asked[0].request
+        assert isinstance(request, ApiVersionsRequest)
+        assert (request.cluster_id, request.node_id) == ("cluster", 7)
+        assert table.is_node_checked
+
+    def test_older_broker_is_asked_in_its_highest_version(self) -> None:
+        told = [FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=0)]
+        answer = ApiVersionsResponse(error_code=0, api_keys=[], finalized_features=told)
+        dialogue = Dialogue(refusing(highest=4), payload(answer, 4))
+        table = dialogue.of(expected=self.NODE)
+        assert dialogue.versions == [NODE_CHECK, 4]
+        assert table.finalized_features == {"transaction.version": 2}
+        assert not table.is_node_checked
+
+    def test_broker_that_refuses_its_own_version_is_asked_in_0(self) -> None:
+        dialogue = Dialogue(refusing(highest=4), refusing(highest=4), payload(ANSWER, 0))
+        dialogue.of(expected=self.NODE)
+        assert dialogue.versions == [NODE_CHECK, 4, 0]
+
+    def test_another_node_requires_a_rebootstrap(self) -> None:
+        refusal = payload(ApiVersionsResponse(error_code=129, api_keys=[]), NODE_CHECK)
+        with pytest.raises(RebootstrapRequired, match="not node 7 of cluster 'cluster'"):
+            Dialogue(refusal).of(expected=self.NODE)
+
+    def test_cap_leaves_the_node_unchecked(self) -> None:
+        dialogue = Dialogue(payload(ANSWER, 3))
+        assert not dialogue.of({ApiVersionsRequest.API_KEY: 3}, self.NODE).is_node_checked
+        assert dialogue.versions == [3]

@@ -12,7 +12,9 @@ from aioproducer.protocol.api_versions import (
 from aioproducer.protocol.schema import decode
 from tests.unit.protocol.golden import check
 
-REQUEST = ApiVersionsRequest(client_software_name="aioproducer", client_software_version="1.0")
+REQUEST = ApiVersionsRequest(
+    client_software_name="aioproducer", client_software_version="1.0", cluster_id="c", node_id=7
+)
 RESPONSE = ApiVersionsResponse(
     error_code=0,
     api_keys=[ApiVersion(api_key=0, min_version=3, max_version=12)],
@@ -31,6 +33,7 @@ RESPONSE = ApiVersionsResponse(
         (2, ""),
         (3, "0c 61696f70726f6475636572 04 312e30 00"),
         (4, "0c 61696f70726f6475636572 04 312e30 00"),
+        (5, "0c 61696f70726f6475636572 04 312e30 02 63 00000007 00"),
     ],
 )
 def test_the_request_has_the_form_of_its_version(version: int, wire: str) -> None:

@@ -78,6 +78,9 @@ class FakeCoordinators:
         self.seen: list[Api] = []
         self._turn = asyncio.Lock()
 
+    def left_cluster(self) -> None:
+        """Stay in one cluster."""
+
     @property
     def real(self) -> Coordinators:
         return cast("Coordinators", self)

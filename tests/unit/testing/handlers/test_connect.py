@@ -31,7 +31,7 @@ async def test_every_version_lists_what_is_served(client: Client, version: int) 
 async def test_a_version_too_new_is_answered_in_version_0(client: Client) -> None:
     client.writer.write(bytes.fromhex("0000000b 0012 0063 00000007 0001 78"))  # version 99, client "x"
     frame = await client.frame()
-    assert frame == bytes.fromhex("00000007 0023 00000001 0012 0000 0004")
+    assert frame == bytes.fromhex("00000007 0023 00000001 0012 0000 0005")
     assert int.from_bytes(frame[4:6], "big") == UnsupportedVersion.code
 
 
@@ -40,6 +40,21 @@ async def test_a_client_must_name_itself_properly(client: Client, name: str, ver
     asked = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     assert (await client.ask(asked)).error_code == InvalidRequest.code
     assert (await client.ask(asked, 2)).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "error"),
+    [("ours", 1, 0), ("ours", 2, 129), ("other", 1, 129), (None, -1, 0)],
+)
+async def test_another_node_answers_rebootstrap_required(
+    cluster: Cluster, client: Client, cluster_id: str | None, node_id: int, error: int
+) -> None:
+    cluster.cluster_id = "ours"
+    asked = ApiVersionsRequest(
+        client_software_name="a", client_software_version="1", cluster_id=cluster_id, node_id=node_id
+    )
+    assert (await client.ask(asked)).error_code == error
+    assert (await client.ask(asked, 4)).error_code == 0
 
 
 async def test_the_script_can_refuse_api_versions(cluster: Cluster, client: Client) -> None:
