@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from aioproducer.log_limits import LogLimits
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret, revealed
-from aioproducer.steps import Log
+from aioproducer.steps import Log, pass_on
 from aioproducer.worker_threads import CALL_THREADS, NoThread
 
 log: Final = Log(__name__)
@@ -20,12 +20,20 @@ CredentialsCallable: TypeAlias = Callable[[], Pair | Awaitable[Pair]]
 
 
 async def called(function: Callable[[], Any]) -> Any:
-    """Call *function*, which may be a coroutine function; a plain one in a thread, since it may block."""
+    """Call *function*, which may be a coroutine function; a plain one in a thread, since it may block.
+
+    An interrupt, such as KeyboardInterrupt, is raised by the event loop, and here as a RuntimeError: a task of the producer
+    that ends with it would end the producer.
+    """
     call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
-        return await function()
-    result = await CALL_THREADS.run(function)
-    return await result if inspect.isawaitable(result) else result
+    try:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+            return await function()
+        result = await CALL_THREADS.run(function)
+        return await result if inspect.isawaitable(result) else result
+    except (KeyboardInterrupt, SystemExit) as interrupt:
+        pass_on(interrupt)
+        raise RuntimeError(f"interrupted by {interrupt!r}") from interrupt
 
 
 def utf8(text: str | Secret, name: str) -> bytes:

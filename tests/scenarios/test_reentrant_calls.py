@@ -144,7 +144,9 @@ SITES = ("on_send", "acknowledged", "failed", "serializer", "partitioner", "done
 
 
 @asynccontextmanager
-async def calling(code: UserCode, **options: Any) -> AsyncIterator[tuple[Producer, Cluster]]:
+async def calling(
+    code: UserCode, *, start: bool = True, **options: Any
+) -> AsyncIterator[tuple[Producer, Cluster]]:
     async with open_cluster(brokers=2, partitions=PARTITIONS) as cluster:
         user_code: dict[str, Any] = {
             "interceptors": [code],
@@ -156,7 +158,8 @@ async def calling(code: UserCode, **options: Any) -> AsyncIterator[tuple[Produce
         producer = Producer(cluster.bootstrap_servers, **user_code | options)
         await producer.start()
         with logging_to(code):
-            await producer.send(TOPIC, b"known")
+            if start:
+                await producer.send(TOPIC, b"known")
             yield producer, cluster
         code.producer = None
         await producer.close(0)

@@ -20,7 +20,7 @@ import uvloop
 
 from aioproducer import AuthenticationFailed, ConnectionFailed, Producer
 from aioproducer.arrow import send_table
-from aioproducer.metadata import metadata_source
+from aioproducer.net import large_answers
 from aioproducer.security import scram
 from aioproducer.telemetry import telemetry_session
 from aioproducer.testing import Cluster
@@ -117,7 +117,7 @@ USES: list[Use] = [*WORK, arrow, callables, tokens]
 @pytest.fixture(autouse=True)
 def everything_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let work go to a thread, however little it is."""
-    monkeypatch.setattr(metadata_source, "DECODE_OFF_LOOP_BYTES", 0)
+    monkeypatch.setattr(large_answers, "DECODE_OFF_LOOP_BYTES", 0)
     monkeypatch.setattr(telemetry_session, "OFF_LOOP_TOPICS", 0)
     monkeypatch.setattr(scram, "IN_A_THREAD_FROM", 0)
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final, TypeAlias
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import (
+    BufferFull,
     DeliveryTimeout,
     InvalidRecord,
     MessageTooLarge,
     MetadataTimeout,
+    MetadataUnavailable,
     ProducerError,
+    RecordPurged,
     broker_error,
 )
 from aioproducer.sender.requests import Unencodable
@@ -23,6 +27,7 @@ from aioproducer.testing import Rule
 from tests.scenarios.faults import hostile
 from tests.scenarios.faults.faults import move, topic_recreated
 from tests.scenarios.faults.load import TOPIC
+from tests.scenarios.faults.meddler import Meddler
 from tests.scenarios.faults.shortage import no_threads, threads_are_short
 from tests.scenarios.faults.world import BROKERS, MODES, PARTITIONS, Mode, Scenario, World
 
@@ -51,6 +56,9 @@ MAY_FAIL: Final[tuple[type[ProducerError], ...]] = (
     InvalidRecord,
     MessageTooLarge,
     MetadataTimeout,
+    BufferFull,
+    MetadataUnavailable,
+    RecordPurged,
     *(broker_error(code) for code in (*TERMINAL, *ABOUT_THE_SEQUENCE)),
 )
 
@@ -58,13 +66,16 @@ MAY_FAIL: Final[tuple[type[ProducerError], ...]] = (
 def chaos(seed: int, *, seconds: float = 15.0) -> tuple[Scenario, Mode]:
     """Return what *seed* stands for."""
     chance = Random(seed)
+    meddler = (
+        Meddler(Random(seed)) if seed % 2 else None
+    )  # records of producers without user code go a shorter way
     mode = chance.choice(MODES)
     request_timeout_ms = chance.choice((200, 1000))
     burst, pause_s = chance.choice(((1, 0.01), (2, 0.02), (8, 0.1)))
     return (
         Scenario(
             name=f"seed-{seed}",
-            fault=lambda world: Chaos(world, chance).run(seconds),
+            fault=lambda world: Chaos(world, chance, meddler=meddler).run(seconds),
             may_fail=MAY_FAIL,
             ordered=mode.acks != 0,  # nobody waits for anything then
             recovery_s=None,
@@ -80,6 +91,7 @@ def chaos(seed: int, *, seconds: float = 15.0) -> tuple[Scenario, Mode]:
                 "linger_ms": chance.choice((0, 5, 50)),
                 "max_in_flight_requests_per_connection": chance.choice((1, 2, 5)),
                 "compression_type": chance.choice(("none", "none", "lz4")),
+                "interceptors": [] if meddler is None else [meddler],
             },
         ),
         mode,
@@ -97,6 +109,7 @@ class Chaos:
     denials: int = 0
     """How many batches were refused for their sequence."""
     rules: list[Rule] = field(default_factory=list)
+    meddler: Meddler | None = None
 
     async def run(self, seconds: float) -> None:
         """Begin something every now and then for *seconds*; return when everything is well again."""
@@ -113,6 +126,7 @@ class Chaos:
             *[self.ill_broker] * 2,
             self.moved_broker,
             self.no_threads,
+            *[self.user_code] * 2,
         ]
         if self.chance.random() < 0.3:
             # A log that is empty again takes any sequence first: also that of a batch of uncertain fate which is
@@ -227,6 +241,15 @@ class Chaos:
         """Delete the topic and make it anew."""
         if TOPIC in self.world.cluster._state.topics:
             await topic_recreated(self.world)
+
+    async def user_code(self) -> None:
+        """Let an interceptor and a log handler call the producer, and raise, for a while."""
+        load, producer = self.world.load, self.world.producer
+        if self.meddler is None or self.meddler.is_active:
+            return
+        send = partial(load.send_nowait, self.chance.randrange(PARTITIONS))
+        with self.meddler.active(producer, send, send, producer.purge):
+            await asyncio.sleep(self.chance.choice((0.05, 0.5, 3.0)))
 
     async def no_threads(self) -> None:
         """Let no thread start for a while."""

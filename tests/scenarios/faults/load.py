@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from aioproducer import Producer, ProducerError, RecordMetadata
 
@@ -89,6 +90,16 @@ class Load:
         sent.settle(outcome, asyncio.get_running_loop().time())
         return sent
 
+    def send_nowait(self, partition: int) -> None:
+        """Make one call that may not wait."""
+        sent = self._note(partition)
+        try:
+            future = self.producer.send_nowait(TOPIC, sent.value, partition=partition)
+        except ProducerError as error:
+            sent.settle(error, asyncio.get_running_loop().time())
+        else:
+            future.add_done_callback(partial(_settled, sent))
+
     async def _run(self, partition: int, enough: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         due_at = loop.time()
@@ -101,18 +112,12 @@ class Load:
     async def _enqueue(self, partition: int) -> tuple[Sent, RecordFuture | None]:
         loop = asyncio.get_running_loop()
         sent = self._note(partition)
-
-        def settled(future: RecordFuture) -> None:
-            error = future.exception()
-            assert error is None or isinstance(error, ProducerError), error
-            sent.settle(future.result() if error is None else error, loop.time())
-
         try:
             future = await self.producer.enqueue(TOPIC, sent.value, partition=partition)
         except ProducerError as error:
             sent.settle(error, loop.time())
             return sent, None
-        future.add_done_callback(settled)
+        future.add_done_callback(partial(_settled, sent))
         return sent, future
 
     def _note(self, partition: int) -> Sent:
@@ -123,3 +128,9 @@ class Load:
         sent = Sent(partition, number, value, called_at=asyncio.get_running_loop().time())
         self.sent[partition].append(sent)
         return sent
+
+
+def _settled(sent: Sent, future: RecordFuture) -> None:
+    error = future.exception()
+    assert error is None or isinstance(error, ProducerError), error
+    sent.settle(future.result() if error is None else error, asyncio.get_running_loop().time())

@@ -16,6 +16,7 @@ from aioproducer.testing import Cluster
 from tests.judge import Verdict
 from tests.scenarios.faults.callers import Callers, Wish
 from tests.scenarios.faults.chronicle import Chronicle
+from tests.scenarios.faults.meddler import Meddler
 from tests.scenarios.faults.model import ACKNOWLEDGED_IN_S, Calm, History, check
 from tests.scenarios.faults.traffic import TOPICS, Traffic
 from tests.scenarios.faults.troubles import BATCHES_MAX_BYTES, Troubles
@@ -50,8 +51,11 @@ class Trial:
     largest: int = field(init=False)
     """How large values are at most."""
     options: dict[str, Any] = field(init=False)
+    meddler: Meddler | None = field(init=False)
 
     def __post_init__(self) -> None:
+        # Records of producers without user code go a shorter way.
+        self.meddler = Meddler(Random(self.seed)) if self.seed % 2 else None
         chance = self.chance = Random(self.seed)
         self.idempotent = chance.random() < 0.7
         self.latency_s = chance.choice((0.0, 0.002, SLOW_S))
@@ -69,6 +73,7 @@ class Trial:
             "linger_ms": chance.choice((0, 5, 50)),
             "max_in_flight_requests_per_connection": chance.choice((1, 2, 5)),
             "compression_type": chance.choice(("none", "none", "lz4")),
+            "interceptors": [] if self.meddler is None else [self.meddler],
         }
 
     def __str__(self) -> str:
@@ -105,6 +110,7 @@ class Trial:
                 for topic in TOPICS:
                     chronicle.create(topic, troubles.leaders(self.chance.randint(1, 4)))
                 async with Producer(cluster.bootstrap_servers, **self.options) as producer:
+                    troubles.meddler, troubles.producer = self.meddler, producer
                     callers = Callers(producer, self.memory_is_short)
                     calms = [
                         *[await self._episode(callers, troubles) for _ in range(EPISODES)],

@@ -9,18 +9,20 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from aioproducer import ProducerError
+from aioproducer import Producer, ProducerError
 from aioproducer.errors import (
     MessageTooLarge,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     OutOfOrderSequenceNumber,
+    RecordPurged,
     RequestTimedOut,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from aioproducer.testing import Cluster, Rule
 from tests.scenarios.faults.chronicle import Chronicle
+from tests.scenarios.faults.meddler import Meddler
 from tests.scenarios.faults.shortage import no_threads
 from tests.scenarios.faults.world import BROKERS
 
@@ -44,6 +46,8 @@ class Troubles:
     """Whether a topic may have fewer partitions when it is created again."""
     ill: set[int] = field(default_factory=set)
     """The nodes that are away or frozen."""
+    meddler: Meddler | None = None
+    producer: Producer | None = None
     rules: list[Rule] = field(default_factory=list)
     may_fail: set[type[ProducerError]] = field(default_factory=set)
     """What records may fail with, by what has gone wrong so far."""
@@ -68,6 +72,7 @@ class Troubles:
             self.topic_recreated,
             self.batches_limited,
             self.end_lost,
+            *[self.user_code] * 2,
             self.no_threads,
         ]
         async with asyncio.TaskGroup() as group:
@@ -222,6 +227,17 @@ class Troubles:
         self.cluster.message_max_bytes = limit
         await asyncio.sleep(self.chance.uniform(0, 0.5))
         self.cluster.message_max_bytes = BATCHES_MAX_BYTES
+
+    async def user_code(self) -> None:
+        """Let an interceptor and a log handler call the producer, and raise, for a while."""
+        meddler, producer = self.meddler, self.producer
+        if meddler is None or producer is None or meddler.is_active:
+            return
+        s = self.chance.choice((0.05, 0.5, 3.0))
+        self._say(f"user code calls the producer for {s} s")
+        self.may_fail.add(RecordPurged)
+        with meddler.active(producer, producer.purge):
+            await asyncio.sleep(s)
 
     async def end_lost(self) -> None:
         """Let a log lose its last records: somebody leads who has not copied them."""

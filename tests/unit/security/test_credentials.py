@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 from typing import Any
@@ -72,3 +73,22 @@ async def test_the_last_pair_goes_on_with_one_warning(caplog: pytest.LogCaptureF
     got = [(await credentials.pair()).password.reveal() for _ in range(5)]
     assert got == ["one", "one", "one", "two", "two"]
     assert caplog.messages == ["security.credentials.kept error=OSError"]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupt_of_an_async_callable_is_raised_by_the_event_loop(interrupt: type[BaseException]) -> None:
+    async def interrupted() -> None:
+        raise interrupt
+
+    async def main() -> str:
+        with pytest.raises(RuntimeError, match="interrupted by") as raised:
+            await called(interrupted)
+        await asyncio.sleep(0)
+        return type(raised.value.__cause__).__name__
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(main())
+    with pytest.raises(interrupt):
+        loop.run_until_complete(task)
+    assert loop.run_until_complete(task) == interrupt.__name__
+    loop.close()
