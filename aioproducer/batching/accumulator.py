@@ -10,14 +10,15 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
-from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.batching.interrupted import complete_or_undo
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.schedule import Deadlines, Paces, Schedule
+from aioproducer.batching.schedule import Deadlines, JoinWindows, Paces, Schedule
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.clock import LoopClock, LoopTurns
@@ -29,8 +30,6 @@ from aioproducer.types import Headers
 
 if TYPE_CHECKING:
     from aioproducer.batching.bulk import Rows, SendManyCall
-
-_OPEN, _SEALED = BatchState.OPEN, BatchState.SEALED
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 """What waits for a single record."""
@@ -69,6 +68,7 @@ class Accumulator:
         """The calls on their way here, which wait for earlier calls, metadata or memory; the records they still append."""
         self.closed_for: Failure | None = None
         """Why nothing is taken any more."""
+        self.windows: Final = JoinWindows(settings.linger_s)
         self.settings: BatchingSettings = settings
         self.identities: IdentityKeeper = identities
         after_s = settings.availability_timeout_s
@@ -172,7 +172,7 @@ class Accumulator:
             waiter = new_waiter()
             batch.last_waiters.append(waiter)
         except BaseException:
-            self._recover(topic, waiter, 1, size, free)
+            self._recover(topic, free, waiter, 1, size)
             raise
         return waiter
 
@@ -188,6 +188,7 @@ class Accumulator:
         new_waiter: Callable[[], W],
         *,
         reserved: int = 0,
+        called_at: float | None = None,
         waiter: W | None = None,
     ) -> W | None:
         """Append one record to *queue*, or to the sticky partition; return what waits for it, made by *new_waiter*.
@@ -196,6 +197,7 @@ class Accumulator:
         *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if there is no memory for
         it now, or if others wait for some. Who has waited hands in what it got as *reserved*: enough for the record
         and a batch (`settings.room_for`), even if the halves of a split batch have overdrawn the budget since.
+        *called_at* is the time of a call that has waited.
         """
         memory = self.memory
         free = memory.free + reserved
@@ -209,7 +211,7 @@ class Accumulator:
                 # Room for the record and a batch: a call that finds none waits for both together.
                 if free < size + BATCH_OVERHEAD and not reserved:
                     return None
-                batch = self._batch_with_room(topic, queue, size)
+                batch = self._batch_with_room(topic, queue, size, called_at)
             elif free < size and not reserved:
                 return None
             if timestamp_ms is None:  # the first record of a batch is most often alone in its iteration
@@ -230,7 +232,7 @@ class Accumulator:
             else:
                 batch.add_waiter(waiter, new_waiter)
         except BaseException:
-            self._recover(topic, waiter, 1, size, free)
+            self._recover(topic, free, waiter, 1, size)
             raise
         if reserved:
             memory.give_back(0)  # what is left of it may be enough for the next in line
@@ -245,19 +247,42 @@ class Accumulator:
         headers: Headers,
         timestamp_ms: int,
         size: int,
-        reserved: int = 0,
         *,
+        called_at: float,
+        reserved: int = 0,
         waiter: RecordFuture | None = None,
     ) -> Appended | None:
-        """Do as `append`, with *waiter* if it is given, and return the batch as well: a call that waited has deadlines."""
+        """Append the record of a call that has waited since *called_at*, as `append`, and return its place."""
+        self._admit(topic, queue or topic.sticky, called_at)
         future = self.append(
             topic, queue, value, key, headers, timestamp_ms, size, RecordFuture,
-            reserved=reserved, waiter=waiter,
+            reserved=reserved, called_at=called_at, waiter=waiter,
         )  # fmt: skip
         target = queue or topic.sticky
-        if future is None or target is None or target.open is None:
+        if target is None or (batch := target.open) is None:
             return None
-        return Appended(future, target.open)
+        self._count_from(batch, called_at if future is not None else inf)
+        return None if future is None else Appended(future, batch, len(batch.columns.values) - 1)
+
+    def _admit(self, topic: TopicQueues, queue: PartitionQueue | None, called_at: float) -> None:
+        """Open the batch of *queue* to a call at *called_at*, or seal it if the call is not of its time."""
+        if queue is not None and (batch := queue.open) is not None:
+            if called_at > batch.joins_until:
+                self.seal(batch, self._loop.time())
+            elif not batch.limit:
+                batch.grow(topic.limits.ready)
+
+    def _count_from(self, batch: Batch, called_at: float) -> None:
+        """Let deadline and window of *batch* count from a call at *called_at*, if no record of it is older."""
+        batch.join_by(called_at + self.windows.lasts_s)
+        if batch.joins_until < self._loop.time():
+            batch.grow(0)  # closed to calls of now, which would share a deadline that is close
+        before, deadline = batch.deadline, called_at + self.settings.delivery_timeout_s
+        if deadline < before:
+            self.deadlines.add(batch, deadline)  # first: a batch is never without a deadline
+            batch.expire_by(deadline)
+            self.deadlines.discard_before_move(batch, before, deadline)
+            self.wake()  # to look at the deadlines again
 
     def extend(
         self,
@@ -266,36 +291,41 @@ class Accumulator:
         rows: Rows,
         call: SendManyCall,
         reserved: int = 0,
+        *,
+        called_at: float | None = None,
     ) -> int:
         """Append *rows*, whose sizes are known, as far as memory goes; return how many went.
 
-        *reserved* is as for `append`: enough for the next record and a batch.
+        *reserved* and *called_at* are as for `append`.
         """
         memory = self.memory
         memory.free += reserved
         ends = list(accumulate(rows.sizes, initial=0))  # where a batch is full is one bisection
         share = topic.share(ends[-1]) if queue is None else ends[-1]
         now, start = self._loop.time(), 0
-        step: tuple[object, int, int, int] = None, 0, 0, memory.free
+        joins_at = now if called_at is None else called_at
+        step: tuple[int, object, int, int] = memory.free, None, 0, 0
         try:
             while start < len(rows) and (reserved or not memory.waiters):
-                first, step = rows.sizes[start], (None, 0, 0, free := memory.free)
+                first, step = rows.sizes[start], ((free := memory.free), None, 0, 0)
                 target = queue or topic.sticky or topic.switch()
+                if joins_at < now:
+                    self._admit(topic, target, joins_at)
                 batch = target.open
                 if batch is None or batch.size + first > batch.limit:
                     if free < self.settings.room_for(first) and not reserved:
                         break
-                    batch = self._batch_with_room(topic, queue, first)
+                    batch = self._batch_with_room(topic, queue, first, joins_at)
                 most = max(memory.free, first) if reserved else memory.free
-                limit = max(batch.limit, topic.limits.to_grow_to(batch, share, now))
+                limit = max(batch.limit, topic.limits.to_grow_to(batch, share, joins_at))
                 room = min(max(limit - batch.size, first), most)
                 reserved = 0
                 stop = bisect_right(ends, ends[start] + room) - 1
                 if stop <= start:
                     break
                 part, size = rows.slice(start, stop), ends[stop] - ends[start]
-                waiters = call.waiters(part.positions)
-                step = waiters, len(part), size, free
+                waiters = call.waiters(part.positions, batch)
+                step = free, waiters, len(part), size
                 memory.free -= size
                 batch.size += size
                 batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
@@ -304,6 +334,8 @@ class Accumulator:
                 if batch.size > batch.limit:
                     self._ready(batch, self.queue(batch), now)
                     batch.grow(batch.size)
+                if joins_at < now:
+                    self._count_from(batch, joins_at)
                 start = stop
         except BaseException:
             self._recover(topic, *step)
@@ -311,24 +343,28 @@ class Accumulator:
         memory.give_back(0)
         return start
 
-    def _batch_with_room(self, topic: TopicQueues, queue: PartitionQueue | None, size: int) -> Batch:
+    def _batch_with_room(
+        self, topic: TopicQueues, queue: PartitionQueue | None, size: int, called_at: float | None = None
+    ) -> Batch:
         """Return an open batch of *queue*, or of the next sticky partition; what is at its limit may go."""
         self.turns.look(now := self._loop.time(), self.memory.free, topic.limits.rate)
+        joins_at = now if called_at is None else called_at
         full = queue if queue is not None else topic.sticky
         if full is not None and (batch := full.open) is not None:
-            self._grow(topic, full, batch, size, now)
+            self._grow(topic, full, batch, size, joins_at)
             if batch is full.open and batch.limit == topic.limits.ready:
                 return batch  # half of it was enough to go; it is still a batch's worth
         if queue is None or queue is topic.sticky:
             sticky = topic.next_sticky(size)
             queue = queue or sticky
             if queue.open is not None and queue.open.size + size > queue.open.limit:
-                self._grow(topic, queue, queue.open, size, now)
+                self._grow(topic, queue, queue.open, size, joins_at)
         return self._open_batch(topic, queue, now) if queue.open is None else queue.open
 
-    def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, now: float) -> None:
-        """Let *batch*, at its limit, go; until it does, it takes as much again, or none if it is full (KIP-782)."""
-        if batch.size + size > (limit := topic.limits.next_limit(batch, size, now)):
+    def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, at: float) -> None:
+        """Let *batch*, at its limit, go; until then a call *at* a time adds as much again, if that fits (KIP-782)."""
+        now = self._loop.time()
+        if batch.size + size > (limit := topic.limits.next_limit(batch, size, at)):
             self.seal(batch, now)
         else:
             self._ready(batch, queue, now)
@@ -349,11 +385,13 @@ class Accumulator:
             raise self.closed_for.error()
         is_busy = (is_adaptive := self.settings.linger_is_adaptive) and self.schedule.is_busy(queue.leader)
         limit = topic.limits.first_limit(now, is_next=is_busy)
-        deadline, rate = now + self.settings.delivery_timeout_s, topic.limits.rate
-        at, order = queue.topic_partition, queue.next_order()
-        queue.open = batch = Batch(at, order, now, deadline, limit, rate)
+        deadline, joins_until = now + self.settings.delivery_timeout_s, now + self.windows.lasts_s
+        at, order, rate = queue.topic_partition, queue.next_order(), topic.limits.rate
+        queue.open = batch = Batch(at, order, now, deadline, limit, rate, joins_until=joins_until)
         queue.batches.append(batch)
         self.hold(batch)
+        if not queue.is_watched:
+            self.windows.watch(queue, joins_until)
         self._touch(topic.name, now)
         self.clock.forget()
         if not self.settings.linger_s or (is_adaptive and not is_busy) or self.hurries():
@@ -365,7 +403,7 @@ class Accumulator:
     def appended(self, waiter: RecordFuture) -> Appended | None:
         """Return the record of *waiter* if it is in a batch without an outcome."""
         batch = next((each for each in self.unresolved if each.holds(waiter)), None)
-        return None if batch is None else Appended(waiter, batch)
+        return None if batch is None else Appended(waiter, batch, batch.indices_of(waiter)[0])
 
     def recount(self) -> None:
         """Set the free memory to that which no batch and no call has: an exception interrupted a call that waited."""
@@ -375,29 +413,12 @@ class Accumulator:
         memory.give_back(0)
         self.wake()
 
-    def _recover(self, topic: TopicQueues, waiter: object, records: int, size: int, free: int) -> None:
-        """Complete or undo an append to *topic* that an exception interrupted, such as one that a signal handler raised.
-
-        *records* of *size* bytes are appended once *waiter* is in a batch; *free* bytes of memory were free before.
-        Columns without a waiter are dropped, and open batches are sealed and offered to the schedule again.
-        """
-        now, topic.sticky = self._loop.time(), None
-        for queue in topic.by_partition.values():
-            for batch in tuple(queue.batches):
-                if batch.state is _SEALED and batch.due:
-                    continue
-                if batch.state is _OPEN and batch.repair(waiter):
-                    free -= size + (BATCH_OVERHEAD if len(batch) == records else 0)
-                if len(batch):
-                    queue.seal(batch)
-                else:
-                    queue.remove(batch)
-                    self.unresolved.pop(batch, None)
-                    self.deadlines.discard(batch, batch.deadline)
-                self.schedule.forget(batch)
-            queue.open = None
-            self.schedule.offer_again(queue, now)
-        self.memory.free = free
+    def _recover(self, topic: TopicQueues, free: int, waiter: object, records: int, size: int) -> None:
+        taken, dropped = complete_or_undo(topic, self.schedule, self._loop.time(), waiter, records, size)
+        for batch in dropped:
+            self.unresolved.pop(batch, None)
+            self.deadlines.discard(batch, batch.deadline)
+        self.memory.free = free - taken
         self.wake()
 
     def seal(self, batch: Batch, now: float) -> None:
@@ -407,23 +428,6 @@ class Accumulator:
         self.schedule.forget(batch)
         self.schedule.offer(queue, now)
         self.wake()
-
-    def expire_earlier(self, batch: Batch, waiter: RecordFuture, deadline: float) -> None:
-        """Let the record of *waiter* expire at *deadline*, if that is earlier, with all of *batch*.
-
-        Somebody else may have appended the record for its call: then the batch may have its outcome already, or
-        was split, and another one has the record.
-        """
-        if batch not in self.unresolved:
-            for successor in batch.successors:
-                if successor.holds(waiter):
-                    self.expire_earlier(successor, waiter, deadline)
-        elif deadline < batch.deadline:
-            before = batch.deadline
-            self.deadlines.add(batch, deadline)  # first: a batch is never without a deadline
-            batch.expire_by(deadline)
-            self.deadlines.discard_before_move(batch, before, deadline)
-            self.wake()  # to look at the deadlines again
 
     def enter(self, call: object, topic: TopicQueues, records: int) -> None:
         """Count *call*, which is on its way to *topic*, and the *records* that it is to append."""

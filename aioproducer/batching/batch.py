@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
@@ -12,7 +13,6 @@ from aioproducer.batching.waiters import (
     Acknowledgement,
     AwaitingWaiters,
     Delivered,
-    Failure,
     FutureWaiters,
     Waiter,
     Waiters,
@@ -51,10 +51,10 @@ class Batch:
         "columns",
         "created_at",
         "deadline",
-        "detached",
         "due",
         "encoded",
         "encoded_sequence",
+        "joins_until",
         "last_error",
         "last_waiters",
         "limit",
@@ -72,6 +72,7 @@ class Batch:
         "stretches",
         "successors",
         "topic_partition",
+        "withdrawn",
     )
 
     def __init__(
@@ -83,6 +84,7 @@ class Batch:
         limit: int = 0,
         rate: float = 1.0,
         *,
+        joins_until: float = inf,
         columns: RecordColumns | None = None,
         stretches: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
@@ -92,8 +94,8 @@ class Batch:
         self.columns: RecordColumns = RecordColumns() if columns is None else columns
         self.stretches: list[Waiters] = [] if stretches is None else stretches
         """Who waits for its records: one object for each stretch of them that has one kind of waiter."""
-        self.detached: int = 0
-        """How many records failed for their callers, and stayed in it."""
+        self.withdrawn: set[int] | None = None
+        """Indices of records whose callers have given up before the first drain; None if there are none."""
         self.new_waiter: NewWaiter | None = None
         """Has made the last stretch's waiters, if a single record may join that: the append path does so without a call."""
         self.plain_waiter: NewWaiter | None = None
@@ -106,6 +108,8 @@ class Batch:
         """How large it is when it is sent, it is estimated, relative to that."""
         self.limit: int = limit
         """While it is open: a record that would make it larger goes there the long way, which looks what to do."""
+        self.joins_until: float = joins_until
+        """Calls until then may join the open batch (loop clock): its records share the deadline of the oldest call."""
         self.state: BatchState = state
         self.due: bool = False
         """Whether it need not wait for more records."""
@@ -132,8 +136,8 @@ class Batch:
         self._resolved: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
-        """Return how many records it has; where each batch is counted, without a call: `len(batch.columns.values)`."""
-        return len(self.columns.values)
+        """Return the number of records, without withdrawn ones; after the drain that is `len(batch.columns.values)`."""
+        return len(self.columns.values) - len(self.withdrawn or ())
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic_partition} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
@@ -158,6 +162,10 @@ class Batch:
     def grow(self, limit: int) -> None:
         """Take records up to a *limit* of so many bytes."""
         self.limit = limit
+
+    def join_by(self, until: float) -> None:
+        """Let calls join the open batch until then, if that is earlier."""
+        self.joins_until = min(self.joins_until, until)
 
     def limit_to(self, limit: int) -> None:
         """Take records up to *limit* at most."""
@@ -240,6 +248,8 @@ class Batch:
     def fail(self) -> None:
         """Have failed for good."""
         self._happened(BatchEvent.FAIL)
+        if self.withdrawn:
+            self.leave_out_withdrawn()
 
     def abandon(self) -> None:
         """Have failed, whatever state a bug has left it in."""
@@ -251,6 +261,7 @@ class Batch:
         """Let *parts* take over."""
         self._happened(BatchEvent.SPLIT)
         self.successors = parts
+        self.stretches = []  # those of the parts; waiters refer to their batch
 
     def part(
         self, indices: Sequence[int], number: int, state: BatchState, *, sequence: BatchSequence | None = None
@@ -270,7 +281,7 @@ class Batch:
             state=state,
         )
         part.due = True
-        part.size += sum(sizes(columns.values, columns.keys, columns.headers))
+        part.size += _size_of(columns)
         part.attempts = self.attempts
         part.retries = self.retries
         part.sequence = sequence
@@ -318,8 +329,9 @@ class Batch:
         """
         self.stretches = [each for each in self.stretches if len(each)]
         self.columns.truncate(sum(map(len, self.stretches)))
-        columns = self.columns
-        self.size = BATCH_OVERHEAD + sum(sizes(columns.values, columns.keys, columns.headers))
+        self.size = BATCH_OVERHEAD + _size_of(self.columns)
+        if self.withdrawn:
+            self.size -= _size_of(self.columns.take(self.withdrawn))
         last = (*self.stretches[-1:], *self.last_waiters[-1:])
         return any(each is waiter for each in last)
 
@@ -352,27 +364,29 @@ class Batch:
         """Whether *waiter* waits for any of its records."""
         return any(each.indices_of(waiter) for each in self.stretches)
 
-    def detach(self, waiter: Waiter, failure: Failure) -> None:
-        """Tell *waiter* that its records failed, and it alone: they stay in the batch."""
-        self.detached += len(self.indices_of(waiter))
-        for each in self.stretches:
-            each.detach(waiter, failure)
-
     @property
     def is_forsaken(self) -> bool:
-        """Whether the calls that sent its records have all failed, each at a deadline of its own."""
-        return self.detached == len(self)
+        """True if the calls that sent its records have all failed, each at a deadline of its own."""
+        return all(each.is_forsaken for each in self.stretches)
 
-    def drop(self, indices: Sequence[int]) -> list[Waiters]:
-        """Take the records at *indices* (ascending) out, as if they had never been appended; return who waits for them."""
-        dropped, gone = self.take_waiters(indices), set(indices)
-        kept = [index for index in range(len(self)) if index not in gone]
+    def withdraw(self, indices: Sequence[int], records: RecordColumns) -> int:
+        """Note that the *records* at *indices* are not to be sent; return their size. The first drain leaves them out.
+
+        Removing each at once would cost a pass over the batch per call that gives up.
+        """
+        self.withdrawn = self.withdrawn or set()
+        self.withdrawn.update(indices)
+        size = _size_of(records)
+        self.size -= size
+        return size
+
+    def leave_out_withdrawn(self) -> None:
+        """Remove the withdrawn records and their waiters, in one pass."""
+        withdrawn, self.withdrawn = self.withdrawn or (), None
+        kept = [index for index in range(len(self.columns.values)) if index not in withdrawn]
         self.stretches = self.take_waiters(kept)
         self.new_waiter = self.plain_waiter = None
         self.columns = self.columns.take(kept)
-        columns = self.columns
-        self.size = BATCH_OVERHEAD + sum(sizes(columns.values, columns.keys, columns.headers))
-        return dropped
 
     def take_waiters(self, indices: Sequence[int]) -> list[Waiters]:
         """Return who waits for the records at *indices* (ascending)."""
@@ -404,3 +418,9 @@ class Appended(NamedTuple):
 
     future: RecordFuture
     batch: Batch
+    place: int
+    """Index in the batch, valid until the first drain."""
+
+
+def _size_of(columns: RecordColumns) -> int:
+    return sum(sizes(columns.values, columns.keys, columns.headers))

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioproducer.acceleration import fastest
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.waiters import Delivered, Failure, Waiter
 from aioproducer.errors.send_many import DeliveredRun, SendManyResult
 from aioproducer.records.headers import HeaderColumns
@@ -121,12 +122,14 @@ class Rows:
 class SendManyCall:
     """A `send_many` call: its result, and who waits for that."""
 
-    __slots__ = ("_done", "_outstanding", "partitions", "result")
+    __slots__ = ("_done", "_outstanding", "live", "partitions", "result")
 
     def __init__(self, topic: str, total: int, loop: asyncio.AbstractEventLoop) -> None:
         self.result: SendManyResult = SendManyResult(topic, total)
         self.partitions: set[int] = set()
         """Those its records went to."""
+        self.live: dict[CallWaiters, None] = {}
+        """What waits for records without an outcome, in the order of the values."""
         self._outstanding = total
         self._done: asyncio.Future[None] = loop.create_future()
         if total == 0:
@@ -143,9 +146,11 @@ class SendManyCall:
             self.result.add_failed(position, failure.error())
         self._count_down(len(positions))
 
-    def waiters(self, positions: Sequence[int]) -> CallWaiters:
-        """Return the call as what waits for the records at *positions*."""
-        return CallWaiters(self, positions)
+    def waiters(self, positions: Sequence[int], batch: Batch) -> CallWaiters:
+        """Return the call as what waits for the records at *positions*, which *batch* gets next."""
+        waiters = CallWaiters(self, positions, batch, len(batch.columns.values))
+        self.live[waiters] = None
+        return waiters
 
     async def wait(self) -> None:
         """Wait until every record is settled. Cancelling only stops the waiting."""
@@ -160,12 +165,18 @@ class SendManyCall:
 class CallWaiters:
     """Records of one `send_many` call."""
 
-    __slots__ = ("call", "positions")
+    __slots__ = ("batch", "call", "positions", "start")
 
-    def __init__(self, call: SendManyCall | None, positions: Sequence[int]) -> None:
+    def __init__(
+        self, call: SendManyCall | None, positions: Sequence[int], batch: Batch | None = None, start: int = 0
+    ) -> None:
         self.call = call
         """None once the call has the outcome of these records, or has given up waiting."""
         self.positions: Sequence[int] = positions
+        self.batch = batch
+        """The batch that the records were appended to; None as *call*, so that no cycle of references keeps it."""
+        self.start: int = start
+        """Place of the first record in the batch, valid until the first drain."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -175,23 +186,31 @@ class CallWaiters:
         _, partition, base, timestamps, log_append = delivered
         if self.call is not None:
             self.call.delivered(DeliveredRun(self.positions, partition, base, timestamps, log_append))
-            self.call = None
+            self._let_go(self.call)
 
     def fail(self, failure: Failure) -> None:
-        """Add each record to the call's failures."""
+        """Add each record to the call's failures; a later outcome is passed over."""
         if self.call is not None:
             self.call.failed(self.positions, failure)
-            self.call = None
+            self._let_go(self.call)
 
     def take(self, indices: Sequence[int]) -> CallWaiters:
-        """Return those of the positions at *indices*."""
-        return CallWaiters(self.call, [self.positions[index] for index in indices])
+        """Return those of the positions at *indices*; others are taken next, and these are not used any more."""
+        taken = CallWaiters(self.call, [self.positions[index] for index in indices], self.batch)
+        if self.call is not None:
+            self.call.live.pop(self, None)
+            self.call.live[taken] = None
+        return taken
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return all of them if the call *waiter* is ours."""
         return range(len(self.positions)) if self.call is waiter else ()
 
-    def detach(self, waiter: Waiter, failure: Failure) -> None:
-        """Fail the positions now and let the call go."""
-        if self.call is waiter:
-            self.fail(failure)
+    @property
+    def is_forsaken(self) -> bool:
+        """True if the call has given up waiting."""
+        return self.call is None
+
+    def _let_go(self, call: SendManyCall) -> None:
+        call.live.pop(self, None)
+        self.call = self.batch = None

@@ -16,7 +16,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import RESOLVED, BatchState
 from aioproducer.batching.missing_partitions import failure_of_missing
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.waiters import Failure, Waiter
+from aioproducer.batching.waiters import Failure, Waiters
 from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -231,30 +231,23 @@ class BatchCompletion:
                 self.fail(batch, failure)
 
     @as_step
-    def expire_waiter(self, batch: Batch, waiter: Waiter, failure: Failure) -> None:
-        """A call's own deadline has passed before that of *batch*.
+    def expire_waiters(self, batch: Batch, waiters: Waiters, start: int, failure: Failure) -> None:
+        """Fail *waiters*, whose call has a deadline before that of *batch*; their records begin at *start* there.
 
-        Its records are taken out of a batch that was never drained; after that only the waiter
-        fails, and the record may be in the log.
+        Records of a batch that was never drained are withdrawn. After that only the waiters fail, and the records may
+        be in the log. The cost does not depend on the size of the batch.
         """
-        for successor in batch.successors:
-            self.expire_waiter(successor, waiter, failure)
+        if batch.attempts:
+            waiters.fail(self._failing(failure)._replace(possibly_persisted=True))
+            self._accumulator.wake()  # after the last waiter a producer that is closing need not wait for the batch
+            return  # the observer is notified of the outcome of the record itself
         if batch.state in RESOLVED:
             return
-        indices = batch.indices_of(waiter)
-        if not indices:
-            return
-        failure = self._failing(failure)
-        if batch.attempts:
-            batch.detach(waiter, failure._replace(possibly_persisted=True))
-            self._accumulator.wake()  # if it was the last, a producer that is closing need not wait for them
-            return  # the observer will hear what becomes of the record itself
-        size = batch.size
-        for each in batch.take_waiters(indices):
-            each.fail(failure)
-        self._observer.failed(batch, batch.columns.take(indices), failure)
-        batch.drop(indices)
-        self._accumulator.memory.give_back(size - batch.size)
+        failure, indices = self._failing(failure), range(start, start + len(waiters))
+        waiters.fail(failure)
+        records = batch.columns.take(indices)
+        self._observer.failed(batch, records, failure)
+        self._accumulator.memory.give_back(batch.withdraw(indices, records))
         if not len(batch):
             self.fail(batch, failure)
 

@@ -43,6 +43,7 @@ class PartitionQueue:
         "_settings",
         "batches",
         "in_flight",
+        "is_watched",
         "leader",
         "numbered",
         "offered_to",
@@ -66,6 +67,8 @@ class PartitionQueue:
         """Without a sequence: the open one last, before it sealed ones."""
         self.open: Batch | None = None
         """The last of `batches` while it takes records."""
+        self.is_watched: bool = False
+        """True while the accumulator will look at the age of `open`."""
         self.retrying: list[Batch] = []
         """In backoff, the oldest first; they hold their sequences."""
         self.in_flight: list[Batch] = []
@@ -216,6 +219,8 @@ class PartitionQueue:
         else:
             self.batches.popleft()
             self.seal(batch)
+            if batch.withdrawn:
+                batch.leave_out_withdrawn()
             if self._settings.idempotent:
                 batch.assign_sequence(self.sequences.assign(len(batch.columns.values)), self.numbered)
                 self.numbered += 1

@@ -80,6 +80,46 @@ class Deadlines(Generic[T]):
         return due
 
 
+JOINS_FOR_S: Final = 1.0
+"""Time in which records may join an open batch, in seconds, or `linger_ms` if that is longer. The records of a batch share
+the deadline of the oldest, so that the youngest has this much less time than it was promised."""
+
+
+class JoinWindows:
+    """Partitions that have opened a batch, by the time to look at their open batch again.
+
+    An open batch outlives its window only while it cannot be sent. Each partition is looked at once per window, so no
+    record and no batch has to look at the clock.
+    """
+
+    __slots__ = ("_number", "_watched", "lasts_s")
+
+    def __init__(self, linger_s: float) -> None:
+        self.lasts_s: float = max(JOINS_FOR_S, linger_s)
+        """Length of a window, in seconds."""
+        self._watched: list[tuple[float, int, PartitionQueue]] = []
+        self._number = count()  # heap entries never compare queues
+
+    def watch(self, queue: PartitionQueue, until: float) -> None:
+        """Look at the open batch of *queue* at *until*."""
+        heapq.heappush(self._watched, (until, next(self._number), queue))
+        queue.is_watched = True
+
+    def seal_old(self, now: float) -> float:
+        """Seal the open batches that no call may join any more; return when to look again."""
+        watched = self._watched
+        while watched and watched[0][0] <= now:
+            queue = heapq.heappop(watched)[2]
+            queue.is_watched = False
+            if (batch := queue.open) is None:
+                continue
+            if batch.joins_until <= now:
+                queue.seal(batch)  # the schedule has it: it has lingered for long enough
+            else:
+                self.watch(queue, batch.joins_until)
+        return watched[0][0] if watched else inf
+
+
 LONG_S: Final = 0.01
 """A node that would answer within twice Kafka's linger is as good as any."""
 REMEMBERED_S: Final = 0.1

@@ -18,9 +18,6 @@ from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.records.sizes import BATCH_OVERHEAD
 
-GROWS_FOR_S: Final = 1.0
-"""A batch that is ready takes no more beyond its size this long after it was opened: its records share the first one's
-deadline, and the last of them should not have much less time than it was promised."""
 IMPROVING_STEP: Final = 0.005
 """So much better at most the next batch is taken to be compressed, after one that was better than the estimate …"""
 DETERIORATING_STEP: Final = 0.05
@@ -52,9 +49,9 @@ class BatchLimits:
         self._cap: float = math.inf
         self._settings = settings
 
-    def to_grow_to(self, batch: Batch, size: int, now: float) -> int:
-        """Return how large *batch* may become with *size* bytes more; 0 if it is old, and takes nothing more."""
-        return min(batch.size + size, self.full) if now <= batch.created_at + GROWS_FOR_S else 0
+    def to_grow_to(self, batch: Batch, size: int, joins_at: float) -> int:
+        """Return the limit of *batch* with *size* bytes more, from a call at *joins_at*; 0 if that may not join it."""
+        return min(batch.size + size, self.full) if joins_at <= batch.joins_until else 0
 
     def first_limit(self, now: float, *, is_next: bool) -> int:
         """Return at which size a batch that is opened now may go.
@@ -66,11 +63,11 @@ class BatchLimits:
             self.uncap()
         return self.ready // 2 if is_next else self.ready
 
-    def next_limit(self, batch: Batch, size: int, now: float) -> int:
+    def next_limit(self, batch: Batch, size: int, joins_at: float) -> int:
         """Return how large *batch*, which has no room for *size* bytes up to its limit, may become; as `to_grow_to`."""
         if batch.limit < self.ready >= batch.size + size:  # it was to be half as large
-            return self.to_grow_to(batch, self.ready - batch.size, now)
-        return self.to_grow_to(batch, max(self.ready, size, batch.size), now)
+            return self.to_grow_to(batch, self.ready - batch.size, joins_at)
+        return self.to_grow_to(batch, max(self.ready, size, batch.size), joins_at)
 
     def cap(self, batch_bytes: int, now: float) -> None:
         """Send none larger than *batch_bytes* for a while: the broker would refuse it again."""

@@ -322,8 +322,9 @@ class Waiters(Protocol):
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
         """Return which records *waiter* waits for."""
 
-    def detach(self, waiter: Waiter, failure: Failure) -> None:
-        """Tell *waiter*, if it is one of ours, that its records failed; what comes later is not for it."""
+    @property
+    def is_forsaken(self) -> bool:
+        """True if all its calls have failed, each at a deadline of its own."""
 
 
 class FutureWaiters:
@@ -351,7 +352,7 @@ class FutureWaiters:
             return
 
     def fail(self, failure: Failure) -> None:
-        """Fail all Futures, each with an exception of its own."""
+        """Fail all Futures that are not done, each with an exception of its own; resolving them later is passed over."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(failure.error())
@@ -365,9 +366,10 @@ class FutureWaiters:
         """Return where the Future *waiter* is, if it is one of these."""
         return [index for index, future in enumerate(self.futures) if future is waiter]
 
-    def detach(self, waiter: Waiter, failure: Failure) -> None:
-        """Fail the Future *waiter* now; resolving it later is passed over."""
-        FutureWaiters([future for future in self.futures if future is waiter]).fail(failure)
+    @property
+    def is_forsaken(self) -> bool:
+        """True if all Futures have failed; the record of a cancelled Future goes on."""
+        return all(future.done() and not future.cancelled() for future in self.futures)
 
 
 class AwaitingWaiters:
@@ -397,5 +399,7 @@ class AwaitingWaiters:
         """Return none: nobody else knows of these."""
         return ()
 
-    def detach(self, waiter: Waiter, failure: Failure) -> None:
-        """Do nothing: *waiter* is none of these."""
+    @property
+    def is_forsaken(self) -> bool:
+        """False: these calls have no deadline of their own."""
+        return False

@@ -287,7 +287,7 @@ class AppendPermit:
 class Arrival:
     """A record whose call is in line; prepared once, whoever appends it."""
 
-    __slots__ = ("_accumulator", "_pending", "_prepare", "_queues", "_ready", "appended")
+    __slots__ = ("_accumulator", "_called_at", "_pending", "_prepare", "_queues", "_ready", "appended")
 
     def __init__(
         self,
@@ -295,8 +295,10 @@ class Arrival:
         accumulator: Accumulator,
         queues: TopicQueues,
         pending: Pending,
+        called_at: float,
     ) -> None:
         self._prepare = prepare
+        self._called_at = called_at
         self._accumulator = accumulator
         self._queues = queues
         self._pending = pending
@@ -315,7 +317,7 @@ class Arrival:
             ready, future = self.prepared(), RecordFuture()
             try:
                 self.appended = self._accumulator.append_and_locate(
-                    self._queues, *ready, reserved=reserved, waiter=future
+                    self._queues, *ready, called_at=self._called_at, reserved=reserved, waiter=future
                 )
             except BaseException:  # of a signal handler, before the record was appended or after
                 self.appended = self._accumulator.appended(future)

@@ -14,7 +14,7 @@ from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.batching.waiters import Acknowledgement, Failure, factory_of
+from aioproducer.batching.waiters import Acknowledgement, Failure, FutureWaiters, factory_of
 from aioproducer.clock import running_loop_of
 from aioproducer.errors import (
     BufferFull,
@@ -271,14 +271,14 @@ class Intake:
         if timeout_s is not None:
             limits_s.append(timeout_s)
         queues = self._accumulator.topic(pending.topic)
-        arrival = Arrival(self.prepare, self._accumulator, queues, pending)
+        arrival = Arrival(self.prepare, self._accumulator, queues, pending, called_at)
         caller = self.caller(queues, 1)
         try:
             # Serializers may look at context variables: those of this call, whoever makes the attempt for it.
             attempt = partial(copy_context().run, arrival.attempt)
             deadline, partition = called_at + min(limits_s), pending.partition
             permit = caller.permit(deadline, partition=partition, attempt=attempt)
-            future, batch = await self._append_in_turn(caller, permit, arrival)
+            appended = await self._append_in_turn(caller, permit, arrival)
         except (ProducerError, ValueError, CancelledError) as error:
             caller.abandon(error)
             if arrival.appended is None:  # else another call had just made the attempt for it
@@ -287,10 +287,9 @@ class Intake:
         except BaseException as interrupt:
             caller.abandon(interrupt)
             raise
-        self._accumulator.expire_earlier(batch, future, called_at + delivery_timeout_s)
         if timeout_s is not None:
-            self.limit(batch, future, called_at, timeout_s)
-        return future
+            self.limit(appended, called_at, timeout_s)
+        return appended.future
 
     async def _append_in_turn(self, caller: Caller, permit: AppendPermit, arrival: Arrival) -> Appended:
         with caller:
@@ -306,12 +305,12 @@ class Intake:
         self.settings.on_refused(1, error)
         self.settings.interceptors.on_send_error(topic, partition, headers, error)
 
-    def limit(self, batch: Batch, future: RecordFuture, called_at: float, timeout_s: float) -> None:
-        """Fail *future*, which waits for a record of *batch*, at the call's own deadline, if that is earlier."""
-        if (due_at := called_at + timeout_s) >= batch.deadline:
+    def limit(self, appended: Appended, called_at: float, timeout_s: float) -> None:
+        """Fail the Future of *appended* at the call's own deadline, if that is before the batch's."""
+        if (due_at := called_at + timeout_s) >= appended.batch.deadline:
             return
-        timer = self.loop.call_at(due_at, self._expire, batch, future, timeout_s, due_at)
-        future.add_done_callback(lambda _: timer.cancel())
+        timer = self.loop.call_at(due_at, self._expire, appended, timeout_s, due_at)
+        appended.future.add_done_callback(lambda _: timer.cancel())
 
     def not_appended(self, what: str, timeout_s: float, due_at: float) -> DeliveryTimeout:
         """Return the error of a call that could not append all its records within its *timeout_s*."""
@@ -325,8 +324,11 @@ class Intake:
             else failure.reason or TimeoutReason.NO_ANSWER,
         )
 
-    def _expire(self, batch: Batch, future: RecordFuture, timeout_s: float, due_at: float) -> None:
-        self._completion.expire_waiter(batch, future, self.expired(batch, timeout_s, due_at))
+    def _expire(self, appended: Appended, timeout_s: float, due_at: float) -> None:
+        future, batch, place = appended
+        if not future.done():
+            failure = self.expired(batch, timeout_s, due_at)
+            self._completion.expire_waiters(batch, FutureWaiters([future]), place, failure)
 
     def check_loop(self) -> None:
         """Raise WrongLoop unless called on the event loop that the producer was started on."""

@@ -141,10 +141,12 @@ class ManyIntake:
 
     def _extend(self, sending: _Sending, caller: Caller, reserved: int = 0) -> int:
         """Append as many groups, from the first one on, as memory allows; return the size of what had to wait for it."""
-        size, measured = 0, bool(reserved)
+        size, measured, done = 0, bool(reserved), 0
         while sending.groups:
             queue, rows = sending.groups[0]
-            done = self._accumulator.extend(sending.queues, queue, rows, sending.call, reserved)
+            done = self._accumulator.extend(
+                sending.queues, queue, rows, sending.call, reserved, called_at=sending.waits_since
+            )
             reserved = 0
             caller.arrived(done)
             if measured:
@@ -153,6 +155,8 @@ class ManyIntake:
                 sending.groups[0] = queue, rows.slice(done, len(rows))
                 break
             sending.groups.popleft()
+        if done:
+            sending.waits_since = self._intake.loop.time()
         return size
 
     def _patience(self, queues: TopicQueues) -> int:
@@ -171,17 +175,18 @@ class ManyIntake:
 
     def _seal(self, queues: TopicQueues, call: SendManyCall) -> None:
         """Let the call's last batches go: it never lingers."""
-        now = self._intake.loop.time()
+        now, batches = self._intake.loop.time(), {each.batch for each in call.live}
         for partition in call.partitions:
             batch = queues[partition].open
-            if batch is not None and batch.holds(call):
+            if batch is not None and batch in batches:
                 self._accumulator.seal(batch, now)
 
     def _expire(self, call: SendManyCall, timeout_s: float, due_at: float) -> None:
-        for batch in tuple(self._accumulator.unresolved):
-            if batch.holds(call):
+        for waiters in tuple(call.live):
+            batch = waiters.batch  # None: an interceptor has ended the wait meanwhile
+            if batch is not None:
                 failure = self._intake.expired(batch, timeout_s, due_at)
-                self._completion.expire_waiter(batch, call, failure)
+                self._completion.expire_waiters(batch, waiters, waiters.start, failure)
 
 
 class _Sending:
@@ -200,6 +205,8 @@ class _Sending:
         self.call = call
         self.queues = queues
         self.deadline = deadline
+        self.waits_since: float = asyncio.get_running_loop().time()
+        """Time from which the deadline of the next record counts: of the call, or of the record before it."""
         self.taken = 0
         """How many of `rows` have been looked at."""
         self.prepared: Rows = rows.slice(0, 0)

@@ -161,6 +161,7 @@ class Sender:
         if self._transaction is not None:
             self._transaction.look()
         schedule.collect(now, hurry=accumulator.hurries())
+        look_at = min(expires_at, accumulator.windows.seal_old(now))
         leaderless = schedule.take_leaderless_news()
         if leaderless:  # the updater goes on asking for them after each answer that does not help
             self._updater.request_refresh(leaderless)
@@ -173,7 +174,7 @@ class Sender:
                 for node_id in schedule.leaders_without_identity()
                 if self._pool.get(node_id) is None
             ]
-        return min(expires_at, schedule.next_due(), *served)
+        return min(look_at, schedule.next_due(), *served)
 
     def _ask_for_identity(self, now: float) -> float:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""

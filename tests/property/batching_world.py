@@ -138,6 +138,7 @@ class World:
         self.batch_of: dict[bytes, Batch] = {}
         """The batch that each record was appended to."""
         self.futures: dict[bytes, RecordFuture] = {}
+        self.index_of: dict[bytes, int] = {}
         self.calls: dict[SendManyCall, Sequence[bytes]] = {}
         self.unsure: set[bytes] = set()
         """Was in a request of which the producer cannot know what became."""
@@ -251,7 +252,8 @@ class World:
         now = self.loop.time()
         self.completion.expire(now, late)
         self.schedule.collect(now, hurry=self.accumulator.hurries())
-        check_at = min(self.schedule.next_due(), self.accumulator.deadlines.next_due())
+        look_at = self.accumulator.windows.seal_old(now)
+        check_at = min(look_at, self.schedule.next_due(), self.accumulator.deadlines.next_due())
         for node_id in self.schedule.nodes():
             if node_id in connected:
                 self._serve(node_id, slow=node_id in slow)
@@ -318,18 +320,16 @@ class World:
 
     def offer(self, partition: int | None, value: bytes, key: bytes | None) -> bool:
         """Append one record if that needs no waiting."""
-        return not self.topic.append_lock.calls and self._append(partition, value, key)
+        return not self.topic.append_lock.calls and self._append(partition, value, key, self.loop.time())
 
     async def send(self, partition: int | None, value: bytes, key: bytes | None, deadline: float) -> None:
         """Append one record as soon as there is memory."""
+        called_at = self.loop.time()
         async with self._my_turn():
-            if not self._append(partition, value, key):
+            if not self._append(partition, value, key, called_at):
                 reserved = self.accumulator.settings.room_for(record_size_bound(value, key, ()))
                 await self._memory(reserved, deadline)
-                assert self._append(partition, value, key, reserved)
-        self.accumulator.expire_earlier(
-            self.batch_of[value], self.futures[value], deadline + DELIVERY_TIMEOUT_S / 2
-        )
+                assert self._append(partition, value, key, called_at, reserved)
 
     async def send_many(self, partition: int | None, values: Sequence[bytes], deadline: float) -> None:
         """Append many records in one call as memory allows."""
@@ -350,7 +350,7 @@ class World:
         except (ProducerError, asyncio.CancelledError) as error:
             call.failed(rows.positions, Failure(ProducerError, repr(error)))
         for queue in self.queues:
-            if queue.open is not None and queue.open.holds(call):
+            if queue.open is not None and queue.open in {each.batch for each in call.live}:
                 self.accumulator.seal(queue.open, self.loop.time())
 
     def close(self) -> None:
@@ -380,13 +380,17 @@ class World:
         except TimeoutError as error:
             raise BufferTimeout("no memory") from error
 
-    def _append(self, partition: int | None, value: bytes, key: bytes | None, reserved: int = 0) -> bool:
+    def _append(
+        self, partition: int | None, value: bytes, key: bytes | None, called_at: float, reserved: int = 0
+    ) -> bool:
         size = record_size_bound(value, key, ())
         queue = self.queue(partition)
-        appended = self.accumulator.append_and_locate(self.topic, queue, value, key, (), 0, size, reserved)
+        appended = self.accumulator.append_and_locate(
+            self.topic, queue, value, key, (), 0, size, called_at=called_at, reserved=reserved
+        )
         if appended is None:
             return False
-        self.futures[value] = appended.future
+        self.futures[value], self.index_of[value] = appended.future, appended.place
         self._note_appended()
         assert self.batch_of[value] is appended.batch
         return True

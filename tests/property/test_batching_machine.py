@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.waiters import Failure, FutureWaiters
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -133,7 +133,8 @@ class BatchingMachine(RuleBasedStateMachine):
         if cancelled:
             self.inside(future.cancel)
         else:
-            self.inside(lambda: self.world.completion.expire_waiter(batch, future, TIMED_OUT))
+            mine, index = FutureWaiters([future]), self.world.index_of[value]
+            self.inside(lambda: self.world.completion.expire_waiters(batch, mine, index, TIMED_OUT))
             assert future.done()
 
     @precondition(lambda self: self.world.calls)
@@ -142,8 +143,9 @@ class BatchingMachine(RuleBasedStateMachine):
         call = self.pick(data, list(self.world.calls))
 
         def expire() -> None:
-            for batch in tuple(self.world.accumulator.unresolved):
-                self.world.completion.expire_waiter(batch, call, TIMED_OUT)
+            for waiters in tuple(call.live):
+                assert waiters.batch is not None
+                self.world.completion.expire_waiters(waiters.batch, waiters, waiters.start, TIMED_OUT)
 
         self.inside(expire)
 

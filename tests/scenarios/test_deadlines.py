@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from aioproducer import DeliveryTimeout, MetadataTimeout, Producer
+from aioproducer import DeliveryTimeout, MetadataTimeout, Producer, SendManyError
 from aioproducer.errors import NotEnoughReplicas, RequestTimedOut
 from aioproducer.testing import Cluster
 from tests.scenarios.story import TICK_S, TOPIC, now, producing, story, values
@@ -163,6 +165,108 @@ async def test_the_request_timeout_is_the_connections_and_the_record_goes_on() -
         sent = await producer.send(TOPIC, b"v")
         assert sent.offset == 0
         assert 1 <= now() - began_at <= 1.5
+
+
+async def outage(
+    send: Callable[[Producer, int], Awaitable[Any]], *, away_s: float, **options: Any
+) -> list[float]:
+    """Make a call a second while a broker is away for *away_s*; return how long each call that failed took."""
+    ages: list[float] = []
+
+    async def one(producer: Producer, number: int) -> None:
+        called_at = now()
+        try:
+            await send(producer, number)
+        except (DeliveryTimeout, SendManyError):
+            ages.append(now() - called_at)
+
+    async with producing(brokers=2, partitions=1, **options) as (producer, cluster):
+        await producer.send(TOPIC, b"warm")
+        await cluster.stop_broker(1)
+        calls = []
+        for second in range(int(away_s) + 5):
+            calls.append(asyncio.create_task(one(producer, second)))
+            await asyncio.sleep(1)
+            if second + 1 == away_s:
+                await cluster.start_broker(1)
+        await asyncio.wait(calls)
+        assert len(set(values(cluster))) == len(values(cluster)) == 1 + len(calls) - len(ages)
+    return ages
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda producer, n: producer.send(TOPIC, b"%d" % n),
+        lambda producer, n: producer.send(TOPIC, b"%d" % n, key=b"k"),
+        lambda producer, n: producer.send(TOPIC, b"%d" % n, headers=[("a", b"b")]),
+        lambda producer, n: producer.send(TOPIC, b"%d" % n, partition=0),
+        lambda producer, n: producer.send(TOPIC, b"%d" % n, timeout_s=100),
+        lambda producer, n: producer.send_nowait(TOPIC, b"%d" % n),
+        lambda producer, n: producer.send_many(TOPIC, [b"%d" % n]),
+    ],
+    ids=["value", "key", "headers", "partition", "timeout_s", "send_nowait", "send_many"],
+)
+@pytest.mark.parametrize("options", [{}, {"acks": 1}, {"linger_ms": 200, "batch_size": 1_000_000}], ids=str)
+@story
+async def test_record_has_its_whole_time_in_an_outage(
+    send: Callable[[Producer, int], Awaitable[Any]], options: dict[str, Any]
+) -> None:
+    ages = await outage(send, away_s=40, delivery_timeout_ms=30_000, request_timeout_ms=2_000, **options)
+    assert 8 <= len(ages) <= 13
+    assert min(ages) >= 28.5
+
+
+@story
+async def test_deadline_of_send_many_counts_from_the_call() -> None:
+    async with producing(acquainted=False, **OPTIONS) as (producer, cluster):
+        cluster.on("metadata", topic=TOPIC).delay(0.9)
+        cluster.on("produce", times=None).answer(NotEnoughReplicas)
+        began_at = now()
+        with pytest.raises(SendManyError):
+            await producer.send_many(TOPIC, [b"v"] * 3)
+        assert DELIVERY_S <= now() - began_at <= DELIVERY_S + TICK_S + 1e-6
+
+
+@story
+async def test_record_after_a_wait_for_memory_does_not_share_its_deadline() -> None:
+    async with producing(**OPTIONS, buffer_memory=2_000, max_block_ms=60_000) as (producer, cluster):
+        await cluster.stop_broker(1)
+        early = producer.send_nowait(TOPIC, bytes(1_500))
+        await asyncio.sleep(0.5)
+        waiting = asyncio.create_task(producer.enqueue(TOPIC, bytes(1_200)))
+        await asyncio.wait([early])  # its memory goes to the call that waits
+        late_at = now()
+        assert late_at - 3 == pytest.approx(0, abs=0.3)
+        late = producer.send_nowait(TOPIC, b"late")
+        with pytest.raises(DeliveryTimeout):
+            await (await waiting)
+        assert now() - 0.5 == pytest.approx(DELIVERY_S, abs=0.3)
+        assert not late.done()
+        await expires(late, late_at)
+
+
+@pytest.mark.parametrize("calls", [2_000, 16_000])
+@pytest.mark.parametrize("is_out", [False, True])
+@story
+async def test_calls_of_one_batch_may_all_reach_their_own_deadline(calls: int, is_out: bool) -> None:
+    async with producing(linger_ms=0, batch_max_size=1_000_000) as (producer, cluster):
+        if is_out:
+            cluster.on("produce", topic=TOPIC, times=None).delay(20)
+        else:
+            await cluster.stop_broker(1)
+        cpu_s = time.process_time()
+        futures = [
+            await producer.enqueue(TOPIC, b"x", timeout_s=1 + number / calls) for number in range(calls)
+        ]
+        called_at = now()
+        await asyncio.wait(futures[: calls // 2])
+        assert now() - called_at < 1.6
+        await asyncio.wait(futures)
+        cpu_s = time.process_time() - cpu_s
+        errors = [each.exception() for each in futures]
+        assert {type(each) for each in errors} == {DeliveryTimeout}
+        assert cpu_s < 1 + calls * 0.5e-3, "linear: the square would be several times as much"
 
 
 @story

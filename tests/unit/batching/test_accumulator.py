@@ -200,18 +200,21 @@ async def test_who_has_deadlines_to_see_to_is_told_the_batch() -> None:
     rig = FloorRig()
     topic = rig.accumulator.topics[TOPIC]
     for queue in (rig.queue(), None):
-        appended = rig.accumulator.append_and_locate(topic, queue, VALUE, None, (), 1, RECORD)
+        appended = rig.accumulator.append_and_locate(topic, queue, VALUE, None, (), 1, RECORD, called_at=0.0)
         assert appended is not None
         assert appended.batch is rig.queue().open
-        assert appended.batch.holds(appended.future)
+        assert appended.batch.indices_of(appended.future) == [appended.place]
 
 
 @in_virtual_time
 async def test_who_has_deadlines_to_see_to_is_told_that_there_was_no_memory() -> None:
     rig = FloorRig(buffer_bytes=10)
     topic = rig.accumulator.topics[TOPIC]
-    assert rig.accumulator.append_and_locate(topic, rig.queue(), VALUE, None, (), 1, RECORD) is None
-    assert rig.accumulator.append_and_locate(topic, None, VALUE, None, (), 1, RECORD) is None
+    assert (
+        rig.accumulator.append_and_locate(topic, rig.queue(), VALUE, None, (), 1, RECORD, called_at=0.0)
+        is None
+    )
+    assert rig.accumulator.append_and_locate(topic, None, VALUE, None, (), 1, RECORD, called_at=0.0) is None
 
 
 @in_virtual_time
@@ -259,49 +262,6 @@ async def test_an_idle_topic_that_goes_away_takes_its_sequences_along() -> None:
     assert TOPIC not in rig.accumulator.topics
     assert rig.identities.current == ProducerIdentity(7, 1)
     assert (await futures[0]).offset == 0
-
-
-@in_virtual_time
-async def test_told_an_earlier_deadline_a_batch_expires_earlier_never_later() -> None:
-    rig = FloorRig(delivery_timeout_s=30.0)
-    future, batch = rig.append(), rig.queue().open
-    assert batch is not None
-    wakes = rig.wakes
-    rig.accumulator.expire_earlier(batch, future, 40.0)
-    assert (batch.deadline, rig.wakes) == (30.0, wakes)
-    rig.accumulator.expire_earlier(batch, future, 20.0)
-    assert (batch.deadline, rig.wakes) == (20.0, wakes + 1)
-    assert rig.accumulator.deadlines.take_due(20.0) == [batch]
-    assert rig.accumulator.deadlines.next_due() == inf
-
-
-@in_virtual_time
-async def test_told_an_earlier_deadline_after_its_outcome_a_batch_does_not_come_back() -> None:
-    rig = FloorRig()
-    batch, [future] = rig.sent()
-    rig.completion.complete(batch, 0)
-    rig.accumulator.expire_earlier(batch, future, 1.0)
-    assert rig.accumulator.deadlines.next_due() == inf
-
-
-@in_virtual_time
-async def test_told_an_earlier_deadline_after_a_split_it_is_the_part_with_the_record_that_expires_earlier() -> (
-    None
-):
-    rig = FloorRig(delivery_timeout_s=30.0)
-    batch, futures = rig.sent(b"a", b"b", b"c", b"d")
-    rig.completion.split(batch)
-    [first, second] = rig.accumulator.unresolved
-    [drained] = rig.drain()
-    rig.completion.split(drained)  # the first half, once more
-    rig.accumulator.expire_earlier(batch, futures[1], 20.0)
-    assert [(each.columns.values, each.deadline) for each in rig.accumulator.unresolved] == [
-        ([b"c", b"d"], 30.0),
-        ([b"a"], 30.0),
-        ([b"b"], 20.0),
-    ]
-    assert rig.accumulator.deadlines.take_due(20.0) == [first.successors[1]]
-    assert second.deadline == 30.0
 
 
 @in_virtual_time

@@ -156,15 +156,6 @@ class TestPartition:
         assert {topic.switch().partition for _ in range(50)} == {0, 1}
 
 
-@in_virtual_time
-async def test_a_deadline_that_it_has_already_wakes_nobody() -> None:
-    rig = FloorRig()
-    future = rig.append()
-    [batch] = unresolved(rig)
-    rig.accumulator.expire_earlier(batch, future, batch.deadline)
-    assert rig.wakes == 0
-
-
 async def test_a_topic_of_which_nothing_came_is_there_while_others_are_on_their_way() -> None:
     rig = FloorRig(partitions=0)
     topic = rig.accumulator.topic("nowhere")

@@ -11,7 +11,7 @@ import pytest
 from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
-from aioproducer.batching.topic import GROWS_FOR_S
+from aioproducer.batching.schedule import JOINS_FOR_S
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.accumulator_rig import RECORD, VALUE, counts, put, room_for, unresolved
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig
@@ -113,7 +113,7 @@ async def test_one_that_was_opened_long_ago_takes_no_more_than_it_is_ready_with(
     """Its records have its deadline, which is the first one's."""
     rig = growing()
     put(rig)
-    await asyncio.sleep(GROWS_FOR_S + 0.1)
+    await asyncio.sleep(JOINS_FOR_S + 0.1)
     for _ in range(2):
         put(rig)
     assert counts(unresolved(rig)) == [2, 1]
@@ -153,7 +153,7 @@ async def test_a_few_rows_wait_for_more() -> None:
 async def test_rows_do_not_grow_a_batch_that_was_opened_long_ago() -> None:
     rig = growing()
     put(rig)
-    await asyncio.sleep(GROWS_FOR_S + 0.1)
+    await asyncio.sleep(JOINS_FOR_S + 0.1)
     extend(rig, 4)
     assert counts(unresolved(rig)) == [2, 3]
 

@@ -157,7 +157,9 @@ async def test_who_has_waited_has_its_key_headers_and_time_kept() -> None:
     rig = FloorRig()
     topic = rig.accumulator.topics[TOPIC]
     headers = (("trace", b"1"),)
-    appended = rig.accumulator.append_and_locate(topic, rig.queue(), VALUE, b"k", headers, 7, RECORD + 20)
+    appended = rig.accumulator.append_and_locate(
+        topic, rig.queue(), VALUE, b"k", headers, 7, RECORD + 20, called_at=0.0
+    )
     assert appended is not None
     columns = appended.batch.columns
     assert (columns.values, columns.keys, columns.timestamps) == ([VALUE], [b"k"], [7])

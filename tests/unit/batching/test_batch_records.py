@@ -5,12 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.bulk import CallWaiters
 from aioproducer.batching.waiters import (
     AwaitingWaiters,
     Delivered,
     Failure,
     FutureWaiters,
+    Waiters,
     acknowledgement_on,
 )
 from aioproducer.errors import DeliveryTimeout
@@ -146,71 +148,70 @@ class TestWaiters:
         assert not batch_in().holds(call_of(3))
 
     @in_virtual_time
-    async def test_a_detached_waiter_fails_alone_and_its_records_stay(self) -> None:
+    async def test_batch_is_forsaken_once_all_its_waiters_have_failed(self) -> None:
         batch, futures, call = mixed()
-        size = batch.size
-        batch.detach(call, LATE)
-        batch.detach(futures[0], LATE)
-        assert list(call.result.failures) == [0, 1, 2]
-        assert isinstance(futures[0].exception(), DeliveryTimeout)
-        assert (len(batch), batch.size) == (6, size)
-        batch.resolve(40, -1)
-        assert call.result.delivered == 0
-        assert [future.result().offset for future in futures[1:]] == [41, 45]
-
-    @in_virtual_time
-    async def test_a_batch_is_forsaken_once_each_of_its_waiters_is_detached(self) -> None:
-        batch, futures, call = mixed()
-        for waiter in (call, *futures):
+        [bulk] = [each for each in batch.stretches if isinstance(each, CallWaiters)]
+        everyone: list[Waiters] = [bulk, *(FutureWaiters([each]) for each in futures)]
+        for waiters in everyone:
             assert not batch.is_forsaken
-            batch.detach(waiter, LATE)
+            waiters.fail(LATE)
         assert batch.is_forsaken
-
-
-class TestDropping:
-    @in_virtual_time
-    async def test_dropped_records_are_gone_with_their_runs_and_their_size(self) -> None:
-        batch, futures, call = mixed()
-        first, bulk = batch.drop([1, 3])
-        assert isinstance(first, FutureWaiters)
-        assert first.futures == [futures[1]]
-        assert isinstance(bulk, CallWaiters)
-        assert bulk.positions == [1]
-        assert batch.columns.values == [b"zero", b"many", b"many", b"five"]
-        assert batch.new_waiter is batch.plain_waiter is None
-        assert batch.columns.timestamps == [10, 12, 12, 15]
         batch.resolve(40, -1)
-        assert [futures[0].result().offset, futures[2].result().offset] == [40, 43]
+        assert list(call.result.failures) == [0, 1, 2]
+        assert all(isinstance(each.exception(), DeliveryTimeout) for each in futures)
+
+
+def withdraw(batch: Batch, indices: Sequence[int]) -> int:
+    return batch.withdraw(indices, batch.columns.take(indices))
+
+
+class TestWithdrawing:
+    @in_virtual_time
+    async def test_withdrawn_records_are_left_out_with_their_waiters(self) -> None:
+        batch, futures, call = mixed()
+        withdraw(batch, [1])
+        withdraw(batch, [2, 3, 4])
+        assert (len(batch), len(batch.columns.values)) == (2, 6)
+        batch.leave_out_withdrawn()
+        assert batch.columns.values == [b"zero", b"five"]
+        assert batch.columns.timestamps == [10, 15]
+        assert (batch.new_waiter, batch.plain_waiter, batch.withdrawn) == (None, None, None)
+        batch.resolve(40, -1)
+        assert [futures[0].result().offset, futures[2].result().offset] == [40, 41]
         assert not futures[1].done()
-        bulk.fail(LATE)
-        assert [call.result.offset(position) for position in (0, 2)] == [41, 42]
+        assert not call.result.delivered
 
     @pytest.mark.parametrize("indices", [[0], [1], [2, 3, 4], [0, 1, 5], [0, 1, 2, 3, 4, 5]])
     @in_virtual_time
-    async def test_its_size_is_that_of_a_batch_that_never_had_them(self, indices: list[int]) -> None:
+    async def test_size_is_that_of_a_batch_without_withdrawn_records(self, indices: list[int]) -> None:
         batch, _, _ = mixed()
         bulk = record_size_bound(b"many", None, HEADERS)
         single = [record_size_bound(value, None, ()) for value in (b"zero", b"five")]
         taken = [single[0], record_size_bound(b"one", b"key", ()), bulk, bulk, bulk, single[1]]
         assert batch.size == BATCH_OVERHEAD + sum(taken)
-        batch.drop(indices)
-        assert batch.size == BATCH_OVERHEAD + sum(
-            size for index, size in enumerate(taken) if index not in indices
-        )
+        assert withdraw(batch, indices) == sum(taken[index] for index in indices)
+        expected = BATCH_OVERHEAD + sum(size for index, size in enumerate(taken) if index not in indices)
+        assert batch.size == expected
+        batch.repair(object())
+        assert batch.size == expected
+        batch.leave_out_withdrawn()
+        assert batch.size == expected
 
     @in_virtual_time
-    async def test_all_records_may_be_dropped(self) -> None:
+    async def test_all_records_may_be_withdrawn(self) -> None:
         batch, _, _ = mixed()
-        assert sum(map(len, batch.drop(range(6)))) == 6
+        withdraw(batch, range(6))
         assert len(batch) == 0
-        assert batch.stretches == []
+        batch.leave_out_withdrawn()
+        assert (batch.stretches, batch.columns.values) == ([], [])
 
     @in_virtual_time
-    async def test_what_is_appended_afterwards_finds_its_place(self) -> None:
+    async def test_record_appended_behind_a_withdrawn_one_finds_its_place(self) -> None:
         batch = batch_in()
-        dropped, kept = send(batch), send(batch)
-        batch.drop([0])
+        withdrawn, kept = send(batch), send(batch)
+        withdraw(batch, [0])
         appended = send(batch)
+        batch.leave_out_withdrawn()
         batch.resolve(40, -1)
-        assert not dropped.done()
+        assert not withdrawn.done()
         assert [kept.result().offset, appended.result().offset] == [40, 41]

@@ -76,7 +76,7 @@ class TestCallWaiters:
     @in_virtual_time
     async def test_an_answer_is_added_to_the_result_of_its_call(self) -> None:
         call = send_many(9)
-        waiters = call.waiters(range(4, 6))
+        waiters = CallWaiters(call, range(4, 6))
         assert len(waiters) == 2
         waiters.resolve(delivered(7, 8, log_append_time=True))
         assert call.result.delivered == 2
@@ -110,7 +110,7 @@ class TestCallWaiters:
     async def test_a_detached_call_fails_and_hears_of_nothing_later(self, later: str) -> None:
         call = send_many(2)
         waiters = CallWaiters(call, [0, 1])
-        waiters.detach(call, LATE)
+        waiters.fail(LATE)
         await call.wait()
         failures = dict(call.result.failures)
         assert list(failures) == [0, 1]
@@ -121,12 +121,3 @@ class TestCallWaiters:
         assert call.result.failures == failures
         assert call.result.delivered == 0
         assert not waiters.indices_of(call)
-
-    @in_virtual_time
-    async def test_detaching_somebody_else_changes_nothing(self) -> None:
-        call, stranger = send_many(1), send_many(1)
-        waiters = CallWaiters(call, [0])
-        waiters.detach(stranger, LATE)
-        assert waiters.call is call
-        assert not call.result.failures
-        assert not stranger.result.failures

@@ -7,7 +7,7 @@ import pytest
 
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.waiters import Failure, FutureWaiters
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed, TransactionAborted
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -351,7 +351,8 @@ class TestOnFailure:
         else:
             future = rig.append()
             [batch] = rig.accumulator.unresolved
-        rig.completion.expire_waiter(batch, future, LATE._replace(possibly_persisted=False))
+        mine = FutureWaiters([future])
+        rig.completion.expire_waiters(batch, mine, 0, LATE._replace(possibly_persisted=False))
         error = future.exception()
         assert isinstance(error, DeliveryTimeout)
         assert (error.abortable, error.possibly_persisted) == (True, out)

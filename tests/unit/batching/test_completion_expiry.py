@@ -9,7 +9,7 @@ from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.missing_partitions import AGREE_S
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.waiters import Failure, FutureWaiters
 from aioproducer.errors import DeliveryTimeout, ProducerError, UnknownTopicOrPartition
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.completion_rig import (
@@ -29,6 +29,12 @@ def bulk(rig: FloorRig, count: int) -> SendManyCall:
     rows = Rows(TOPIC, range(count), [b"value"] * count, None, None, 1_000, None, [19] * count)
     assert rig.accumulator.extend(rig.accumulator.topics[TOPIC], rig.queue(), rows, call) == count
     return call
+
+
+def give_up(rig: FloorRig, batch: Batch, future: RecordFuture, failure: Failure) -> None:
+    """Let the call of *future* reach its own deadline."""
+    [index] = batch.indices_of(future) or [0]
+    rig.completion.expire_waiters(batch, FutureWaiters([future]), index, failure)
 
 
 @in_virtual_time
@@ -86,13 +92,15 @@ async def test_a_waiter_that_expires_before_the_first_drain_takes_its_record_alo
     rig = FloorRig()
     impatient, patient = rig.append(b"impatient"), rig.append(b"patient")
     [batch] = rig.accumulator.unresolved
-    rig.completion.expire_waiter(batch, impatient, LATE)
+    give_up(rig, batch, impatient, LATE)
     assert errors([impatient]) == [DeliveryTimeout]
     assert rig.witness.failures == [(batch, 1, LATE)]
-    assert batch.columns.values == [b"patient"]
+    assert len(batch) == 1
     assert rig.accumulator.memory.used == batch.size == 61 + 14 + 7
     later = rig.append(b"later")
     [drained] = rig.drain()
+    assert drained.columns.values == [b"patient", b"later"]
+    assert drained.withdrawn is None
     rig.completion.complete(drained, 8)
     assert offsets([patient, later]) == [8, 9]
 
@@ -104,7 +112,8 @@ async def test_a_batch_of_which_the_last_record_expires_ends_silently(
     rig = FloorRig()
     call = bulk(rig, 3)
     [batch] = rig.accumulator.unresolved
-    rig.completion.expire_waiter(batch, call, LATE)
+    [waiters] = call.live
+    rig.completion.expire_waiters(batch, waiters, waiters.start, LATE)
     await call.wait()
     assert len(call.result.failures) == 3
     assert batch.state is BatchState.FAILED
@@ -118,7 +127,7 @@ async def test_a_waiter_that_expires_after_the_drain_leaves_its_record_in_the_ba
     rig = FloorRig()
     certain = Failure(DeliveryTimeout, "too late")
     batch, [impatient, patient] = rig.sent(b"impatient", b"patient")
-    rig.completion.expire_waiter(batch, impatient, certain)
+    give_up(rig, batch, impatient, certain)
     error = impatient.exception()
     assert isinstance(error, ProducerError)
     assert error.possibly_persisted
@@ -133,21 +142,9 @@ async def test_a_waiter_is_found_where_its_record_went() -> None:
     rig = FloorRig()
     batch, futures = rig.sent(b"a", b"b", b"c", b"d")
     rig.completion.split(batch)
-    rig.completion.expire_waiter(batch, futures[3], LATE)
+    give_up(rig, batch, futures[3], LATE)
     assert errors([futures[3]]) == [DeliveryTimeout]
     assert not any(future.done() for future in futures[:3])
-
-
-@in_virtual_time
-async def test_a_waiter_of_another_batch_expires_without_harm() -> None:
-    rig = FloorRig()
-    future = rig.append()
-    [batch] = rig.accumulator.unresolved
-    stranger: RecordFuture = rig.loop.create_future()
-    rig.completion.expire_waiter(batch, stranger, LATE)
-    assert len(batch) == 1
-    assert not future.done()
-    assert not stranger.done()
 
 
 @in_virtual_time
@@ -155,9 +152,53 @@ async def test_a_waiter_that_has_its_outcome_does_not_expire() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
     rig.completion.complete(batch, 1)
-    rig.completion.expire_waiter(batch, future, LATE)
+    give_up(rig, batch, future, LATE)
     assert offsets([future]) == [1]
     assert rig.witness.failures == []
+
+
+@in_virtual_time
+async def test_withdrawn_records_fail_once_when_their_batch_fails() -> None:
+    rig = FloorRig()
+    impatient, patient = rig.append(b"impatient"), rig.append(b"patient")
+    [batch] = rig.accumulator.unresolved
+    give_up(rig, batch, impatient, LATE)
+    rig.completion.fail(batch, SPOILT)
+    assert [count for _, count, _ in rig.witness.failures] == [1, 1]
+    assert errors([impatient, patient]) == [DeliveryTimeout, SPOILT.kind]
+    assert nothing_is_left(rig)
+
+
+@pytest.mark.parametrize("drained", [False, True])
+@in_virtual_time
+async def test_each_call_of_a_batch_may_give_up(drained: bool) -> None:
+    rig = FloorRig()
+    futures = [rig.append(b"%d" % number) for number in range(20)]
+    [batch] = rig.accumulator.unresolved
+    if drained:
+        assert rig.drain() == [batch]
+    for index in (3, 19, 0, 7):
+        rig.completion.expire_waiters(batch, FutureWaiters([futures[index]]), index, LATE)
+    assert sum(future.done() for future in futures) == 4
+    assert len(batch) == (20 if drained else 16)
+    for index, future in enumerate(futures):
+        if not future.done():
+            assert not batch.is_forsaken
+            rig.completion.expire_waiters(batch, FutureWaiters([future]), index, LATE)
+    if drained:
+        assert batch.is_forsaken
+        rig.completion.complete(batch, 0)
+    assert nothing_is_left(rig)
+    assert set(errors(futures)) == {DeliveryTimeout}
+
+
+@in_virtual_time
+async def test_cancelled_waiters_do_not_make_a_batch_forsaken() -> None:
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    future.cancel()
+    assert not batch.is_forsaken
+    rig.completion.complete(batch, 0)
 
 
 @in_virtual_time

@@ -207,7 +207,7 @@ async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order
         assert len(queues.leaders) == 3, "it is there by now"
         made.append(number)
         return Appended(
-            asyncio.Future(), Batch(queues[1].topic_partition, (1,), created_at=0.0, deadline=1.0)
+            asyncio.Future(), Batch(queues[1].topic_partition, (1,), created_at=0.0, deadline=1.0), 0
         )
 
     tickets = [queues.append_lock.ticket(partial(attempt, number)) for number in range(4)]

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from aioproducer.batching.batch import Batch
-from aioproducer.batching.topic import GROWS_FOR_S, MOST_TIMES, RATE_MARGIN, BatchLimits
+from aioproducer.batching.schedule import JOINS_FOR_S
+from aioproducer.batching.topic import MOST_TIMES, RATE_MARGIN, BatchLimits
 from aioproducer.types import TopicPartition
 from tests.unit.batching.accumulator_rig import BATCH
 from tests.unit.floor_rig import batching_settings
@@ -30,10 +31,11 @@ def test_batches_are_small_for_a_while_and_only_ever_smaller() -> None:
 
 def test_a_batch_grows_until_it_is_full_or_old() -> None:
     made = limits()
-    batch = Batch(TopicPartition("orders", 0), (1,), created_at=7.0, deadline=127.0)
+    at = TopicPartition("orders", 0)
+    batch = Batch(at, (1,), created_at=7.0, deadline=127.0, joins_until=7.0 + JOINS_FOR_S)
     assert made.to_grow_to(batch, 1_000, 7.0) == BATCH + 1_000
-    assert made.to_grow_to(batch, 6_000, 7.0 + GROWS_FOR_S) == 5_000
-    assert made.to_grow_to(batch, 1_000, 7.1 + GROWS_FOR_S) < batch.size
+    assert made.to_grow_to(batch, 6_000, 7.0 + JOINS_FOR_S) == 5_000
+    assert made.to_grow_to(batch, 1_000, 7.1 + JOINS_FOR_S) < batch.size
 
 
 def test_half_a_batch_is_enough_for_the_next_and_grows_to_a_whole_one() -> None:

@@ -135,18 +135,9 @@ class TestFutureWaiters:
     async def test_a_detached_sender_fails_alone_and_hears_of_nothing_later(self) -> None:
         leaving, staying = senders = futures(2)
         waiters = FutureWaiters(senders)
-        waiters.detach(leaving, LATE)
+        FutureWaiters([leaving]).fail(LATE)
         assert isinstance(leaving.exception(), DeliveryTimeout)
         assert not staying.done()
         waiters.resolve(delivered(1, 2))
         assert isinstance(leaving.exception(), DeliveryTimeout)
         assert staying.result().offset == 41
-
-    @in_virtual_time
-    async def test_detaching_somebody_else_changes_nothing(self) -> None:
-        waiters = FutureWaiters(futures(1))
-        (stranger,) = futures(1)
-        waiters.detach(stranger, LATE)
-        waiters.detach(object(), LATE)
-        assert not waiters.futures[0].done()
-        assert not stranger.done()

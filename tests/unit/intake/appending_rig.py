@@ -48,7 +48,7 @@ class Rig(FloorRig):
         order.append(name)
         future, batch = self.append(), self.queue().open
         assert batch is not None
-        return Appended(future, batch)
+        return Appended(future, batch, len(batch) - 1)
 
     def answer(self, *leaders: int) -> None:
         """Let the cluster say that the topic has these partitions, to all who have asked."""

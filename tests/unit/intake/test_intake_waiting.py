@@ -200,20 +200,14 @@ class TestServedByAnother:
         assert rig.accumulator.deadlines.next_due() == inf
 
     @in_virtual_time
-    async def test_if_its_batch_is_split_before_it_runs_the_half_with_the_record_expires_in_time(
-        self,
-    ) -> None:
+    async def test_deadline_counts_from_the_call_when_its_batch_is_split(self) -> None:
         rig = Rig(delivery_timeout_s=10.0)
         waiting = await self.served(rig, after_s=4.0)
         rig.put(b"later")
+        assert [each.deadline for each in rig.accumulator.unresolved] == [10.0, 14.0]
         [batch] = rig.drain()
-        rig.completion.split(batch)
-        assert batch.deadline == 14
+        assert batch.columns.values == [b"v"]
         _ = await waiting
-        assert [(each.columns.values, each.deadline) for each in rig.accumulator.unresolved] == [
-            ([b"v"], 10.0),
-            ([b"later"], 14.0),
-        ]
 
     @in_virtual_time
     async def test_cancelled_before_it_runs_the_record_goes_on(self) -> None:
