@@ -140,6 +140,23 @@ class ApacheKafka:
         self._nodes[node_id].wait_started(deadline)
         self._await_brokers(deadline)
 
+    def move(self, ports: Mapping[int, int]) -> None:
+        """Shut brokers down, and start each on the port that *ports* gives for its node; wait until all serve."""
+        deadline = time.monotonic() + self._start_timeout_s
+        for node_id in ports:
+            self.shut_down(node_id)
+        self._ports.update(ports)
+        for node_id in ports:
+            self._nodes[node_id].configure(self._properties_of(node_id))
+            self._nodes[node_id].start()
+        for node_id in ports:
+            self._nodes[node_id].wait_started(deadline)
+        self._await_brokers(deadline)
+
+    def port(self, node_id: int) -> int:
+        """Return the port of a broker."""
+        return self._ports[node_id]
+
     def freeze(self, node_id: int) -> None:
         """Let a broker's process run no more (SIGSTOP): it takes connections and requests, and answers nothing."""
         self._nodes[node_id].signal(signal.SIGSTOP)
@@ -231,10 +248,10 @@ class ApacheKafka:
         return [java, *options, "-cp", os.pathsep.join([classes, *map(str, self._plugins)])]
 
     def _create_nodes(self, directory: Path, java: Sequence[str | Path]) -> None:
-        controller_port, *ports = free_ports(self._brokers + 1)
+        self._controller_port, *ports = free_ports(self._brokers + 1)
         self._ports = self._ports or dict(enumerate(ports, start=1))
         for node_id in self._ports:
-            properties = self._properties_of(node_id, controller_port)
+            properties = self._properties_of(node_id)
             self._nodes[node_id] = Node(node_id, directory, java, properties)
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         with ThreadPoolExecutor() as pool:
@@ -245,7 +262,8 @@ class ApacheKafka:
         for future in formatted:
             future.result()
 
-    def _properties_of(self, node_id: int, controller_port: int) -> dict[str, str | int]:
+    def _properties_of(self, node_id: int) -> dict[str, str | int]:
+        controller_port = self._controller_port
         listener = f"PLAINTEXT://{HOST}:{self._ports[node_id]}"
         is_controller = node_id == 1
         replicas = min(3, self._brokers)

@@ -39,9 +39,13 @@ class Node:
         self.data_path = directory / f"node-{node_id}"
         self._java = java
         self._properties_path = directory / f"node-{node_id}.properties"
+        self.configure(properties)
+        self._process: subprocess.Popen[str] | None = None
+
+    def configure(self, properties: Mapping[str, str | int]) -> None:
+        """Write the properties for the next start."""
         lines = (f"{name}={value}\n" for name, value in {"log.dirs": self.data_path, **properties}.items())
         self._properties_path.write_text("".join(lines), encoding="utf-8")
-        self._process: subprocess.Popen[str] | None = None
 
     @property
     def running(self) -> bool:
