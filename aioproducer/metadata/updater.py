@@ -35,6 +35,7 @@ from aioproducer.net.address import Address
 from aioproducer.net.pool import REFUSAL_PATIENCE_S
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer.steps import Log, as_step
+from aioproducer.worker_threads import WORK_THREADS
 
 log: Final = Log(__name__)
 
@@ -43,6 +44,9 @@ OnUpdate: TypeAlias = Callable[[MetadataSnapshot, Collection[str]], None]
 
 OnAnswer: TypeAlias = Callable[[Collection[str], int], None]
 """Receives the topics whose partitions an answer had, and the node that answered (below 0: unknown). Must not raise."""
+
+MERGE_OFF_LOOP_PARTITIONS: Final = 5_000
+"""Number of partitions from which on a response is merged in a thread; merging takes about 1 µs each."""
 
 
 class MetadataUpdater:
@@ -96,10 +100,11 @@ class MetadataUpdater:
         self._let_in()
         try:
             answer = await self._source.begin(self._request(refresh), deadline)
+            before, after = await self._merged(refresh, answer)
         except BaseException:
             self._schedule.failed(refresh, _now())
             raise
-        self._take(refresh, answer)
+        self._take(refresh, answer, before, after)
 
     def start(self) -> asyncio.Task[None]:
         """Keep the snapshot up to date from now on, in a task that `close` ends."""
@@ -244,7 +249,9 @@ class MetadataUpdater:
         refresh = self._schedule.begin(_now())
         self._refused = None
         try:
-            self._take(refresh, await self._source.ask(self._request(refresh), self.snapshot.brokers))
+            answer = await self._source.ask(self._request(refresh), self.snapshot.brokers)
+            before, after = await self._merged(refresh, answer)
+            self._take(refresh, answer, before, after)
         except ProducerError as error:
             self._last_error = error
             self._schedule.failed(refresh, _now())
@@ -284,11 +291,32 @@ class MetadataUpdater:
             allow_auto_topic_creation=self._settings.allow_auto_create_topics,
         )
 
+    async def _merged(
+        self, refresh: Refresh, answer: MetadataResponse
+    ) -> tuple[MetadataSnapshot, MetadataSnapshot]:
+        """Return the snapshot and its successor with *answer*; a large answer is merged in a worker thread.
+
+        Raises: ConnectionFailed: the cluster has changed meanwhile.
+        """
+        large = sum(len(topic.partitions) for topic in answer.topics) >= MERGE_OFF_LOOP_PARTITIONS
+        while True:
+            before = self.snapshot
+            merge = partial(
+                before.with_answer, answer, asked=refresh.topics, complete=refresh.complete, now=_now()
+            )
+            if not large:
+                return before, merge()
+            after = await WORK_THREADS.run_anyway(merge)
+            if self._source.starts_over:
+                raise ConnectionFailed("the cluster changed while metadata was merged")
+            if self.snapshot is before:  # no leader hint has arrived
+                return before, after
+
     @as_step
-    def _take(self, refresh: Refresh, answer: MetadataResponse) -> None:
+    def _take(
+        self, refresh: Refresh, answer: MetadataResponse, before: MetadataSnapshot, after: MetadataSnapshot
+    ) -> None:
         now = _now()
-        before = self.snapshot
-        after = before.with_answer(answer, asked=refresh.topics, complete=refresh.complete, now=now)
         self._last_error = None
         self._let_in()
         counts = len(after.brokers), len(refresh.topics)
