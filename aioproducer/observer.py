@@ -9,7 +9,7 @@ from aioproducer.batching.waiters import Failure
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics.counters import Metrics
 from aioproducer.records.record_batch import RecordColumns
-from aioproducer.steps import step
+from aioproducer.steps import step_here
 from aioproducer.types import RecordMetadata, TopicPartition
 
 
@@ -37,7 +37,7 @@ class OutcomeObserver:
         tally.delivered_bytes += len(batch.encoded or b"")
         if not self._has_interceptors:
             return
-        step.call(self._tell_delivered, batch, base_offset, log_append_time_ms, latency_s)
+        step_here().call(self._tell_delivered, batch, base_offset, log_append_time_ms, latency_s)
 
     def _tell_delivered(
         self, batch: Batch, base_offset: int, log_append_time_ms: int, latency_s: float
@@ -63,7 +63,7 @@ class OutcomeObserver:
             self._metrics.timeouts[failure.reason] += len(records)
         if self._has_interceptors:
             latency_s = self._metrics.clock() - batch.created_at
-            step.call(self._tell_failed, batch.topic_partition, records, failure, latency_s)
+            step_here().call(self._tell_failed, batch.topic_partition, records, failure, latency_s)
 
     def _tell_failed(
         self, where: TopicPartition, records: RecordColumns, failure: Failure, latency_s: float

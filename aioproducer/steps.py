@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial, wraps
+from threading import get_ident
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 MOST_NESTED: Final = 20
@@ -25,13 +25,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Step(threading.local):
-    """`with step:` delays calls of user code to the end of the outermost step of this thread."""
+class Step:
+    """The step of a thread: `with step_here():` delays calls of user code to the end of the outermost step."""
 
-    depth = 0
-    nested = 0
+    __slots__ = ("calls", "depth", "nested")
 
     def __init__(self) -> None:
+        self.depth: int = 0
+        """Number of steps that are under way, one inside the other."""
+        self.nested: int = 0
+        """Number of ends of steps that are under way."""
         self.calls: deque[Call] = deque()
 
     def __enter__(self) -> None:
@@ -62,7 +65,16 @@ class _Step(threading.local):
             self.calls.extendleft(reversed(calls))  # none, unless a signal has interrupted
 
 
-step: Final = _Step()
+_steps: Final[dict[int, Step]] = {}
+
+
+def step_here() -> Step:
+    """Return the step of this thread. Objects that belong to one thread may keep it, which is faster."""
+    thread = get_ident()
+    step = _steps.get(thread)
+    if step is None:
+        step = _steps[thread] = Step()
+    return step
 
 
 def as_step(function: Callable[P, R]) -> Callable[P, R]:
@@ -70,7 +82,7 @@ def as_step(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def stepwise(*arguments: P.args, **named: P.kwargs) -> R:
-        with step:
+        with step_here():
             return function(*arguments, **named)
 
     return stepwise
@@ -166,4 +178,4 @@ class Log:
         path, line, function, _ = logger.findCaller(stacklevel=stacklevel + _FRAMES)
         exc_info = None if error is None else (type(error), error, error.__traceback__)
         record = logger.makeRecord(logger.name, level, path, line, message, arguments, exc_info, function)
-        step.call(logger.handle, record)
+        step_here().call(logger.handle, record)

@@ -95,6 +95,18 @@ def test_an_editors_tab_says_which_file_it_is() -> None:
         assert {stem for stem, files in named.items() if files > 1} <= {"__init__", "types"}
 
 
+def test_producer_logs_through_its_steps() -> None:
+    """A handler is user code: called inside a step it may change a list under a loop, and what it raises ends a task."""
+    of_their_own = {"cli", "compat", "contrib", "spark", "testing"}
+    strangers = [
+        name(path)
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in {*of_their_own, "steps.py"}
+        and "getLogger" in path.read_text(encoding="utf-8")
+    ]
+    assert strangers == []
+
+
 def test_nobody_but_the_accumulator_writes_its_counters() -> None:
     """What it counts is what was said to it: `enter`, `arrived`, `leave`, `hold`, `resolved`, `release`."""
     found = {

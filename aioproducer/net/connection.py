@@ -30,7 +30,7 @@ from aioproducer.net.in_flight import Call, Decode
 from aioproducer.net.large_answers import decode_unless_large, decoded
 from aioproducer.net.waiting import let_go, resolve
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response
-from aioproducer.steps import Log, as_step, step
+from aioproducer.steps import Log, as_step, step_here
 
 if TYPE_CHECKING:  # it brings TLS and logins with it, which not everybody needs
     from aioproducer.net.connection_security import ConnectionSecurity
@@ -73,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._session = security.session(self) if security is not None else None
         logs_in = self._session is not None
         self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in, expected=expected)
-        self._settings, self._loop = settings, loop
+        self._settings, self._loop, self._step = settings, loop, step_here()
         self._received = memoryview(bytearray(READ_BYTES))
         self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
         self._released: asyncio.Future[None] | None = None  # while requests are held back
@@ -319,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         """Hand out the answers that are complete with the *nbytes* that have come."""
         self.is_reading = True
         try:
-            with step:
+            with self._step:
                 self._hand_out(nbytes)
         finally:
             self.is_reading, callback, self.after_read = False, self.after_read, None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -43,9 +42,9 @@ from aioproducer.sender.requests import (
     still_in_flight,
     version_for,
 )
-from aioproducer.steps import as_step, step
+from aioproducer.steps import Log, step_here
 
-log: Final = logging.getLogger(__name__)
+log: Final = Log(__name__)
 
 _CONNECTING, _THROTTLED = TimeoutReason.CONNECTING, TimeoutReason.THROTTLED
 _IN_FLIGHT_LIMIT = TimeoutReason.IN_FLIGHT_LIMIT
@@ -85,6 +84,7 @@ class Sender:
         self._most_in_flight = settings.in_flight_limit
         self._answers = AnswerHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()
+        self._step = step_here()
         self._bug: BaseException | None = None
         """What went wrong beside `run`: in a task or a callback of ours."""
         self._in_flight: dict[Connection, int] = {}
@@ -146,13 +146,15 @@ class Sender:
             self._encoder.close()
             await asyncio.gather(*preparing, return_exceptions=True)
 
-    @as_step
     def _run_once(self) -> float:
         """Do all that can be done now; return when to look again if nothing happens before, infinity if there is no such time.
 
         So do those below that return a time.
         """
-        now = self._loop.time()
+        with self._step:
+            return self._take_turn(self._loop.time())
+
+    def _take_turn(self, now: float) -> float:
         accumulator, schedule = self._accumulator, self._schedule
         accumulator.turns.over()
         expires_at = self._completion.expire(
@@ -268,13 +270,13 @@ class Sender:
         unencodable = await self._encoder.encode_off_loop(batches)
         if before is not None:
             await asyncio.wait([before])
-        with step:
+        with self._step:
             self._fail_unencodable(unencodable)
         if self._settings.acks == 0:
             # A login may have begun: what would wait for that in vain is not written.
             with suppress(ProducerError):
                 await connection.drain()
-        with step:
+        with self._step:
             self._give_back(connection, batches)
             self._write(connection, still_in_flight(batches))
         if self._settings.acks == 0:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.steps import MOST_NESTED, Log, as_step, step
+from aioproducer.steps import MOST_NESTED, Log, as_step, step_here
 
 NAME = "aioproducer.tests.steps"
 log = Log(NAME)
@@ -21,18 +21,18 @@ def level(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_call_runs_at_once_outside_of_a_step() -> None:
     heard: list[int] = []
-    step.call(heard.append, 1)
+    step_here().call(heard.append, 1)
     assert heard == [1]
 
 
 def test_calls_run_in_order_at_the_end_of_the_outermost_step() -> None:
     heard: list[int] = []
-    with step:
-        step.call(heard.append, 1)
-        with step:
-            step.call(heard.append, 2)
+    with step_here():
+        step_here().call(heard.append, 1)
+        with step_here():
+            step_here().call(heard.append, 2)
         assert heard == []
-        as_step(step.call)(heard.append, 3)
+        as_step(step_here().call)(heard.append, 3)
         assert heard == []
     assert heard == [1, 2, 3]
 
@@ -42,7 +42,7 @@ def test_calls_run_also_when_the_step_raises() -> None:
 
     @as_step
     def fails() -> None:
-        step.call(heard.append, 1)
+        step_here().call(heard.append, 1)
         raise LookupError
 
     with pytest.raises(LookupError):
@@ -54,20 +54,20 @@ def test_step_of_a_call_ends_with_it() -> None:
     heard: list[str] = []
 
     def user_code() -> None:
-        with step:
-            step.call(heard.append, "inner")
+        with step_here():
+            step_here().call(heard.append, "inner")
         heard.append("outer")
 
-    with step:
-        step.call(user_code)
-        step.call(heard.append, "next")
+    with step_here():
+        step_here().call(user_code)
+        step_here().call(heard.append, "next")
     assert heard == ["inner", "outer", "next"]
 
 
 def test_step_of_one_thread_delays_no_call_of_another() -> None:
     heard: list[int] = []
-    with step:
-        thread = threading.Thread(target=step.call, args=(heard.append, 1))
+    with step_here():
+        thread = threading.Thread(target=lambda: step_here().call(heard.append, 1))
         thread.start()
         thread.join()
         assert heard == [1]
@@ -81,8 +81,8 @@ def test_what_a_call_raises_is_printed(
     heard: list[int] = []
 
     def calls() -> None:
-        step.call(_raises(error))
-        step.call(heard.append, 1)
+        step_here().call(_raises(error))
+        step_here().call(heard.append, 1)
 
     (as_step(calls) if in_step else calls)()
     assert heard == [1]
@@ -93,7 +93,7 @@ def test_nothing_is_printed_when_logging_raises_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging, "raiseExceptions", False)
-    step.call(_raises(LookupError()))
+    step_here().call(_raises(LookupError()))
     assert capsys.readouterr().err == ""
 
 
@@ -102,9 +102,9 @@ def test_interrupt_of_a_call_is_raised_by_the_event_loop(interrupt: type[BaseExc
     heard: list[int] = []
 
     async def main() -> None:
-        with step:
-            step.call(_raises(interrupt()))
-            step.call(heard.append, 1)
+        with step_here():
+            step_here().call(_raises(interrupt()))
+            step_here().call(heard.append, 1)
         heard.append(2)
         await asyncio.sleep(1)
 
@@ -124,12 +124,12 @@ def test_interrupt_is_raised_at_once_without_an_event_loop() -> None:
 
     @as_step
     def interrupted() -> None:
-        step.call(_raises(KeyboardInterrupt()))
-        step.call(heard.append, 1)
+        step_here().call(_raises(KeyboardInterrupt()))
+        step_here().call(heard.append, 1)
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    with step:
+    with step_here():
         assert heard == []
     assert heard == [1], "the end of the next step runs what is left"
 
@@ -138,14 +138,14 @@ def test_feedback_of_user_code_goes_on_in_the_event_loop() -> None:
     depths: list[int] = []
 
     def user_code() -> None:
-        depths.append(step.nested)
+        depths.append(step_here().nested)
         if len(depths) < 10 * MOST_NESTED:
-            with step:
-                step.call(user_code)
+            with step_here():
+                step_here().call(user_code)
 
     async def main() -> None:
-        with step:
-            step.call(user_code)
+        with step_here():
+            step_here().call(user_code)
         assert len(depths) == MOST_NESTED
         for _ in range(10):
             await asyncio.sleep(0)
@@ -153,7 +153,7 @@ def test_feedback_of_user_code_goes_on_in_the_event_loop() -> None:
 
     asyncio.run(main())
     assert max(depths) <= MOST_NESTED
-    assert step.nested == step.depth == 0
+    assert step_here().nested == step_here().depth == 0
 
 
 def test_line_of_the_log_is_that_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
@@ -173,7 +173,7 @@ def _on_behalf() -> None:
 
 
 def test_handlers_run_at_the_end_of_the_step(caplog: pytest.LogCaptureFixture) -> None:
-    with step:
+    with step_here():
         log.info("event")
         assert caplog.messages == []
     assert caplog.messages == ["event"]
@@ -190,7 +190,7 @@ def test_exception_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise error
     except LookupError:
-        with step:
+        with step_here():
             log.exception("event")
     log.warning("event", exc_info=error)
     assert [each.exc_info and each.exc_info[1] for each in caplog.records] == [error] * 2
