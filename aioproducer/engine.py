@@ -264,7 +264,12 @@ class Engine:
         ]
         records = sum(map(len, waiting))
         for batch in waiting:
-            self._completion.fail(batch, failure)
+            try:
+                self._completion.fail(batch, failure)
+            except BaseException:  # of a signal handler: the batch is halfway
+                self._completion.abandon(batch, failure)
+                self.accumulator.recount()
+                raise
         return records
 
     async def stop(self) -> None:

@@ -263,11 +263,11 @@ class BatchCompletion:
                 self.limits.log(
                     log, logging.ERROR, "", "batch.bug partition=%s", batch.topic_partition, error=bug
                 )
-                self._abandon(batch, own)
+                self.abandon(batch, own)
         return sum(len(batch) for batch in batches)
 
-    def _abandon(self, batch: Batch, failure: Failure) -> None:
-        """Fail the waiters of *batch*, wherever a bug has left it."""
+    def abandon(self, batch: Batch, failure: Failure) -> None:
+        """Fail the waiters of *batch*, wherever a bug or an exception of a signal handler has left it."""
         batch.abandon()
         for each in batch.stretches:
             with suppress(Exception):
@@ -277,10 +277,16 @@ class BatchCompletion:
             partial(self._observer.failed, batch, batch.columns, failure),
             partial(accumulator.resolved, batch),
             partial(accumulator.release, batch),
+            partial(self._take_off, batch),
         )
         for end in ends:
             with suppress(Exception):
                 end()
+
+    def _take_off(self, batch: Batch) -> None:
+        queue = self.queue(batch)
+        queue.discard(batch)
+        self._schedule.offer_again(queue, self._loop.time())
 
     def _halfway(self, batch: Batch) -> int:
         columns = batch.columns

@@ -313,6 +313,14 @@ class PartitionQueue:
         else:
             self.in_flight.remove(batch)
 
+    def discard(self, batch: Batch) -> None:
+        """Take *batch* off if it is anywhere, whatever its state says."""
+        for line in (self.batches, self.retrying, self.in_flight):
+            if batch in line:
+                line.remove(batch)
+        if self.open is batch:
+            self.open = None
+
 
 def _may_be_known(batch: Batch) -> bool:
     """Whether a leader may know *batch*, and has not said that it does not."""

@@ -356,7 +356,8 @@ class FutureWaiters:
         for future in self.futures:
             if not future.done():
                 future.set_exception(failure.error())
-                future.exception()  # retrieved: nobody has to await it to keep asyncio's log quiet
+            if not future.cancelled():
+                future.exception()  # retrieved, also after an interruption: asyncio logs what nothing retrieves
 
     def take(self, indices: Sequence[int]) -> FutureWaiters:
         """Return those of the Futures at *indices*."""

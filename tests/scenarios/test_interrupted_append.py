@@ -166,3 +166,20 @@ async def test_a_topic_whose_first_record_is_interrupted_takes_the_next_ones() -
                 break
         assert at > 50
         check_accounts(producer)
+
+
+@story
+async def test_an_interrupted_purge_affects_no_later_record() -> None:
+    async with cluster(partitions=2) as opened, Producer(opened.bootstrap_servers, linger_ms=5) as producer:
+        await producer.send_many(TOPIC, [b"known"] * 2, partitions=[0, 1])
+        at, has_raised = 1, True
+        while has_raised:
+            futures = [producer.send_nowait(TOPIC, b"value", partition=number % 2) for number in range(6)]
+            has_raised = interrupt(producer.purge, at)
+            later = [producer.send_nowait(TOPIC, b"later", partition=number % 2) for number in range(2)]
+            await producer.flush()
+            assert all(future.done() for future in futures)
+            assert all(future.result().offset >= 0 for future in later)
+            check_accounts(producer)
+            at += FAR_APART
+        assert at > 50
