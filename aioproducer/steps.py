@@ -16,6 +16,8 @@ from functools import partial, wraps
 from threading import get_ident
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
+from aioproducer.escaping import escaped
+
 MOST_NESTED: Final = 20
 """Most ends of steps that may run inside each other. User code that is called at one may make the next. Beyond this depth the
 event loop runs the calls: no feedback of user code exhausts the stack or blocks the event loop."""
@@ -122,6 +124,14 @@ def _running_loop() -> Any:
     return events._get_running_loop()  # noqa: SLF001 - documented; returns None without a loop
 
 
+def _shown(argument: object) -> object:
+    """Return *argument*, or its text escaped if that is not printable: names and texts of peers forge no log line."""
+    if isinstance(argument, int | float):
+        return argument
+    text = str(argument)
+    return argument if text.isprintable() else escaped(text)
+
+
 _FRAMES: Final = 3
 """`_record`, `contained` and `Log.log` are between `findCaller` and the caller."""
 
@@ -177,5 +187,6 @@ class Log:
         logger = self._logger
         path, line, function, _ = logger.findCaller(stacklevel=stacklevel + _FRAMES)
         exc_info = None if error is None else (type(error), error, error.__traceback__)
-        record = logger.makeRecord(logger.name, level, path, line, message, arguments, exc_info, function)
+        shown = tuple(map(_shown, arguments))
+        record = logger.makeRecord(logger.name, level, path, line, message, shown, exc_info, function)
         step_here().call(logger.handle, record)

@@ -224,3 +224,10 @@ def _raises(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return user_code
+
+
+def test_log_line_is_escaped(caplog: pytest.LogCaptureFixture) -> None:
+    Log("aioproducer.test").warning(
+        "event name=%s error=%s count=%d", "a\nCRITICAL forged", ValueError("\x1b[2J"), 3
+    )
+    assert caplog.messages == ["event name=a\\nCRITICAL forged error=\\u001b[2J count=3"]
