@@ -217,7 +217,7 @@ class ProducerConfig(Options):
         # Few of those who have no use for it would like to wait for its import.
         from aioproducer.config.security import security_settings  # noqa: PLC0415
 
-        return security_settings(self)
+        return security_settings(self, self.socket_connection_setup_timeout_ms / 1000)
 
     def connection_settings(self) -> ConnectionSettings:
         """Return what the network floor needs, but for `security_settings`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,15 +62,18 @@ _RETRIEVERS: Final = (
 )
 
 
-def security_settings(options: SecurityOptions) -> SecuritySettings:
-    """Return what connections need to know.
+def security_settings(options: SecurityOptions, login_timeout_s: float | None = None) -> SecuritySettings:
+    """Return what connections need to know; callables have *login_timeout_s* to return.
 
     Raises:
         ConfigError: something is missing, contradicts something else, cannot be read, or needs a package that is not
             installed.
     """
-    tls, sasl = parts_of_protocol(options)
-    return SecuritySettings(_tls(options) if tls else None, _sasl(options) if sasl else None)
+    tls, has_login = parts_of_protocol(options)
+    sasl = _sasl(options) if has_login else None
+    if sasl is not None and login_timeout_s is not None:
+        sasl = replace(sasl, login_timeout_s=login_timeout_s)
+    return SecuritySettings(_tls(options) if tls else None, sasl)
 
 
 def _tls(options: SecurityOptions) -> TlsSettings:
@@ -117,7 +121,7 @@ def _source(options: SecurityOptions, name: str) -> Source | None:
 def _sasl(options: SecurityOptions) -> SaslSettings:
     mechanism = options.sasl_mechanism
     backoff = Backoff(
-        options.sasl_login_retry_backoff_ms / 1000, options.sasl_login_retry_backoff_max_ms / 1000
+        (options.sasl_login_retry_backoff_ms or 100) / 1000, options.sasl_login_retry_backoff_max_ms / 1000
     )
     if mechanism is None:
         raise ConfigError(
@@ -304,11 +308,11 @@ def _unsecured(jaas: dict[str, str]) -> UnsecuredSettings:
                 case "StringClaim":
                     claims[claim] = value
                 case "NumberClaim":
-                    claims[claim] = float(value)
+                    claims[claim] = _number(value)
                 case "ListClaim":  # its first character separates the others
                     claims[claim] = value[1:].split(value[0]) if value else []
                 case "LifetimeSeconds":
-                    lives_s = float(value)
+                    lives_s = _number(value)
                 case _:
                     raise ConfigError(f"sasl_jaas_config: {name} is not known here")
     except ValueError as error:
@@ -316,6 +320,13 @@ def _unsecured(jaas: dict[str, str]) -> UnsecuredSettings:
             raise
         raise ConfigError("sasl_jaas_config: a claim or lifetime is not a number") from None
     return UnsecuredSettings(claims, lives_s)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def _alone_among_ssl(options: SecurityOptions) -> None:

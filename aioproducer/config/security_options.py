@@ -244,7 +244,9 @@ class SecurityOptions:
         10_000, int_ms(1), "How long connecting to the token endpoint may take."
     )
     sasl_login_read_timeout_ms: int = option(
-        10_000, int_ms(1), "How long the token endpoint may take to answer."
+        10_000,
+        int_ms(1),
+        "How long each part of the answer may take; with the connect timeout, the time limit of a request.",
     )
     sasl_login_retry_backoff_ms: int = option(
         100, long_ms(), "Wait before the token endpoint is asked again; doubles with each failure in a row …"

@@ -9,7 +9,12 @@ from asyncio import Future
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ProducerError,
+    SaslAuthenticationFailed,
+)
 from aioproducer.log_limits import LogLimits
 from aioproducer.net.address import Address
 from aioproducer.net.dial_failures import described, is_failure
@@ -35,6 +40,8 @@ REST_WORTH_S: Final = 1.25 * LOG_IN_AT_MOST_EVERY_S
 one, and there has to be time for one more login."""
 LOG_IN_LATE_S: Final = 5.0
 """How long that may go on past the end of the session, which brokers look at with the next request only."""
+REFUSAL_WAIT_S: Final = 2.0
+"""Longest wait for a refusal after its reason, which a broker sends one message before (RFC 7628)."""
 ONE_MESSAGE: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 """They have said all with their first message, so other requests may follow it unanswered."""
 SECRETLESS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"})
@@ -237,6 +244,11 @@ class Session:
                 return Term(began_at, began_at + (answer.session_lifetime_ms / 1000 or inf))
             began_at = _now()
             answered = ask(SaslAuthenticateRequest(auth_bytes=following.take()))
+            if exchange.is_refused:
+                await asyncio.wait({answered}, timeout=REFUSAL_WAIT_S)
+                if not answered.done() or answered.cancelled() or answered.exception() is not None:
+                    answered.add_done_callback(_look_at)
+                    raise exchange.refused(SaslAuthenticationFailed.code, None)
 
 
 def _look_at(answered: Future[Any]) -> None:

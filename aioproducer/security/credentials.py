@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -15,6 +17,8 @@ from aioproducer.worker_threads import CALL_THREADS, NoThread
 
 log: Final = Log(__name__)
 
+MOST_HUNG: Final = 2
+"""Calls of one callable that may hang in threads."""
 Pair: TypeAlias = tuple[str, str | Secret]
 CredentialsCallable: TypeAlias = Callable[[], Pair | Awaitable[Pair]]
 
@@ -25,15 +29,66 @@ async def called(function: Callable[[], Any]) -> Any:
     An interrupt, such as KeyboardInterrupt, is raised by the event loop, and here as a RuntimeError: a task of the producer
     that ends with it would end the producer.
     """
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
     try:
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        if _is_async(function):
             return await function()
         result = await CALL_THREADS.run(function)
         return await result if inspect.isawaitable(result) else result
     except (KeyboardInterrupt, SystemExit) as interrupt:
         pass_on(interrupt)
         raise RuntimeError(f"interrupted by {interrupt!r}") from interrupt
+
+
+class UserCall:
+    """A callable of the user with a time limit; at most `MOST_HUNG` of its calls may go on after the limit.
+
+    A thread cannot be ended. Without that bound a callable that hangs would take all threads from other producers.
+    """
+
+    def __init__(self, function: Callable[[], Any], option: str) -> None:
+        """*option* is the name of the callable in errors."""
+        self._function = function
+        self._option = option
+        self._lock = threading.Lock()
+        self._hung = 0
+
+    async def __call__(self, limit_s: float) -> Any:
+        """Return the result of the callable.
+
+        Raises: Refused after *limit_s*, or if earlier calls still hang; what the callable raises.
+        """
+        if self._hung >= MOST_HUNG:
+            raise Refused(f"{self._option} does not return: {self._hung} earlier calls are still running")
+        left = runs = False
+
+        def run() -> Any:
+            nonlocal runs
+            runs = True
+            try:
+                return self._function()
+            finally:
+                with self._lock:
+                    runs = False
+                    self._hung -= left
+
+        function: Callable[[], Any] = self._function if _is_async(self._function) else run
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit:
+                return await called(function)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise Refused(f"{self._option} did not return within {limit_s:g} s") from error
+        finally:
+            with self._lock:
+                left = runs
+                self._hung += left
+
+
+def _is_async(function: Callable[[], Any]) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def utf8(text: str | Secret, name: str) -> bytes:
@@ -61,8 +116,12 @@ class Credentials:
     answer that is out of date.
     """
 
-    def __init__(self, source: Login | CredentialsCallable, limits: LogLimits | None = None) -> None:
-        self._source = source
+    def __init__(
+        self, source: Login | CredentialsCallable, limits: LogLimits | None = None, limit_s: float = 10.0
+    ) -> None:
+        """A callable has *limit_s* to return, or half of that if its last answer can take its place."""
+        self._call = None if isinstance(source, Login) else UserCall(source, "sasl_credentials")
+        self._limit_s = limit_s
         self._last: Login | None = source if isinstance(source, Login) else None
         self._limits = limits or LogLimits()
 
@@ -71,11 +130,11 @@ class Credentials:
 
         Raises: Refused if there are none.
         """
-        source = self._source
-        if isinstance(source, Login):
-            return source
+        if self._call is None:
+            assert self._last is not None, "the pair that does not change"
+            return self._last
         try:
-            login = _login(await called(source))
+            login = _login(await self._call(self._limit_s if self._last is None else self._limit_s / 2))
         except Exception as error:
             if self._last is None:
                 if isinstance(error, Refused | NoThread):

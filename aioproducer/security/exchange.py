@@ -19,6 +19,7 @@ from aioproducer.errors import (
 )
 from aioproducer.escaping import LONGEST_TEXT, escaped
 from aioproducer.security.mechanism import Broker, Mechanism, Refused
+from aioproducer.security.oauthbearer import OAuthBearer
 from aioproducer.security.secret import SecretBytes, redacted, without_frames
 from aioproducer.worker_threads import NoThread
 
@@ -68,6 +69,11 @@ class Exchange:
         message = await self._asked(lambda: self.mechanism.respond(challenge))
         return None if self.mechanism.complete and not message else message
 
+    @property
+    def is_refused(self) -> bool:
+        """True once the broker has given its reason for a refusal, which the refusal itself follows."""
+        return isinstance(self.mechanism, OAuthBearer) and bool(self.mechanism.detail)
+
     def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
         """Return the error for an answer with an error *code*, in the broker's own words."""
         name = self.mechanism.name
@@ -75,6 +81,8 @@ class Exchange:
         said = f": {message}" if message else ""
         kind = broker_error(code)
         if kind is SaslAuthenticationFailed:
+            if isinstance(self.mechanism, OAuthBearer):
+                self.mechanism.refused()
             hint = _WHAT_TO_DO.get(name, "check the credentials")
             detail = escaped(str(getattr(self.mechanism, "detail", "")), LONGEST_TEXT)
             said += f" ({detail})" if detail and detail not in said else ""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import importlib
+import itertools
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
@@ -17,6 +22,33 @@ NO_LAYER: Final = 1
 """The one security layer that Kafka has: none. TLS is there for that."""
 _STATUSES: Final = re.compile(r"Major \(\d+\): (?P<major>.*?), Minor \((?P<code>\d+)\): (?P<minor>.*)")
 """What the package says: GSSAPI's view of it, which is of no help to anybody, and Kerberos's own."""
+
+
+_numbers: Final = itertools.count(1)
+
+
+def destroy_cache(name: str) -> None:
+    """Destroy the ticket cache *name* by libkrb5; the package `gssapi` has no call for that."""
+    library = _libkrb5()
+    if library is None:
+        return
+    context, found = ctypes.c_void_p(), ctypes.c_void_p()
+    if library.krb5_init_context(ctypes.byref(context)):
+        return
+    try:
+        if not library.krb5_cc_resolve(context, name.encode(), ctypes.byref(found)):
+            library.krb5_cc_destroy(context, found)
+    finally:
+        library.krb5_free_context(context)
+
+
+@cache
+def _libkrb5() -> ctypes.CDLL | None:
+    for name in (ctypes.util.find_library("krb5"), "libkrb5.so.3"):
+        with suppress(OSError):
+            if name:
+                return ctypes.CDLL(name)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +71,23 @@ class Gssapi:
         self,
         settings: KerberosSettings,
         load: Callable[[], ModuleType] = lambda: importlib.import_module("gssapi"),
+        destroy: Callable[[str], None] = destroy_cache,
     ) -> None:
         self._settings = settings
         self._load = load
+        self._destroy = destroy
         self._context: Any = None
+        self._cache = ""
         self.complete: bool = False
+
+    def __del__(self) -> None:
+        self._end()  # a login that failed
+
+    def _end(self) -> None:
+        """Release the context with its credentials, and then destroy their cache."""
+        self._context, cache_name, self._cache = None, self._cache, ""
+        if cache_name:
+            self._destroy(cache_name)
 
     async def start(self, broker: Broker) -> bytes:
         """Return the first token: a ticket for this broker."""
@@ -63,30 +107,39 @@ class Gssapi:
                 name = settings.principal and gssapi.Name(
                     settings.principal, gssapi.NameType.kerberos_principal
                 )
-                store = (
-                    # a cache of its own in memory: nothing of anybody's ticket cache is touched
-                    {"client_keytab": settings.keytab, "ccache": f"MEMORY:aioproducer-{id(self)}"}
-                    if settings.keytab
-                    else None
-                )
+                store = None
+                if settings.keytab:
+                    # Caches in memory belong to the process: a name that returns would bring another principal's tickets.
+                    self._cache = f"MEMORY:aioproducer-{next(_numbers)}"
+                    store = {"client_keytab": settings.keytab, "ccache": self._cache}
                 credentials = gssapi.Credentials(usage="initiate", name=name or None, store=store)
             self._context = gssapi.SecurityContext(name=target, creds=credentials, usage="initiate")
             return self._context.step() or b""
         except gssapi.exceptions.GSSError as error:
+            self._end()
             raise self._refused(error) from error
+        except Refused:
+            self._end()
+            raise
 
     def _step(self, challenge: bytes) -> bytes:
         gssapi = self._load()
         try:
             if self.complete:
                 if challenge:
-                    raise Refused("the broker has something to say after the end of the Kerberos exchange")
+                    raise Refused(  # noqa: TRY301 - the context is to be released
+                        "the broker has something to say after the end of the Kerberos exchange"
+                    )
                 return b""
             if not self._context.complete:
                 return self._context.step(challenge) or b""
             return self._agree(challenge)
         except gssapi.exceptions.GSSError as error:
+            self._end()
             raise self._refused(error) from error
+        except Refused:
+            self._end()
+            raise
 
     def _agree(self, challenge: bytes) -> bytes:
         offer = bytes(self._context.unwrap(challenge).message)
@@ -98,6 +151,7 @@ class Gssapi:
             )
         answer = self._context.wrap(bytes([NO_LAYER, 0, 0, 0]), False).message
         self.complete = True
+        self._end()
         return bytes(answer)
 
     def _refused(self, error: Exception) -> Refused:

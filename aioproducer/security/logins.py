@@ -60,7 +60,10 @@ class Logins:
             return name
         if name == "OAUTHBEARER":
             tokens = self._tokens = SharedTokens(
-                _fetcher(settings), backoff=settings.backoff, limits=self._limits
+                _fetcher(settings),
+                backoff=settings.backoff,
+                limits=self._limits,
+                patience_s=settings.login_timeout_s / 2,
             )
             return lambda: OAuthBearer(tokens)
         if name == "GSSAPI":
@@ -71,7 +74,7 @@ class Logins:
             aws = BotocoreCredentials()
             return lambda: AwsMskIam(aws)
         assert settings.credentials is not None, "checked by the configuration"
-        credentials = Credentials(settings.credentials, self._limits)
+        credentials = Credentials(settings.credentials, self._limits, settings.login_timeout_s)
         if name in HASHES:
             return lambda: Scram(name, credentials, token_auth=settings.token_auth)
         assert name == "PLAIN", "checked by the configuration"
@@ -93,4 +96,4 @@ def _fetcher(settings: SaslSettings) -> Callable[[], Awaitable[Token]]:
         case None:
             raise AssertionError("checked by the configuration")
         case provider:
-            return from_provider(provider)
+            return from_provider(provider, settings.login_timeout_s)

@@ -30,12 +30,14 @@ class OAuthBearer:
         self.complete: bool = False
         self.detail: str = ""
         """The broker's reason for the refusal, which arrives one message before the refusal."""
+        self._token: Secret | None = None
         self.secrets: tuple[Secret, ...] = ()
         """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the token and its extensions."""
         token = await self._tokens.token()
+        self._token = token.value
         self.secrets = (token.value,)
         self.complete = True
         return first_message(token.value, {**self._extensions, **token.extensions})
@@ -47,8 +49,13 @@ class OAuthBearer:
         if self.detail:
             raise Refused(f"the broker refused the token and then took it: {self.detail}")
         self.complete = False
-        self.detail = redacted(_status(challenge), *self.secrets)
+        self.detail = redacted(_status(challenge), *self.secrets) or "refused"
         return b"\x01"
+
+    def refused(self) -> None:
+        """Drop the token: the broker refused it, so the next login needs another one."""
+        if self._token is not None:
+            self._tokens.refused(self._token)
 
 
 def first_message(token: Secret, extensions: Mapping[Any, Any]) -> bytes:

@@ -114,6 +114,8 @@ class SaslSettings:
     """Of OAUTHBEARER; a str is the `file:` URL of a token."""
     extensions: Mapping[str, str] = field(default_factory=dict)
     kerberos: KerberosSettings | None = None
+    login_timeout_s: float = 10.0
+    """Time that a callable has to return a token or credentials."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,13 @@ import asyncio
 import base64
 import http.client
 import json
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote_plus, urlencode, urlsplit
@@ -18,6 +21,7 @@ from aioproducer.errors import AuthenticationFailed
 from aioproducer.escaping import escaped
 from aioproducer.security.assertion import assertion
 from aioproducer.security.mechanism import Refused
+from aioproducer.security.numbers import finite
 from aioproducer.security.secret import Secret, redacted, without_frames
 from aioproducer.security.security_settings import (
     AssertionSettings,
@@ -55,19 +59,25 @@ class TokenEndpoint:
         Raises: AuthenticationFailed. Its text has no secret.
         """
         settings, loop = self._settings, asyncio.get_running_loop()
+        limit_s = settings.connect_timeout_s + settings.read_timeout_s
         give_up_at = loop.time() + settings.backoff.max_s
         attempt = 0
         while True:
+            line = _Line()
             try:
-                return await CALL_THREADS.run(self._ask)
+                async with asyncio.timeout(limit_s):
+                    return await CALL_THREADS.run(self._ask, line)
             except Refused as error:
                 without_frames(error)
                 raise self._failed(str(error)) from error.__cause__
-            except _TryAgain as error:
+            except (_TryAgain, TimeoutError) as error:
                 without_frames(error)
+                why = str(error) or f"it did not finish its answer within {limit_s:g} s"
                 pause_s = settings.backoff.delay_s(attempt)
                 if loop.time() + pause_s > give_up_at:
-                    raise self._failed(f"{error}, after {attempt + 1} tries") from error.__cause__
+                    raise self._failed(f"{why}, after {attempt + 1} tries") from error.__cause__
+            finally:
+                line.cut()
             attempt += 1
             await asyncio.sleep(pause_s)
 
@@ -76,12 +86,12 @@ class TokenEndpoint:
             f"no token from {shown(self._settings.url)}: {why}", mechanism="OAUTHBEARER"
         )
 
-    def _ask(self) -> Token:
+    def _ask(self, line: _Line) -> Token:
         settings = self._settings
         form, headers, secrets = self._request()
         request = urllib.request.Request(settings.url, urlencode(form).encode(), headers)  # noqa: S310 - checked by the configuration
         try:
-            with _opener(settings).open(request, timeout=settings.connect_timeout_s) as response:
+            with _opener(settings, line).open(request, timeout=settings.connect_timeout_s) as response:
                 body = response.read(LARGEST_BYTES)
         except urllib.error.HTTPError as error:
             with error:
@@ -141,11 +151,12 @@ class TokenEndpoint:
         if not isinstance(value, str) or not value:
             raise Refused("its answer has no access_token")
         expires_at = expiry(value)
-        if expires_at is None and isinstance(expires_in, int | float | str):
+        if expires_at is None:
             try:
-                expires_at = self._wall() + float(expires_in)
+                lives_s = finite(float(expires_in) if isinstance(expires_in, str) else expires_in)
             except ValueError:
-                expires_at = None
+                lives_s = None
+            expires_at = None if lives_s is None else self._wall() + lives_s
         return Token(Secret(value), expires_at, self._extensions)
 
 
@@ -195,7 +206,7 @@ def expiry(token: str) -> float | None:
         expires = claims.get("exp")
     except (ValueError, AttributeError, RecursionError):
         return None
-    return float(expires) if isinstance(expires, int | float) and not isinstance(expires, bool) else None
+    return finite(expires)
 
 
 def shown(url: str) -> str:
@@ -227,6 +238,33 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Line:
+    """The connection of one request, which another thread can cut: a timeout of a socket ends no answer that drips."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._twin: socket.socket | None = None
+        self._is_cut = False
+
+    def connect(self, *args: Any, **options: Any) -> socket.socket:
+        """Connect as `socket.create_connection`, and keep a duplicate: TLS takes the socket itself over."""
+        connected = socket.create_connection(*args, **options)
+        with self._lock:
+            if self._is_cut:
+                connected.close()
+                raise TimeoutError("too late")
+            self._twin = connected.dup()
+        return connected
+
+    def cut(self) -> None:
+        """Shut the connection down if there is one; later ones are refused."""
+        with self._lock:
+            twin, self._twin, self._is_cut = self._twin, None, True
+        if twin is not None:
+            with twin, suppress(OSError):
+                twin.shutdown(socket.SHUT_RDWR)
+
+
 class _HttpConnection(http.client.HTTPConnection):
     """Waits longer, or shorter, for an answer than for being made."""
 
@@ -248,32 +286,37 @@ class _HttpsConnection(http.client.HTTPSConnection):
 
 
 class _Http(urllib.request.HTTPHandler):
-    def __init__(self, read_timeout_s: float) -> None:
+    def __init__(self, read_timeout_s: float, line: _Line) -> None:
         super().__init__()
-        self._make: Any = partial(_made, _HttpConnection, read_timeout_s)
+        self._make: Any = partial(_made, _HttpConnection, read_timeout_s, line)
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._make, req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, read_timeout_s: float) -> None:
+    def __init__(self, read_timeout_s: float, line: _Line) -> None:
         super().__init__()
-        self._make: Any = partial(_made, _HttpsConnection, read_timeout_s)
+        self._make: Any = partial(_made, _HttpsConnection, read_timeout_s, line)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._make, req)
 
 
 def _made(
-    kind: type[_HttpConnection | _HttpsConnection], read_timeout_s: float, host: str, **options: Any
+    kind: type[_HttpConnection | _HttpsConnection],
+    read_timeout_s: float,
+    line: _Line,
+    host: str,
+    **options: Any,
 ) -> _HttpConnection | _HttpsConnection:
     connection = kind(host, **options)
     connection.read_timeout_s = read_timeout_s
+    vars(connection)["_create_connection"] = line.connect  # http.client calls this attribute
     return connection
 
 
-def _opener(settings: EndpointSettings) -> urllib.request.OpenerDirector:
+def _opener(settings: EndpointSettings, line: _Line) -> urllib.request.OpenerDirector:
     opener = urllib.request.OpenerDirector()  # build_opener adds handlers that open files, FTP and data URLs
     for handler in (
         urllib.request.ProxyHandler(),
@@ -281,8 +324,8 @@ def _opener(settings: EndpointSettings) -> urllib.request.OpenerDirector:
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         _NoRedirects(),
-        _Http(settings.read_timeout_s),
-        _Https(settings.read_timeout_s),
+        _Http(settings.read_timeout_s, line),
+        _Https(settings.read_timeout_s, line),
     ):
         opener.add_handler(handler)
     return opener

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, Protocol, TypeAlias
 
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.log_limits import LogLimits
-from aioproducer.security.credentials import called
+from aioproducer.security.credentials import UserCall
 from aioproducer.security.mechanism import Refused
+from aioproducer.security.numbers import finite
 from aioproducer.security.secret import Secret
 from aioproducer.steps import Log
 from aioproducer.worker_threads import NoThread
@@ -25,6 +26,11 @@ RENEWED_AT: Final = 0.8
 """The share of a token's life after which a new one is fetched: `sasl.login.refresh.window.factor` of the JVM's."""
 PATIENCE_S: Final = 1.0
 """How long a login waits for a new token where the old one would do."""
+LEAST_PAUSE_S: Final = 1.0
+"""Least time between two requests for a token, unless the last one was good and for one login only. A shorter life of a
+token, a failure or a refusal by a broker causes no flood of requests."""
+LONGEST_TIMER_S: Final = 86_400.0
+"""A timer for a later time is set in steps: event loops do not take any number."""
 TokenProvider: TypeAlias = Callable[[], Any]
 """What users give: returns a str, or an object with `value`, `expires_at` and `extensions`; or a coroutine of it."""
 
@@ -46,16 +52,21 @@ class TokenSource(Protocol):
         """Return a token that is good for now; raise Refused or AuthenticationFailed if there is none."""
         ...
 
+    def refused(self, value: Secret) -> None:
+        """Drop the token *value*, which a broker refused."""
+        ...
+
     def close(self) -> None:
         """Renew nothing any more."""
         ...
 
 
-def from_provider(provider: TokenProvider) -> Callable[[], Awaitable[Token]]:
-    """Return what asks the user's *provider* for a Token."""
+def from_provider(provider: TokenProvider, limit_s: float = 30.0) -> Callable[[], Awaitable[Token]]:
+    """Return a function that gets a Token from the user's *provider* within *limit_s*; Refused after that."""
+    call = UserCall(provider, "sasl_oauth_token_provider")
 
     async def fetch() -> Token:
-        return as_token(await called(provider))
+        return as_token(await call(limit_s))
 
     return fetch
 
@@ -76,11 +87,7 @@ def as_token(given: Any) -> Token:
             f" it returned {type(given).__name__}"
         )
     expires_at = getattr(given, "expires_at", None)
-    if expires_at is not None and (
-        isinstance(expires_at, bool)
-        or not isinstance(expires_at, int | float)
-        or not math.isfinite(expires_at)
-    ):
+    if expires_at is not None and finite(expires_at) is None:
         raise Refused("a token's expires_at has to be a number of seconds since the epoch, or None")
     extensions = getattr(given, "extensions", None) or {}
     if not isinstance(extensions, Mapping):
@@ -106,12 +113,18 @@ class SharedTokens:
         backoff: Backoff,
         wall: Callable[[], float] = time.time,
         limits: LogLimits | None = None,
+        patience_s: float = 5.0,
     ) -> None:
-        """*wall* tells the seconds since the epoch."""
+        """*wall* tells the seconds since the epoch.
+
+        A login waits *patience_s* for a new token if the last one was without an expiry, and takes the last one then.
+        """
         self._fetch = fetch
         self._backoff = backoff
         self._wall = wall
         self._limits = limits or LogLimits()
+        self._patience_s = patience_s
+        self._asked_at = -inf
         self._token: Token | None = None
         self._renew_at = 0.0
         self._failures = 0
@@ -132,18 +145,27 @@ class SharedTokens:
             task = self._renew()
             await asyncio.wait({task}, timeout=min(PATIENCE_S, token.expires_at - now))
             return self._token or token
+        task = self._renew()
+        if token is not None and token.expires_at is None:
+            await asyncio.wait({task}, timeout=self._patience_s)
+            if not task.done() or task.cancelled() or task.exception() is not None:
+                return token
         try:
-            return await asyncio.shield(self._renew())
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            if token is not None and token.expires_at is None:
-                return token
             if isinstance(error, Refused | AuthenticationFailed | NoThread):
                 raise
             raise Refused(
                 f"sasl_oauth_token_provider raised {type(error).__name__}, which is the cause"
             ) from error
+
+    def refused(self, value: Secret) -> None:
+        """Drop the token if it is *value*, which a broker refused: the next login gets a new one."""
+        if self._token is not None and self._token.value == value:
+            self._token = None
+            self._cancel_timer()
 
     def close(self) -> None:
         """Renew nothing any more, and forget the token."""
@@ -164,6 +186,10 @@ class SharedTokens:
         return self._fetching
 
     async def _fetched(self) -> Token:
+        loop = asyncio.get_running_loop()
+        if self._token is None or self._token.expires_at is not None:
+            await asyncio.sleep(self._asked_at + LEAST_PAUSE_S - loop.time())
+        self._asked_at = loop.time()
         begun = self._wall()
         token = await self._fetch()
         if token.expires_at is not None and token.expires_at <= self._wall():
@@ -178,7 +204,7 @@ class SharedTokens:
         self._token, self._failures = token, 0
         if token.expires_at is not None:
             self._renew_at = begun + RENEWED_AT * (token.expires_at - begun)
-            self._after(self._renew_at - self._wall())
+            self._wait()
 
     def _done(self, task: asyncio.Task[Token]) -> None:
         self._fetching = None
@@ -190,6 +216,15 @@ class SharedTokens:
         if self._token.expires_at is not None and self._wall() < self._token.expires_at:
             self._after(self._backoff.delay_s(self._failures))
         self._failures += 1
+
+    def _wait(self) -> None:
+        """Renew the token at its time."""
+        rest_s = self._renew_at - self._wall()
+        if rest_s <= LONGEST_TIMER_S:
+            self._after(rest_s)
+        else:
+            self._cancel_timer()
+            self._timer = asyncio.get_running_loop().call_later(LONGEST_TIMER_S, self._wait)
 
     def _after(self, delay_s: float) -> None:
         self._cancel_timer()

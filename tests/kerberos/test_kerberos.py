@@ -236,3 +236,20 @@ async def test_a_kdc_that_does_not_answer_holds_up_nobody(
         kdc.thaw()
         over = True
     assert max(after - before for before, after in pairwise(turns)) < HELD_UP_S
+
+
+async def test_principals_of_one_process_never_mix(kerberized: SecuredKafka, topic: str, kdc: Kdc) -> None:
+    """Each login has a ticket cache of its own in memory, which is gone after it."""
+    chosen = {user: options(kerberized, "KERBEROS", kdc.keytab(user), user) for user in ("alice", "carol")}
+
+    async def log_in(user: str) -> None:
+        async with Producer(kerberized.at("KERBEROS"), **chosen[user]) as producer:
+            if user == "alice":
+                await producer.send(topic, b"value")
+            else:
+                with pytest.raises(TopicAuthorizationFailed):
+                    await producer.send(topic, b"value")
+
+    for _ in range(20):
+        await asyncio.gather(*map(log_in, chosen))
+    assert values(kerberized, topic) == [b"value"] * 20

@@ -77,6 +77,8 @@ async def test_refusals_of_a_login(hostile: str) -> None:
         async def token(self) -> Token:
             return Token(Secret("abc"))
 
+        def refused(self, value: Secret) -> None: ...
+
         def close(self) -> None: ...
 
     mechanism = OAuthBearer(Tokens())

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from aioproducer.security.credentials import Credentials, Login, called
 from aioproducer.security.mechanism import Refused
 from aioproducer.security.secret import Secret
+from aioproducer.testing.virtual_time import in_virtual_time
 
 LOGIN = Login("u", Secret("hunter2"))
 
@@ -92,3 +94,47 @@ def test_interrupt_of_an_async_callable_is_raised_by_the_event_loop(interrupt: t
         loop.run_until_complete(task)
     assert loop.run_until_complete(task) == interrupt.__name__
     loop.close()
+
+
+@in_virtual_time
+async def test_callable_that_hangs_once_is_asked_again() -> None:
+    calls = 0
+
+    async def vault() -> tuple[str, str]:
+        nonlocal calls
+        calls += 1
+        if calls in {1, 3}:
+            await asyncio.Event().wait()
+        return "u", str(calls)
+
+    credentials = Credentials(vault, limit_s=10)
+    with pytest.raises(Refused, match="sasl_credentials did not return within 10 s"):
+        await credentials.pair()
+    assert (await credentials.pair()).password.reveal() == "2"
+    assert (await credentials.pair()).password.reveal() == "2", "the last answer helps out"
+    assert (await credentials.pair()).password.reveal() == "4"
+    assert asyncio.get_running_loop().time() == 15
+
+
+async def test_calls_that_hang_in_threads_are_few() -> None:
+    release = threading.Event()
+    calls = 0
+
+    def vault() -> tuple[str, str]:
+        nonlocal calls
+        calls += 1
+        release.wait(10)
+        return "u", "p"
+
+    credentials = Credentials(vault, limit_s=0.05)
+    for _ in range(5):
+        with pytest.raises(Refused, match=r"did not return within|does not return"):
+            await credentials.pair()
+    assert calls == 2
+    release.set()
+    async with asyncio.timeout(5):
+        while True:
+            with suppress(Refused):
+                assert (await credentials.pair()).password.reveal() == "p"
+                return
+            await asyncio.sleep(0.01)

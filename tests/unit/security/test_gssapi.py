@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from contextlib import suppress
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -28,6 +31,9 @@ class Fake(ModuleType):
         self.threads: set[threading.Thread] = set()
         self.exceptions = SimpleNamespace(GSSError=GSSError)
         self.NameType = SimpleNamespace(hostbased_service="service", kerberos_principal="principal")
+
+    def loaded(self) -> Fake:
+        return self
 
     def Name(self, name: str, kind: str) -> str:  # noqa: N802 - as gssapi has it
         return f"{kind}:{name}"
@@ -146,3 +152,38 @@ async def test_nothing_comes_after_the_end() -> None:
     await reply(mechanism, b"offer")
     with pytest.raises(Refused, match="after the end"):
         await reply(mechanism, b"more")
+
+
+async def test_caches_have_distinct_names_and_are_destroyed_after_the_login() -> None:
+    destroyed: list[str] = []
+    caches = set()
+    for end in ("agreed", "refused", "dropped") * 3:
+        fake = Fake(b"AP-REQ") if end != "refused" else Fake(GSSError("no"))
+        mechanism = Gssapi(
+            KerberosSettings("kafka", keytab="/etc/alice.keytab"),
+            partial(Fake.loaded, fake),
+            destroyed.append,
+        )
+        if end == "refused":
+            with suppress(Refused):
+                await first(mechanism)
+        else:
+            await first(mechanism)
+        caches.add(fake.notes[0]["store"]["ccache"])
+        if end == "agreed":
+            await reply(mechanism, b"offer")
+            assert len(destroyed) == len(caches), "before the object is deleted"
+        del mechanism
+        gc.collect()
+        assert set(destroyed) == caches
+    assert len(caches) == len(destroyed) == 9
+
+
+async def test_ticket_cache_of_the_user_is_not_destroyed() -> None:
+    destroyed: list[str] = []
+    mechanism = Gssapi(KerberosSettings("kafka"), lambda: Fake(b"AP-REQ"), destroyed.append)
+    await first(mechanism)
+    await reply(mechanism, b"offer")
+    del mechanism
+    gc.collect()
+    assert destroyed == []

@@ -5,7 +5,8 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from aioproducer.security.mechanism import Refused
+from aioproducer.security.exchange import Exchange
+from aioproducer.security.mechanism import Broker, Refused
 from aioproducer.security.oauthbearer import OAuthBearer, first_message
 from aioproducer.security.secret import Secret
 from aioproducer.security.tokens import Token
@@ -15,9 +16,13 @@ from tests.unit.security.conversation import first, reply
 class Tokens:
     def __init__(self, value: str = "abc.def", extensions: dict[str, str] | None = None) -> None:
         self.given = Token(Secret(value), None, extensions or {})
+        self.dropped: list[str] = []
 
     async def token(self) -> Token:
         return self.given
+
+    def refused(self, value: Secret) -> None:
+        self.dropped.append(value.reveal())
 
     def close(self) -> None: ...
 
@@ -96,3 +101,16 @@ async def test_whatever_a_broker_says_what_is_shown_is_short_and_printable(chall
     assert len(mechanism.detail) < 1_000
     assert mechanism.detail.isprintable()
     assert not re.search("abc", mechanism.detail) or any(b"abc" in each for each in challenges)
+
+
+async def test_refused_token_is_dropped() -> None:
+    tokens = Tokens()
+    exchange = Exchange(OAuthBearer(tokens), Broker("b", 1))
+    await exchange.start()
+    assert not exchange.is_refused
+    exchange.refused(33, None)
+    assert tokens.dropped == []
+    await exchange.answer(b'{"status":"invalid_token"}')
+    assert exchange.is_refused
+    assert "(invalid_token)" in str(exchange.refused(58, None))
+    assert tokens.dropped == ["abc.def"]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -252,3 +254,53 @@ async def test_endpoint_opens_no_url_but_http(scheme: str, tmp_path: Path) -> No
     file.write_text('{"access_token": "planted"}')
     with pytest.raises(AuthenticationFailed, match="cannot be reached"):
         await client(f"{scheme}{file}").fetch()
+
+
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", "-Infinity", "1e999", True, None, [], {}, float("nan"), 10**400]
+)
+async def test_expires_in_that_is_no_number_is_left_out(endpoint: Endpoint, value: Any) -> None:
+    endpoint.answers = [(200, {"access_token": "opaque", "expires_in": value})]
+    assert (await client(endpoint.url).fetch()).expires_at is None
+
+
+@pytest.mark.parametrize("exp", [float("nan"), float("inf"), float("-inf"), 10**400, True, "5"])
+def test_exp_that_is_no_number_is_left_out(exp: Any) -> None:
+    assert expiry(jwt(exp=exp)) is None
+
+
+@pytest.mark.parametrize("part", ["status", "header", "body"])
+async def test_answer_that_drips_is_cut_at_the_deadline(part: str) -> None:
+    """Each byte arrives within the read timeout, and the whole answer never."""
+    writers: set[asyncio.StreamWriter] = set()
+    watching: set[asyncio.Task[None]] = set()
+
+    async def watch(reader: asyncio.StreamReader) -> None:
+        with suppress(OSError):
+            await reader.read()
+        hung_up.set()
+
+    hung_up = asyncio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.add(writer)
+        watching.add(asyncio.create_task(watch(reader)))
+        begun = {"status": b"", "header": b"HTTP/1.1 200 OK\r\nX-A: ", "body": b"HTTP/1.1 200 OK\r\n\r\n"}
+        with suppress(OSError):
+            writer.write(begun[part])
+            while not hung_up.is_set():
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        began_at = asyncio.get_running_loop().time()
+        text = await failure(
+            f"http://127.0.0.1:{port}", connect_timeout_s=0.2, read_timeout_s=0.3, backoff=Backoff(1, 0.01)
+        )
+        assert "did not finish its answer within 0.5 s" in text
+        assert asyncio.get_running_loop().time() - began_at < 3
+        assert hung_up.is_set() or await asyncio.wait_for(hung_up.wait(), 5), "the thread would be held"
+        for writer in writers:
+            writer.transport.abort()

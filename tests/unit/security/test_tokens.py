@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -178,6 +179,8 @@ async def test_a_provider_may_return_a_text_or_an_object(given: Any, token: Toke
         (SimpleNamespace(value="hunter2", expires_at="5"), "expires_at has to be a number"),
         (SimpleNamespace(value="hunter2", expires_at=True), "expires_at has to be a number"),
         (SimpleNamespace(value="hunter2", expires_at=float("nan")), "expires_at has to be a number"),
+        (SimpleNamespace(value="hunter2", expires_at=float("-inf")), "expires_at has to be a number"),
+        (SimpleNamespace(value="hunter2", expires_at=10**400), "expires_at has to be a number"),
         (
             SimpleNamespace(value="hunter2", expires_at=None, extensions=["a"]),
             "extensions have to be a mapping",
@@ -192,3 +195,84 @@ def test_anything_else_is_refused_without_being_shown(given: Any, why: str) -> N
 
 def test_a_token_does_not_show_itself() -> None:
     assert "hunter2" not in repr(Token(Secret("hunter2"), 5))
+
+
+@pytest.mark.parametrize("life_s", [0.001, 0.1, 1.0])
+@in_virtual_time
+async def test_tiny_life_causes_one_request_a_second(life_s: float) -> None:
+    endpoint = Endpoint(life_s=life_s)
+    for _ in range(50):
+        await endpoint.token()
+        await asyncio.sleep(0.1)
+    asked = endpoint.asked_at
+    assert len(asked) >= 5
+    assert all(later - earlier > 0.999 for earlier, later in pairwise(asked))
+    endpoint.tokens.close()
+
+
+@pytest.mark.parametrize("life_s", [-5.0, 0.0])
+@in_virtual_time
+async def test_expired_tokens_cause_one_request_a_second(life_s: float) -> None:
+    endpoint = Endpoint(life_s=life_s)
+    for _ in range(5):
+        with pytest.raises(Refused):
+            await endpoint.token()
+    assert endpoint.asked_at == pytest.approx([0, 1, 2, 3, 4])
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_life_of_ages_sets_no_timer_for_ages() -> None:
+    endpoint = Endpoint(life_s=1e300)
+    await endpoint.token()
+    assert endpoint.tokens._timer is not None
+    assert endpoint.tokens._timer.when() <= 86_400
+    await asyncio.sleep(1_000_000)
+    assert endpoint.asked_at == [0]
+    endpoint.tokens.close()
+
+
+@pytest.mark.parametrize("life_s", [100.0, None])
+@in_virtual_time
+async def test_refused_token_is_asked_for_again_after_a_second(life_s: float | None) -> None:
+    endpoint = Endpoint(life_s=life_s)
+    assert await endpoint.token() == "1"
+    endpoint.tokens.refused(Secret("another"))
+    endpoint.tokens.refused(Secret("1"))
+    assert await endpoint.token() == "2"
+    assert endpoint.asked_at == [0, 1]
+    endpoint.tokens.refused(Secret("1"))
+    endpoint.fails_with = OSError()
+    endpoint.tokens.refused(Secret("2"))
+    with pytest.raises(Refused):
+        await endpoint.token()
+    endpoint.tokens.close()
+
+
+@in_virtual_time
+async def test_provider_that_hangs_once_is_asked_again() -> None:
+    calls = 0
+
+    async def provider() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await asyncio.Event().wait()
+        return str(calls)
+
+    tokens = SharedTokens(from_provider(provider, 10), backoff=BACKOFF)
+    with pytest.raises(Refused, match="sasl_oauth_token_provider did not return within 10 s"):
+        await tokens.token()
+    assert (await tokens.token()).value.reveal() == "2"
+    assert asyncio.get_running_loop().time() == 10
+    tokens.close()
+
+
+@in_virtual_time
+async def test_last_token_helps_out_when_the_provider_hangs() -> None:
+    endpoint = Endpoint(life_s=None)
+    assert await endpoint.token() == "1"
+    endpoint.takes_s = 1_000
+    assert await endpoint.token() == "1"
+    assert asyncio.get_running_loop().time() == 5
+    endpoint.tokens.close()
