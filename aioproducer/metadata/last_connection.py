@@ -16,6 +16,8 @@ from aioproducer.net.address import Address
 
 STAGGER_S: Final = 0.25
 """Head start of one dialled broker over the next, in seconds."""
+LEAST_GAP_S: Final = 0.05
+"""Least time between two dials, in seconds: in a large cluster each failure would lead to the next dial at once."""
 
 
 class Dialler(Protocol):
@@ -35,6 +37,7 @@ class LastConnection:
         self._pool = pool
         self._connected: set[int] = set()
         self._is_lost = False
+        self._not_before = 0.0
         self.unreachable: bool = False
         """True while no node is connected and at least one attempt to connect has failed."""
 
@@ -61,9 +64,12 @@ class LastConnection:
         if not self._is_lost:
             return inf
         now = asyncio.get_running_loop().time()
+        if now < self._not_before:
+            return self._not_before
         pauses = {node_id: self._pool.next_attempt_at(node_id) or now for node_id in brokers}
         if dialable := [node_id for node_id, ends_at in pauses.items() if ends_at <= now]:
             node_id = random.choice(dialable)
             self._pool.connect_soon(node_id, brokers[node_id].address)
+            self._not_before = now + LEAST_GAP_S
             return now + STAGGER_S
         return min(pauses.values(), default=inf)

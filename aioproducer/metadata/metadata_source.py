@@ -37,6 +37,8 @@ FOREIGN_PATIENCE_S: Final = 5.0
 """How long bootstrap servers of the known cluster have to answer after one of another cluster."""
 CONNECT_STAGGER_S: Final = 0.25
 """How long one address has to connect and answer before the next is tried beside it."""
+MOST_DIALLED: Final = 10
+"""Brokers that are dialled for one question, at most; the next question dials others."""
 ANSWER_PATIENCE_S: Final = 1.0
 """How long a connected broker has to answer before the next is asked, too; large clusters take their time."""
 
@@ -297,10 +299,16 @@ class MetadataSource:
         if self._spare is not None and not self._spare.closed:
             yield Attempt(str(self._spare), partial(self._ask_own, self._spare, request), ANSWER_PATIENCE_S)
         in_any_order = random.sample(sorted(rest), len(rest))
-        for node_id in sorted(in_any_order, key=lambda each: self._pool.get(each) is not None):
+        for node_id in sorted(in_any_order, key=self._lateness)[:MOST_DIALLED]:
             broker = brokers[node_id]
             whom = str(broker.address)
             yield Attempt(whom, partial(self._reach_and_ask, broker, request), CONNECT_STAGGER_S)
+
+    def _lateness(self, node_id: int) -> int:
+        """Return the place of a node without an answer so far: those to dial, those that just failed, those that throttle."""
+        if self._pool.get(node_id) is not None:
+            return 2
+        return int((self._pool.next_attempt_at(node_id) or 0.0) > asyncio.get_running_loop().time())
 
     async def _reach_and_ask(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
         """Have the pool connect, wait for that, and ask; an address that has just failed is left alone."""

@@ -32,6 +32,7 @@ from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource,
 from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer.net.address import Address
+from aioproducer.net.connection import Connection
 from aioproducer.net.pool import REFUSAL_PATIENCE_S
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer.steps import Log, as_step
@@ -446,12 +447,23 @@ class Dialler(Protocol):
     def next_attempt_at(self, node_id: int) -> float | None:
         """Return when the pause after a failure is over."""
 
+    def get(self, node_id: int) -> Connection | None:
+        """Return the connection of the node if requests can be sent on it now."""
+
+    def forget(self, node_id: int) -> None:
+        """Drop the node, and cancel its dial."""
+
+
+MOST_MISSED: Final = 10
+"""Brokers that are dialled after they left, at most: in a cluster that restarts they are many, and may have new ids."""
+
 
 class MissingBrokers:
     """Brokers that are gone from the cluster while partitions have no leader: they may be about to come back.
 
     To ask the others again and again when one is back costs them a request each time. So it is dialled itself, as
-    any node that was lost: once it accepts, there is a reason to ask.
+    any node that was lost: once it accepts, there is a reason to ask. Only the last `MOST_MISSED` to leave are dialled; the
+    others are noticed with the next answer.
     """
 
     def __init__(self, pool: Dialler) -> None:
@@ -460,11 +472,14 @@ class MissingBrokers:
 
     def note(self, before: MetadataSnapshot, after: MetadataSnapshot) -> None:
         """Note who left, who is back, and whether anybody is missed at all."""
-        if not after.leaderless:
-            self._brokers = {}
-            return
-        known = {**self._brokers, **before.brokers}
-        self._brokers = {each: known[each] for each in known.keys() - after.brokers.keys()}
+        before_brokers, self._brokers = self._brokers, {}
+        if after.leaderless:
+            known = {**before_brokers, **before.brokers}
+            missed = [each for node_id, each in known.items() if node_id not in after.brokers]
+            self._brokers = {each.node_id: each for each in missed[-MOST_MISSED:]}
+        for node_id in before_brokers.keys() - self._brokers.keys() - after.brokers.keys():
+            if self._pool.get(node_id) is None:
+                self._pool.forget(node_id)
 
     def dial(self) -> float:
         """Have the pool connect to them; return when to do so again, unless it reports one before."""

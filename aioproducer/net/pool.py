@@ -130,14 +130,14 @@ class Pool:
 
         New connections have to be to nodes of the cluster *cluster_id*; None checks nothing.
 
-        A node that moved is dialled at once if it was connected, connecting or backing off. The connection of a node that
-        left is retired, once: callers that dial it later know why.
+        A node that moved is dialled at once if it was connected, connecting or backing off. A node that left is dropped,
+        once, and its dial is cancelled: callers that dial it later know why.
         """
         before, self._addresses, self._cluster_id = self._addresses, addresses, cluster_id
         for node_id, node in tuple(self._nodes.items()):
             address = addresses.get(node_id)
             if address is None:
-                if node_id in before and node.connection is not None:
+                if node_id in before:
                     self.forget(node_id)
             elif node.address != address:
                 self._limits.log(

@@ -27,6 +27,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.log_limits import LogLimits
+from aioproducer.metadata.last_connection import LEAST_GAP_S
 from aioproducer.metadata.metadata_source import again
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.address import Address
@@ -128,6 +129,7 @@ class Coordinators:
         """The finalized feature `transaction.version`: 2 with KIP-890. As the newest connection knows it."""
         self._features_epoch = -1
         self._fails_refused: Api | None = None
+        self._dial_not_before = 0.0
         self._clusters = 0
         self._left: ProducerError | None = None
 
@@ -385,12 +387,16 @@ class Coordinators:
             if connection is not None:
                 return connection
             others = list(brokers.keys() - silent)
-            if others:
+            patience_s, now = FIND_PATIENCE_S, self._loop.time()
+            if others and now < self._dial_not_before:  # each failure would lead to the next dial at once
+                patience_s = self._dial_not_before - now
+            elif others:
+                self._dial_not_before = now + LEAST_GAP_S
                 node_id = random.choice(others)
                 self._pool.connect_soon(node_id, brokers[node_id].address)
                 self.last_error = self._pool.last_error(node_id) or self.last_error
                 self._check_logins(others)
-            await self._news(FIND_PATIENCE_S)
+            await self._news(patience_s)
 
     def _check_logins(self, nodes: Iterable[int]) -> None:
         """Raise AuthenticationFailed if all of *nodes* that were dialled have refused logins for long."""

@@ -234,6 +234,12 @@ class Pool:
     def next_attempt_at(self, node_id: int) -> float | None:
         """Return never."""
 
+    def get(self, node_id: int) -> None:
+        """Return no connection."""
+
+    def forget(self, node_id: int) -> None:
+        """Do nothing."""
+
 
 def each(function: Callable[[bytes], object], items: Sequence[bytes]) -> Unit:
     """Call a function with item after item."""

@@ -7,9 +7,15 @@ from typing import Any, Literal
 
 import pytest
 
-from aioproducer import DeliveryTimeout, Producer
+from aioproducer import DeliveryTimeout, Producer, TransactionTimeout
+from aioproducer.net.dial import MakeProtocol, routes
+from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseBroker
+from aioproducer.protocol.schema import decode_response, encode_response, read_correlation_id
 from aioproducer.testing import Cluster
+from tests.scenarios.story import TOPIC, cluster as open_cluster, story
 
+MOST_DIALS_PER_S = 80
+MOST_DIALS_PER_ANSWER = 2
 HOSTS = {"nul": b"127.0.1\0x", "dots": b"127..0..1", "names without letters": "ü..ü...".encode()}
 """As long as 127.0.0.1, in whose place they are put."""
 
@@ -34,3 +40,46 @@ async def test_host_that_cannot_be_dialled_heals_with_metadata(
             await producer.send("t", b"x", partition=0)
             assert producer.state == "ready"
     assert unhandled == []
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}, {"transactional_id": "tx"}])
+@story
+async def test_dials_are_bounded_when_each_answer_names_other_brokers(
+    options: dict[str, Any], leads: bool
+) -> None:
+    """A cluster that restarts with new node ids, of which none accepts."""
+    dials = answers = 0
+
+    async def refuse(_host: str, _port: int, _: MakeProtocol, /) -> asyncio.Transport:
+        nonlocal dials
+        dials += 1
+        raise ConnectionRefusedError("nobody there")
+
+    def rename(frame: bytes) -> bytes:
+        nonlocal answers
+        answers += 1
+        answer, _ = decode_response(MetadataResponse, MetadataResponse.VERSIONS[1], frame[4:])
+        first = answers * 1000
+        answer.brokers = [
+            MetadataResponseBroker(node_id=first + each, host="away.memory", port=1) for each in range(300)
+        ]
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                partition.leader_id = first if leads else -1
+        return bytes(encode_response(answer, MetadataResponse.VERSIONS[1], read_correlation_id(frame[4:])))
+
+    routes["away.memory", 1] = refuse
+    async with open_cluster() as cluster:
+        cluster.on("metadata", times=None).rewrite(rename)
+        producer = Producer(cluster.bootstrap_servers, max_block_ms=10_000, **options)
+        try:
+            await producer.start()
+            with pytest.raises(DeliveryTimeout):
+                await producer.send(TOPIC, b"value", partition=0, timeout_s=10)
+        except TransactionTimeout:
+            pass
+        await producer.close(0)
+    del routes["away.memory", 1]
+    assert answers >= 10
+    assert dials < 10 * MOST_DIALS_PER_S + MOST_DIALS_PER_ANSWER * answers

@@ -216,7 +216,9 @@ class FakePool:
         return list(self._connections)
 
     def forget(self, node_id: int) -> None:
-        self._connections.pop(node_id).retire()
+        connection = self._connections.pop(node_id, None)
+        if connection is not None:
+            connection.retire()
 
     def next_attempt_at(self, node_id: int) -> float | None:
         return self._next_attempt_at.get(node_id)

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from aioproducer.errors import ConnectionFailed
-from aioproducer.metadata.last_connection import STAGGER_S, LastConnection
+from aioproducer.metadata.last_connection import LEAST_GAP_S, STAGGER_S, LastConnection
 from aioproducer.metadata.snapshot import Broker
 from aioproducer.net.address import Address
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -58,10 +58,24 @@ async def test_loss_of_last_connection_dials_a_broker() -> None:
     assert last.dial(BROKERS) == now() + STAGGER_S
     assert dialler.dialled == [(2, address_of(2))]
     dialler.pauses[2] = now() + 3
-    assert last.dial(BROKERS) == now() + 3
+    assert last.dial(BROKERS) == now() + LEAST_GAP_S
+    await asyncio.sleep(LEAST_GAP_S)
+    assert last.dial(BROKERS) == dialler.pauses[2]
     assert len(dialler.dialled) == 1
     last.connected(2)
     assert last.dial(BROKERS) == inf
+
+
+@in_virtual_time
+async def test_failures_do_not_lead_to_dials_without_a_gap() -> None:
+    dialler = Dialler()
+    last = LastConnection(dialler)
+    last.disconnected(1, failed=True)
+    brokers = {node_id: Broker(node_id, "b", 1) for node_id in range(1000)}
+    for _ in range(1000):  # each failure wakes the updater
+        last.dial(brokers)
+        await asyncio.sleep(0.001)
+    assert len(dialler.dialled) <= 1 / LEAST_GAP_S + 1
 
 
 def test_producer_is_unreachable_once_an_attempt_has_failed(last: LastConnection) -> None:

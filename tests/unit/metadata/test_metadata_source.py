@@ -12,9 +12,10 @@ from aioproducer.errors import (
     UnknownServerError,
 )
 from aioproducer.metadata.refresh_schedule import MetadataSettings
+from aioproducer.metadata.snapshot import Broker
 from aioproducer.protocol.metadata import MetadataResponse
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.metadata.answers import answer
+from tests.unit.metadata.answers import answer, port_of
 from tests.unit.metadata.fakes import REQUEST_TIMEOUT_S, now, settings
 from tests.unit.metadata.metadata_source_rig import NODES, QUICKLY_S, Setup
 
@@ -116,6 +117,16 @@ class TestAsk:
         await asyncio.sleep(5.0)
         setup.cluster.away = set()
         await setup.ask()
+
+    @in_virtual_time
+    async def test_dials_a_few_brokers_for_one_question_and_others_for_the_next(self) -> None:
+        setup = Setup(pause_s=60.0, config=settings(rebootstrap=False))
+        brokers = {each: Broker(each, f"b{each}", port_of(each)) for each in range(1, 26)}
+        setup.cluster.away = set(brokers)
+        for count in (10, 20, 25, 25):
+            with pytest.raises(ConnectionFailed, match="refused"):
+                await setup.ask(brokers)
+            assert len(setup.pool.attempts) == len({node_id for _, node_id in setup.pool.attempts}) == count
 
     @in_virtual_time
     async def test_does_not_go_round_brokers_that_refuse_our_login(self) -> None:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
+from typing import cast
 
 from aioproducer.metadata.snapshot import NO_LEADER, MetadataSnapshot
-from aioproducer.metadata.updater import MissingBrokers
+from aioproducer.metadata.updater import MOST_MISSED, MissingBrokers
 from aioproducer.net.address import Address
+from aioproducer.net.connection import Connection
 from tests.unit.metadata.answers import after, topic
 from tests.unit.metadata.fakes import address_of
 
@@ -17,12 +19,20 @@ class Dialler:
     def __init__(self) -> None:
         self.dialled: list[tuple[int, Address]] = []
         self.pauses: dict[int, float] = {}
+        self.forgotten: list[int] = []
+        self.connected: set[int] = set()
 
     def connect_soon(self, node_id: int, address: Address) -> None:
         self.dialled.append((node_id, address))
 
     def next_attempt_at(self, node_id: int) -> float | None:
         return self.pauses.get(node_id)
+
+    def get(self, node_id: int) -> Connection | None:
+        return cast("Connection", object()) if node_id in self.connected else None
+
+    def forget(self, node_id: int) -> None:
+        self.forgotten.append(node_id)
 
 
 def dialled(*snapshots: MetadataSnapshot) -> list[int]:
@@ -75,3 +85,28 @@ def test_the_next_time_is_when_the_first_pause_is_over() -> None:
     assert missing.dial() == inf
     dialler.pauses = {1: 7.0, 2: 5.0}
     assert missing.dial() == 5.0
+
+
+def test_last_brokers_to_leave_are_dialled_and_the_others_dropped() -> None:
+    dialler = Dialler()
+    dialler.connected = {1001}
+    missing = MissingBrokers(dialler)
+    before = ORPHANED
+    for first in range(1000, 5000, 1000):
+        following = after(before, topic("orders", (NO_LEADER, 1)), nodes=range(first, first + 300))
+        missing.note(before, following)
+        _ = missing.dial()
+        before = following
+    assert len({node_id for node_id, _ in dialler.dialled}) <= 4 * MOST_MISSED
+    assert len(set(dialler.forgotten)) <= 3 * MOST_MISSED
+    missing.note(before, after(before, topic("orders", (4000, 2), (4000, 2)), nodes=range(4000, 4300)))
+    assert {node_id for node_id, _ in dialler.dialled} - dialler.connected == set(dialler.forgotten)
+
+
+def test_broker_that_is_connected_again_is_not_dropped() -> None:
+    dialler = Dialler()
+    dialler.connected = {2}
+    missing = MissingBrokers(dialler)
+    missing.note(WELL, ORPHANED)
+    missing.note(ORPHANED, after(ORPHANED, topic("orders", 1, (3, 2)), nodes=[1, 3]))
+    assert dialler.forgotten == []

@@ -48,6 +48,23 @@ async def test_follow_moves_a_node_that_is_connecting(reports: Reports, broker: 
     assert dialled.cancelled == [Address("hangs", 1)]
 
 
+async def test_follow_drops_a_node_that_left_and_cancels_its_dial(reports: Reports) -> None:
+    dialled = Dialled()
+    dialled.hanging = True
+    async with pool_of(reports, dial=dialled) as pool:
+        pool.follow({NODE: Address("hangs", 1)})
+        pool.connect_soon(NODE, Address("hangs", 1))
+        await dialled.hangs.wait()
+        pool.follow({NODE + 1: Address("other", 1)})
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert dialled.cancelled == [Address("hangs", 1)]
+        assert pool.nodes == []
+        pool.connect_soon(NODE, Address("hangs", 1))  # by a caller with a reason
+        pool.follow({})
+        assert pool.nodes == [NODE]
+
+
 async def test_follow_moves_a_node_that_backs_off(reports: Reports, broker: ScriptedBroker) -> None:
     config = settings(reconnect_backoff=Backoff(LONG_S, LONG_S))
     async with pool_of(reports, dial=Dialled(OSError("refused")), config=config) as pool:
