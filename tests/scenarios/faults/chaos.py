@@ -38,6 +38,7 @@ AFTER_APPEND: Final[Codes] = (3, 5, 6, 7, 20, 56, 74)
 TERMINAL: Final[Codes] = (-1, 29, 31, 42, 44, 999)
 TERMINAL_AFTER_APPEND: Final[Codes] = (-1, 42, 44, 999)
 ABOUT_THE_SEQUENCE: Final[Codes] = (45, 47)
+THROTTLES_MS: Final = (1_500, 2_500)
 MANGLED: Final = (
     hostile.cut,
     hostile.stuck,
@@ -120,7 +121,6 @@ class Chaos:
         kinds = [
             *[self.retriable] * 4,
             *[self.trouble] * 4,
-            *[self.mangled] * 3,
             *[self.moved_leader] * 3,
             *[self.reset] * 2,
             *[self.ill_broker] * 2,
@@ -128,6 +128,9 @@ class Chaos:
             self.no_threads,
             *[self.user_code] * 2,
         ]
+        # A broker reads what is left of a closed connection at the end of a throttle, which may be after the records were
+        # sent again, under other sequences. So it is either long throttles, or answers that make this side close.
+        kinds += [self.long_throttle] * 2 if self.chance.random() < 0.3 else [self.mangled] * 3
         if self.chance.random() < 0.3:
             # A log that is empty again takes any sequence first: also that of a batch of uncertain fate which is
             # resent while batches before it, refused, wait for a new one. So it is either this or that.
@@ -146,6 +149,7 @@ class Chaos:
                 _ = group.create_task(kind())
         for rule in self.rules:
             rule.remove()
+        await asyncio.sleep(max(THROTTLES_MS) / 1_000)  # the last one may have begun just now
 
     async def retriable(self) -> None:
         """Answer some batches with an error that passes."""
@@ -186,6 +190,11 @@ class Chaos:
                 rule.close(before_append=before_append)
             case _:
                 rule.throttle(self.chance.randrange(500))
+
+    async def long_throttle(self) -> None:
+        """Throttle some requests for longer than the request timeout, or even the delivery timeout."""
+        rule = self._rule(self.chance.choice(("produce", "produce", "metadata", "init_producer_id", None)))
+        rule.throttle(self.chance.choice(THROTTLES_MS))
 
     async def mangled(self) -> None:
         """Make a mess of some answers."""

@@ -74,6 +74,7 @@ class Troubles:
             self.end_lost,
             *[self.user_code] * 2,
             self.no_threads,
+            *[self.long_throttle] * 2,
         ]
         async with asyncio.TaskGroup() as group:
             while loop.time() < end:
@@ -170,6 +171,15 @@ class Troubles:
         request = self.chance.choice(("produce", "produce", "metadata", None))
         self._say(f"answers to {request} are late by {s} s")
         self._rule(request).delay(s, before_append=before_append)
+
+    async def long_throttle(self) -> None:
+        """Throttle some requests for longer than the request timeout, or even the delivery timeout."""
+        s, request = (
+            self.chance.choice((1.5, 3.0)),
+            self.chance.choice(("produce", "produce", "metadata", None)),
+        )
+        self._say(f"requests ({request}) are throttled for {s} s")
+        self._rule(request).throttle(int(s * 1_000))
 
     async def replicas_missing(self) -> None:
         """Have too few replicas to append, or to acknowledge what was appended."""
