@@ -21,7 +21,7 @@ from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.records.record_batch import RecordColumns
-from aioproducer.records.sizes import sizes
+from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
 from aioproducer.steps import Log, as_step
 from aioproducer.types import TopicPartition
 
@@ -66,6 +66,8 @@ class BatchCompletion:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self.limits: Final = limits or LogLimits()
+        self._capped: set[str] = set()
+        """The topics whose batches are kept small, since a broker has refused larger ones."""
         self.troubled: Final[set[TopicPartition]] = set()
         """Partitions with a batch that was sent again, and without an end of a batch since."""
 
@@ -79,6 +81,8 @@ class BatchCompletion:
             alone = not (queue.in_flight or queue.retrying)
             count = len(batch.columns.values)
             queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone=alone)
+        if self._capped:  # else a call for each batch
+            self._note_accepted(batch)
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms)
             batch.resolve(base_offset, log_append_time_ms)
@@ -140,13 +144,15 @@ class BatchCompletion:
         self._offer_again(queue)
 
     def split(self, batch: Batch) -> None:
-        """Send *batch*, refused for its size, again in two halves that share out its own sequences.
+        """Send *batch*, refused for its size, again in parts that share out its own sequences.
 
-        A leader that does not recognise the identity would take the second half also without the first:
-        then the second one gets its sequence when the first has its answer, as any batch would. Unless the
-        batch may be in the log: only under the same sequences does a leader that has it refuse the halves.
+        There are two halves, or as many parts as the topic's limits ask for. A leader that does not recognise the identity
+        would take the second part also without the first: then each gets its sequence when the one before has its answer,
+        as any batch would. Unless the batch may be in the log: only under the same sequences does a leader that has it
+        refuse the parts.
         """
-        queue, sequence, half = self.queue(batch), batch.sequence, self._halfway(batch)
+        queue, sequence = self.queue(batch), batch.sequence
+        ranges = self._ranges(batch)
         surely_absent = not batch.persistence.in_doubt
         if (
             sequence is not None
@@ -158,20 +164,16 @@ class BatchCompletion:
             sequence, state, put = None, BatchState.SEALED, queue.put_back
         else:
             state, put = BatchState.BACKOFF, queue.retry
-        parts = (
-            batch.part(range(half), 0, state, sequence=sequence),
-            batch.part(
-                range(half, len(batch)), 1, state, sequence=None if sequence is None else sequence.after(half)
-            ),
-        )
-        larger_part = batch.bytes_to_send() * max(part.size for part in parts) // batch.size
+        parts = [
+            batch.part(part, number, state, sequence=None if sequence is None else sequence.after(part.start))
+            for number, part in enumerate(ranges)
+        ]
         self._observer.split(batch)
         self._replace(batch, parts)
         for part in parts:
             put(part)
         if queue.sequences.needs_epoch_bump:
             queue.renumber_retrying()
-        self._accumulator.topics[queue.topic].cap(larger_part, self._loop.time())
         self._offer_again(queue)
 
     def reject_records(self, batch: Batch, failures: Mapping[int, Failure]) -> None:
@@ -288,10 +290,32 @@ class BatchCompletion:
         queue.discard(batch)
         self._schedule.offer_again(queue, self._loop.time())
 
-    def _halfway(self, batch: Batch) -> int:
-        columns = batch.columns
-        ends = list(accumulate(sizes(columns.values, columns.keys, columns.headers)))
-        return min(max(bisect_right(ends, ends[-1] // 2), 1), len(batch) - 1)
+    def _note_accepted(self, batch: Batch) -> None:
+        """Let the topic of *batch*, which a broker has taken, try larger ones if its batches are kept small."""
+        name = batch.topic_partition.topic
+        if name in self._capped and not self._accumulator.topics[name].limits.accepted(batch):
+            self._capped.discard(name)
+
+    def _ranges(self, batch: Batch) -> Sequence[range]:
+        """Return the records of each part of *batch*, which was refused for its size, and learn from the refusal."""
+        columns, count = batch.columns, len(batch)
+        ends = list(accumulate(sizes(columns.values, columns.keys, columns.headers), initial=0))
+        half = min(max(bisect_right(ends, ends[-1] // 2) - 1, 1), count - 1)
+        largest_half = BATCH_OVERHEAD + max(ends[half], ends[-1] - ends[half])
+        topic = self._accumulator.topics[batch.topic_partition.topic]
+        topic.refused(batch, largest_half, self._loop.time())
+        self._capped.intersection_update(self._accumulator.topics)  # some may have been forgotten
+        self._capped.add(topic.name)
+        most = topic.limits.cap * batch.size // topic.limits.counted(batch)
+        if most >= largest_half:
+            return range(half), range(half, count)
+        ranges, start = [], 0
+        while start < count:
+            room = ends[start] + most - BATCH_OVERHEAD
+            stop = max(start + 1, bisect_right(ends, room) - 1)
+            ranges.append(range(start, stop))
+            start = stop
+        return ranges
 
     def _replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
         """Let *parts* take over from *batch*. They may need a few bytes more than it had: headers of their own."""

@@ -24,6 +24,12 @@ DETERIORATING_STEP: Final = 0.05
 """… and so much worse at least after one that was worse, as in the JVM client's CompressionRatioEstimator."""
 RATE_MARGIN: Final = 1.05
 """A batch that is compressed so much less than is estimated still keeps to its limits."""
+PROBE_TIMES: Final = 1.25
+"""Size of the batch that checks whether the topic takes more by now, relative to the smallest size that was refused."""
+CLOSE_ENOUGH: Final = 64
+"""The search for the largest size ends once the unknown rest is this part of it: each step may cost a refusal."""
+TRIAL_S: Final = 1.0
+"""Longest time to wait for the outcome of a larger batch before another one is tried: it may have been sent half full."""
 MOST_TIMES: Final = 16
 """A batch is at most so many times as large before compression: the next records may be others."""
 
@@ -35,7 +41,20 @@ class BatchLimits:
     sent; so where there is a codec, what it will make of a batch is estimated from those before it.
     """
 
-    __slots__ = ("_cap", "_estimate", "_settings", "capped_until", "full", "rate", "ready")
+    __slots__ = (
+        "_accepted",
+        "_compresses",
+        "_estimate",
+        "_next_trial_at",
+        "_refused",
+        "_settings",
+        "_tried_at",
+        "cap",
+        "capped_until",
+        "full",
+        "rate",
+        "ready",
+    )
 
     def __init__(self, settings: BatchingSettings) -> None:
         self.ready: int = settings.batch_bytes
@@ -45,8 +64,17 @@ class BatchLimits:
         self.capped_until: float = math.inf
         self.rate: float = 1.0
         """How large a batch is when it is sent, it is estimated, relative to what is counted while records are appended."""
+        self.cap: float = math.inf
+        """Largest size of a batch as it is sent, since the broker has refused larger ones."""
+        self._accepted = 0
+        """Largest size that the broker has taken, and …"""
+        self._refused: float = math.inf
+        """… smallest size that it has refused. One batch at a time tries a size between the two."""
+        self._tried_at = math.inf
+        """When the last such batch was opened."""
+        self._next_trial_at = 0.0
         self._estimate = 1.0
-        self._cap: float = math.inf
+        self._compresses = False
         self._settings = settings
 
     def to_grow_to(self, batch: Batch, size: int, joins_at: float) -> int:
@@ -59,8 +87,9 @@ class BatchLimits:
         Half of what makes it ready is enough to be the next (*is_next*) that a busy broker has to do: else that would
         wait for us while the tasks wait for it whose records are in the batch.
         """
-        if now >= self.capped_until:
-            self.uncap()
+        if self.cap < math.inf and now >= self._next_trial_at and (trial := self._trial(now)) > self.cap:
+            self._tried_at, self._next_trial_at = now, now + TRIAL_S
+            return int(min(trial, self._settings.batch_max_bytes) / self.rate)
         return self.ready // 2 if is_next else self.ready
 
     def next_limit(self, batch: Batch, size: int, joins_at: float) -> int:
@@ -69,20 +98,54 @@ class BatchLimits:
             return self.to_grow_to(batch, self.ready - batch.size, joins_at)
         return self.to_grow_to(batch, max(self.ready, size, batch.size), joins_at)
 
-    def cap(self, batch_bytes: int, now: float) -> None:
-        """Send none larger than *batch_bytes* for a while: the broker would refuse it again."""
-        self._cap = min(self._cap, batch_bytes)
-        self.capped_until = now + self._settings.batch_cap_s
+    def refused(self, batch: Batch, part: int, now: float) -> None:
+        """Note that the broker has refused *batch* for its size; its largest part, in halves, has the size *part*."""
+        size = self.counted(batch)
+        if size <= self._accepted:  # the topic takes less than before
+            self._accepted = 0
+        if size <= self.cap:
+            self.cap = max(self._accepted, size * part // batch.size)
+        self._refused = min(self._refused, size)
+        self.capped_until, self._next_trial_at = now + self._settings.batch_cap_s, 0.0
         self._set()
 
-    def uncap(self) -> None:
-        """Try the full size again: the topic's limit may have been raised."""
-        self._cap = math.inf
-        self._set()
-        self.capped_until = math.inf
+    def accepted(self, batch: Batch) -> bool:
+        """Note that the broker has taken *batch*; return False once batches of every size may be sent again."""
+        size = self.counted(batch)
+        if size >= self._refused:
+            if batch.created_at < self._tried_at:
+                return True  # opened before the refusal: another broker may take more
+            self._refused = math.inf
+        self._accepted = max(self._accepted, size)
+        if size > self.cap:
+            self.cap, self._next_trial_at = size, 0.0
+            if 2 * size >= self._settings.batch_max_bytes and math.isinf(self._refused):
+                self.cap = self._tried_at = math.inf
+                self._accepted = 0
+            self._set()
+        return self.cap < math.inf
+
+    def counted(self, batch: Batch) -> int:
+        """Return the size of *batch* as it is compared with `cap`: as sent if it is compressed, else as appended."""
+        return len(batch.encoded or b"") if self._compresses else batch.size
+
+    def _trial(self, now: float) -> float:
+        """Return the size that one batch may try now: half-way to the smallest that was refused, or a little above that.
+
+        The latter once in a while, as the topic's limit may have been raised.
+        """
+        if math.isinf(self._refused):
+            return 2 * self.cap
+        if now >= self.capped_until:
+            self.capped_until = now + self._settings.batch_cap_s
+            return self._refused * PROBE_TIMES
+        if 2 * self._accepted <= self.cap or self._refused - self.cap <= self._refused / CLOSE_ENOUGH:
+            return 0  # that `cap` is small enough is not certain yet, or that it is large enough is
+        return (self.cap + self._refused) // 2
 
     def compressed(self, batch: Batch) -> None:
         """Learn from *batch*, which has been encoded."""
+        self._compresses = True
         rate = (len(batch.encoded or b"") - BATCH_OVERHEAD) / (batch.size - BATCH_OVERHEAD)
         step = DETERIORATING_STEP if rate > self._estimate else -IMPROVING_STEP
         self._estimate = max(self._estimate + step, rate)
@@ -90,8 +153,8 @@ class BatchLimits:
         self._set()
 
     def _set(self) -> None:
-        self.ready = int(min(self._settings.batch_bytes, self._cap) / self.rate)
-        self.full = int(min(self._settings.batch_max_bytes, self._cap) / self.rate)
+        self.ready = int(min(self._settings.batch_bytes, self.cap) / self.rate)
+        self.full = int(min(self._settings.batch_max_bytes, self.cap) / self.rate)
 
 
 class _Queues(dict[int, PartitionQueue]):
@@ -249,9 +312,9 @@ class TopicQueues:
         for queue in self.by_partition.values():
             queue.sequences.retire(self._identities)
 
-    def cap(self, batch_bytes: int, now: float) -> None:
-        """Send no batch larger than *batch_bytes* for a while, those that are open neither."""
-        self.limits.cap(batch_bytes, now)
+    def refused(self, batch: Batch, part: int, now: float) -> None:
+        """Keep batches below the size of *batch*, open ones included; *part* as in `BatchLimits.refused`."""
+        self.limits.refused(batch, part, now)
         for queue in self.by_partition.values():
             if queue.open is not None:
                 queue.open.limit_to(self.limits.full)

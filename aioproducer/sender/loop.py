@@ -15,7 +15,12 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.waiters import TaskWaker
 from aioproducer.clock import Wakeup
-from aioproducer.errors import ProducerError, TimeoutReason, UnsupportedVersion
+from aioproducer.errors import (
+    ProducerError,
+    TimeoutReason,
+    UnsupportedCompressionType,
+    UnsupportedVersion,
+)
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.metrics.counters import Metrics
 from aioproducer.net.connection import Connection
@@ -320,7 +325,7 @@ class Sender:
             batch.persistence.written()
         now = self._loop.time()
         try:
-            version = version_for(request, connection.versions, at_most)
+            version = version_for(request, connection.versions, at_most, self._settings.codec)
             if self._settings.acks == 0:
                 connection.write_only(request, version=version)
             else:
@@ -328,7 +333,7 @@ class Sender:
                 connection.call(request, answered, version=version, decode=decoder_for(request, version))
                 self._sent(connection)
                 self._accumulator.paces[connection.node_id].sent(now)
-        except UnsupportedVersion as error:
+        except (UnsupportedVersion, UnsupportedCompressionType) as error:
             for batch in batches:
                 batch.persistence.not_written()
                 self._completion.fail(batch, failure_at(batch, connection, error))

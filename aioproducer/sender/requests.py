@@ -5,13 +5,14 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aioproducer.allocator import LARGEST_BYTES, keep_freed_memory
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.errors import UnsupportedCompressionType
 from aioproducer.net.in_flight import Decode
 from aioproducer.protocol.produce import (
     BY_NAME,
@@ -46,6 +47,8 @@ first of them while we are at those behind it. With two to answer it is twice as
 each place in flight should hold much. It may hold one batch that is larger."""
 
 Unencodable = list[tuple[Batch, Exception]]
+ZSTD_FROM: Final = 7
+"""The first version of Produce with zstd, that of Kafka 2.1 (KIP-110)."""
 ProduceAnswer = ProduceResponse | BaseOffsets
 """What `decoder_for` makes of an answer: the offsets alone, where there is nothing else in it."""
 
@@ -196,17 +199,26 @@ _request: Callable[..., ProduceRequest] = ProduceRequest
 """Called with all fields by position: half the price of names, which is why type checkers are not told."""
 
 
-def version_for(request: ProduceRequest, versions: ApiVersionTable, at_most: int | None) -> int:
+def version_for(
+    request: ProduceRequest, versions: ApiVersionTable, at_most: int | None, codec: Codec = Codec.NONE
+) -> int:
     """Return the version to send *request* in: *at_most* that, if it is not None, and by name if an id is not known.
 
     Without acknowledgements, too: that an id is another's by now would not be told, and the records be lost.
 
-    Raises: UnsupportedVersion if a broker that offers *versions* understands none.
+    Raises: UnsupportedVersion if a broker that offers *versions* understands none; UnsupportedCompressionType if that version
+        cannot carry *codec*: brokers before 2.1 do not know zstd, and answer UNKNOWN_SERVER_ERROR (KIP-110).
     """
     for topic in request.topic_data:
         if (topic.topic_id == NO_TOPIC_ID or request.acks == 0) and (at_most is None or at_most > BY_NAME):
             at_most = BY_NAME
-    return versions.pick(ProduceRequest, at_most=at_most)
+    version = versions.pick(ProduceRequest, at_most=at_most)
+    if codec is Codec.ZSTD and version < ZSTD_FROM:
+        raise UnsupportedCompressionType(
+            f"not sent: zstd needs Kafka 2.1, and the broker takes Produce up to version {version}, not {ZSTD_FROM};"
+            " set compression_type to none, gzip, snappy or lz4"
+        )
+    return version
 
 
 def decoder_for(request: ProduceRequest, version: int) -> Decode:

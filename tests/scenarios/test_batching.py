@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from aioproducer.errors import NotEnoughReplicas
+from aioproducer import Producer, RecordMetadata, SendManyError
+from aioproducer.errors import NotEnoughReplicas, UnsupportedCompressionType
 from aioproducer.testing import Cluster
-from tests.scenarios.story import TOPIC, now, producing, settle, story, values
+from tests.scenarios.story import (
+    TOPIC,
+    cluster,
+    now,
+    producing,
+    settle,
+    speak_no_newer,
+    story,
+    values,
+)
 
 LINGER_S = 0.5
 
@@ -356,4 +366,97 @@ class TestCompressedSizes:
             await producer.flush()
             assert values(cluster, 0) == alike + others
             assert producer.metrics()["producer"]["batch_split_total"] > 0
-            assert max(len(batch) for batch in batches(cluster)[-8:]) <= 13, "halved until they fit"
+            assert max(len(batch) for batch in batches(cluster)[-8:]) <= 19, "split until they fit"
+
+
+class TestSmallTopicLimit:
+    """A topic with a small max.message.bytes: batches become as large as it takes, and no request is wasted for long."""
+
+    @pytest.mark.parametrize("codec", ["none", "lz4"])
+    @pytest.mark.parametrize("bulk", [False, True], ids=["one by one", "in bulk"])
+    @story
+    async def test_batches_are_nearly_as_large_as_the_topic_takes(
+        self, codec: Literal["none", "lz4"], bulk: bool
+    ) -> None:
+        values_sent = [random.Random(number).randbytes(500) for number in range(3_000)]
+        async with (
+            cluster(partitions=2, message_max_bytes=5_000, latency_s=0.005) as opened,
+            Producer(opened.bootstrap_servers, compression_type=codec, linger_ms=20) as producer,
+        ):
+            if bulk:
+                for start in range(0, 3_000, 100):
+                    await producer.send_many(TOPIC, values_sent[start : start + 100], partitions=[0, 1] * 50)
+            else:
+                for number, value in enumerate(values_sent):
+                    _ = await producer.enqueue(TOPIC, value, partition=number % 2)
+                    await asyncio.sleep(0.0005)
+                await producer.flush()
+            batches = [each for partition in range(2) for each in opened.batches(TOPIC, partition)]
+            assert sum(len(each.records) for each in batches) == 3_000
+            late = [len(each.records) for each in batches if each.base_offset >= 500]
+            assert sum(late) / len(late) >= (7 if codec == "none" else 6), (
+                "nine fit; codecs have a margin of 5 %"
+            )
+            assert producer.metrics()["producer"]["batch_split_total"] <= 0.25 * len(batches)
+
+    @story
+    async def test_limit_does_not_oscillate(self) -> None:
+        async with (
+            cluster(message_max_bytes=3_000) as opened,
+            Producer(opened.bootstrap_servers, linger_ms=100) as producer,
+        ):
+            splits = []
+            for _ in range(12):
+                for _ in range(20):
+                    await producer.send_many(TOPIC, [b"x" * 1_000] * 20)
+                    await asyncio.sleep(6)
+                splits.append(producer.metrics()["producer"]["batch_split_total"])
+            assert splits[0] <= 10
+            assert splits[-1] - splits[0] <= 5, "one larger batch is tried every 5 minutes"
+
+    @story
+    async def test_raised_limit_is_used(self) -> None:
+        async with (
+            cluster(message_max_bytes=3_000) as opened,
+            Producer(opened.bootstrap_servers, linger_ms=100) as producer,
+        ):
+            await producer.send_many(TOPIC, [b"x" * 1_000] * 100)
+            opened.message_max_bytes = 1_000_000
+            for _ in range(20):
+                await producer.send_many(TOPIC, [b"x" * 1_000] * 100)
+                await asyncio.sleep(60)
+            await producer.send_many(TOPIC, [b"x" * 1_000] * 100)
+            assert len(opened.batches(TOPIC, 0)[-1].records) > 10
+
+    @story
+    async def test_lowered_limit_is_followed(self) -> None:
+        async with (
+            cluster(message_max_bytes=10_000) as opened,
+            Producer(opened.bootstrap_servers, linger_ms=100) as producer,
+        ):
+            await producer.send_many(TOPIC, [b"x" * 1_000] * 200)
+            opened.message_max_bytes = 3_000
+            await producer.send_many(TOPIC, [b"x" * 1_000] * 200)
+            await producer.send_many(TOPIC, [b"x" * 1_000] * 200)
+            tail = [len(each.records) for each in opened.batches(TOPIC, 0)[-50:]]
+            assert tail.count(2) >= 40
+
+
+@pytest.mark.parametrize("bulk", [False, True], ids=["one by one", "in bulk"])
+@story
+async def test_zstd_is_refused_for_a_broker_before_2_1(bulk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    speak_no_newer(monkeypatch, produce=6)
+    async with cluster() as opened, Producer(opened.bootstrap_servers, compression_type="zstd") as producer:
+        if bulk:
+            with pytest.raises(SendManyError) as raised:
+                await producer.send_many(TOPIC, [b"v"] * 1_000)
+            errors: list[BaseException | RecordMetadata] = [*raised.value.result.failures.values()]
+            assert len(errors) == 1_000
+        else:
+            calls = (producer.send(TOPIC, b"v") for _ in range(3))
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(each) for each in errors} == {UnsupportedCompressionType}
+        assert not any(
+            each.possibly_persisted for each in errors if isinstance(each, UnsupportedCompressionType)
+        )
+        assert opened.request_count("produce") == 0

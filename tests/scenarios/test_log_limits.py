@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from aioproducer import DeliveryTimeout, Producer
+from aioproducer.batching.topic import BatchLimits
 from aioproducer.errors import NotEnoughReplicas, TopicAuthorizationFailed
 from tests.scenarios.story import TOPIC, cluster, producing, story
 
@@ -90,7 +91,8 @@ async def test_splits_are_limited(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(100):
             await producer.send_many(TOPIC, [b"x" * 1_000] * 4)
             assert producer._engine is not None
-            producer._engine.accumulator.topics[TOPIC].limits.uncap()
+            topic = producer._engine.accumulator.topics[TOPIC]
+            topic.limits = BatchLimits(topic._settings)
             await asyncio.sleep(0.5)
         await asyncio.sleep(31)
         lines = told(caplog, "batch.split")

@@ -218,18 +218,6 @@ async def test_who_has_deadlines_to_see_to_is_told_that_there_was_no_memory() ->
 
 
 @in_virtual_time
-async def test_the_cap_of_a_topic_is_lifted_with_the_first_batch_after_its_time() -> None:
-    rig = FloorRig(batch_bytes=1_000, batch_cap_s=10.0)
-    topic = rig.accumulator.topics[TOPIC]
-    topic.cap(10, 0.0)
-    put(rig)
-    assert topic.limits.ready == 10
-    await asyncio.sleep(10.0)
-    put(rig)
-    assert topic.limits.ready == 1_000
-
-
-@in_virtual_time
 async def test_leaders_of_an_unknown_topic_are_of_no_interest() -> None:
     rig = FloorRig(partitions=0)
     rig.accumulator.update_topic("other", [NODE])

@@ -124,7 +124,8 @@ async def test_a_cap_holds_for_one_that_grows() -> None:
     rig = growing()
     for _ in range(3):
         put(rig)
-    rig.accumulator.topics[TOPIC].cap(READY, rig.loop.time())
+    [batch] = unresolved(rig)
+    rig.accumulator.topics[TOPIC].refused(batch, READY, rig.loop.time())
     put(rig)
     assert counts(unresolved(rig)) == [3, 1]
 

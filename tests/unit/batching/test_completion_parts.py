@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, MessageTooLarge
 from aioproducer.idempotence.sequences import BatchSequence
@@ -67,12 +68,14 @@ async def test_a_split_caps_what_is_sent_of_a_batch_not_what_is_compressed_into_
     rig = FloorRig()
     batch, _ = rig.sent(b"a" * 400, b"b" * 400)
     batch.keep_encoded(bytearray(100))
+    rig.accumulator.topics[TOPIC].limits.compressed(batch)
+    rate = rig.accumulator.topics[TOPIC].limits.rate
     rig.completion.split(batch)
     share = batch.successors[0].size / batch.size
     assert (
         rig.accumulator.topics[TOPIC].limits.ready
         == rig.accumulator.topics[TOPIC].limits.full
-        == int(100 * share)
+        == int(int(100 * share) / rate)
     )
 
 
@@ -216,3 +219,46 @@ async def test_halves_are_of_one_size_with_keys_and_headers_counted() -> None:
         assert rig.drain() == [batch]
         rig.completion.split(batch)
         assert [part.columns.values for part in batch.successors] == [[b"a"], [b"b", b"c", b"d"]]
+
+
+@in_virtual_time
+async def test_batch_is_split_into_parts_that_the_topic_takes() -> None:
+    rig = FloorRig(batch_bytes=20_000)
+    rig.recognise(1)
+    first, _ = rig.sent(*[b"x" * 1_000] * 16)
+    second, futures = rig.sent(*[b"x" * 1_000] * 15)
+    rig.completion.split(first)
+    assert rig.drain() == [first.successors[0]]
+    rig.completion.split(first.successors[0])
+    limit = rig.accumulator.topics[TOPIC].limits.cap
+    rig.completion.split(second)
+    assert [len(part) for part in second.successors] == [4, 4, 4, 3]
+    assert all(part.size <= limit for part in second.successors)
+    assert [part.sequence for part in second.successors] == [
+        BatchSequence(FIRST, each) for each in (16, 20, 24, 28)
+    ]
+    parts = [*first.successors[0].successors, first.successors[1], *second.successors]
+    for part, base in zip(parts, (0, 4, 8, 16, 20, 24, 28), strict=True):
+        assert rig.drain() == [part]
+        rig.completion.complete(part, base)
+    assert offsets(futures) == list(range(16, 31))
+    assert nothing_is_left(rig)
+
+
+@in_virtual_time
+async def test_topic_is_no_longer_limited_once_it_takes_everything() -> None:
+    rig = FloorRig(batch_bytes=1_000, batch_max_bytes=1_000)
+    rig.recognise(1)
+    batch, _ = rig.sent(b"a" * 300, b"b" * 300)
+    rig.completion.split(batch)
+    limits = rig.accumulator.topics[TOPIC].limits
+    assert limits.ready == limits.full == batch.successors[0].size
+    for part in batch.successors:
+        assert rig.drain() == [part]
+        rig.completion.complete(part, 0)
+    assert limits.first_limit(300.0, is_next=False) > batch.size
+    probe = Batch(batch.topic_partition, (9,), created_at=300.0, deadline=420.0)
+    probe.size = 800
+    rig.completion._note_accepted(probe)
+    assert limits.ready == limits.full == 1_000
+    assert not rig.completion._capped

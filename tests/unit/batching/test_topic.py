@@ -148,7 +148,9 @@ def test_a_cap_holds_for_batches_that_are_open() -> None:
     for partition, limit in enumerate((1000, 5000)):
         batch = Batch(queues[partition].topic_partition, (1,), created_at=0.0, deadline=1.0, limit=limit)
         queues[partition].open = batch
-    queues.cap(3000, 0.0)
+    refused = Batch(queues[0].topic_partition, (0,), created_at=0.0, deadline=1.0)
+    refused.size = 6000
+    queues.refused(refused, 3000, 0.0)
     opened = (queues[0].open, queues[1].open)
     assert [batch.limit for batch in opened if batch is not None] == [1000, 3000]
     assert (queues.limits.ready, queues.limits.full) == (1000, 3000)

@@ -10,10 +10,12 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.topic import RATE_MARGIN
 from aioproducer.batching.waiters import Failure
-from aioproducer.errors import ProducerError
+from aioproducer.errors import ProducerError, UnsupportedCompressionType
+from aioproducer.protocol.produce import ProduceRequest
+from aioproducer.protocol.schema import ApiVersionTable
 from aioproducer.records.compression import Codec
 from aioproducer.sender import requests
-from aioproducer.sender.requests import Encoder, Unencodable
+from aioproducer.sender.requests import ZSTD_FROM, Encoder, Unencodable
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
 from tests.unit.floor_rig import NODE, TOPIC, settle
@@ -321,3 +323,51 @@ class TestCompression:
             await thread.ends(rig)
             assert len(rig.witness.failures) == 2
             assert not rig.running.done()
+
+
+class TestZstd:
+    @pytest.mark.parametrize("acks", [-1, 0])
+    @pytest.mark.parametrize("value", [b"small", LARGE], ids=["on the loop", "in a thread"])
+    @in_virtual_time
+    async def test_old_broker_fails_each_record_before_anything_is_sent(
+        self, value: bytes, acks: int
+    ) -> None:
+        async with Rig(codec=Codec.ZSTD, acks=acks, idempotent=acks == -1, partitions=2) as rig:
+            rig.accumulator.flushing.add(1)
+            rig.connection.versions = ApiVersionTable({ProduceRequest.API_KEY: (0, ZSTD_FROM - 1)})
+            futures = [rig.append(value, partition=partition) for partition in (0, 0, 1)]
+            await asyncio.sleep(1)
+            for error in (future.exception() for future in futures):
+                assert isinstance(error, UnsupportedCompressionType)
+                assert error.code == 76
+                assert not error.possibly_persisted
+                assert "set compression_type to none, gzip, snappy or lz4" in str(error)
+            assert len({id(future.exception()) for future in futures}) == 3
+            assert not rig.connection.calls
+            assert not rig.connection.unanswered
+
+    @in_virtual_time
+    async def test_new_brokers_of_a_mixed_cluster_take_their_records(self) -> None:
+        async with Rig(connected=(NODE, NODE + 1), codec=Codec.ZSTD, partitions=2) as rig:
+            rig.accumulator.flushing.add(1)
+            rig.learn(TOPIC, NODE, NODE + 1)
+            rig.pool.connections[NODE + 1].versions = ApiVersionTable({ProduceRequest.API_KEY: (0, 6)})
+            good, bad = rig.append(b"new", partition=0), rig.append(b"old", partition=1)
+            await settle()
+            assert isinstance(bad.exception(), UnsupportedCompressionType)
+            rig.accept(0)
+            assert good.result().offset == 0
+            rig.learn(TOPIC, NODE, NODE)
+            later = rig.append(b"moved", partition=1)
+            await settle()
+            rig.accept(1)
+            assert later.result().offset == 0
+
+    @in_virtual_time
+    async def test_other_codecs_are_sent_to_old_brokers(self) -> None:
+        async with Rig(codec=Codec.LZ4) as rig:
+            rig.accumulator.flushing.add(1)
+            rig.connection.versions = ApiVersionTable({ProduceRequest.API_KEY: (3, 6)})
+            _ = rig.append(b"v")
+            await settle()
+            assert len(rig.connection.calls) == 1
