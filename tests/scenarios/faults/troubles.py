@@ -216,7 +216,7 @@ class Troubles:
         if not self.chronicle.topics:
             return
         topic = self.chance.choice(self.chronicle.topics)
-        count = self.chronicle.partitions(topic)
+        before = count = self.chronicle.partitions(topic)
         leaders = [self.chronicle.leader(topic, partition) for partition in range(count)]
         s = self.chance.choice((0.0, 0.05, 0.5))
         self._say(f"{topic} is deleted, and is back after {s} s")
@@ -225,6 +225,8 @@ class Troubles:
         if self.chance.random() < 0.5 or not self.ill.isdisjoint(leaders):
             count += self.chance.choice((-1, 0, 1) if self.shrinks else (0, 1))
             leaders = self.leaders(min(max(count, 1), MOST_PARTITIONS))
+        if len(leaders) < before:
+            self.may_fail.add(UnknownTopicOrPartition)
         self.chronicle.create(topic, leaders)
         self._say(f"{topic} is back, led by {leaders}")
 
