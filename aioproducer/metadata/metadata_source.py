@@ -27,7 +27,7 @@ from aioproducer.metadata.staggered import Attempt, Refusals, first_success
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial import endpoints
-from aioproducer.net.dial_failures import described, is_failure
+from aioproducer.net.dial_failures import again, described, is_failure
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.steps import Log
 
@@ -359,13 +359,6 @@ class MetadataSource:
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-
-def again(error: AuthenticationFailed) -> AuthenticationFailed:
-    """Return an instance of its own for one more who is told."""
-    another = type(error)(*error.args, broker=error.broker, mechanism=error.mechanism)
-    another.__cause__ = error.__cause__
-    return another
 
 
 async def close_all(*connections: Connection) -> None:

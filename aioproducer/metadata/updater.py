@@ -28,11 +28,12 @@ from aioproducer.errors import (
 )
 from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.last_connection import LastConnection
-from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection, again
+from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
+from aioproducer.net.dial_failures import again
 from aioproducer.net.pool import REFUSAL_PATIENCE_S
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer.steps import Log, as_step

@@ -12,6 +12,7 @@ from aioproducer.log_limits import LogLimits
 from aioproducer.net.address import Address
 from aioproducer.net.dial import Dial, MakeProtocol, routes
 from aioproducer.net.login import LoginConnection, Session
+from aioproducer.net.login_pace import LoginPace
 from aioproducer.security.certificate import PeerCertificate
 from aioproducer.security.exchange import Exchange
 from aioproducer.security.logins import Logins
@@ -35,6 +36,7 @@ class ConnectionSecurity:
             None if settings.tls is None else TlsContexts(settings.tls, backoff=backoff, limits=self._limits)
         )
         self._logins = None if settings.sasl is None else Logins(settings.sasl, self._limits)
+        self._pace = None if self._logins is None else LoginPace(self._logins.differ)
         self._warned = False
         for setting, risk in weaknesses(settings):
             log.warning("security.weak setting=%s risk=%r", setting, risk)
@@ -53,12 +55,38 @@ class ConnectionSecurity:
         assert self._logins is not None, "asked for only if it logs in"
         return self._logins.exchange(_broker(address))
 
+    @property
+    def next_login_at(self) -> float:
+        """Time of the next login after a refusal (loop clock); in the past if no login has to wait."""
+        return 0.0 if self._pace is None else self._pace.next_at
+
+    async def admit(self, address: Address) -> None:
+        """Return if a login at *address* may begin. Raises: AuthenticationFailed if refusals make it wait."""
+        if self._pace is not None:
+            await self._pace.admit(address)
+
+    def refused(self, address: Address, error: AuthenticationFailed, proof: object) -> None:
+        """Note that the broker at *address* refused *proof*, the credentials."""
+        if self._pace is not None:
+            self._pace.refused(address, error, proof)
+
+    def accepted(self, address: Address) -> None:
+        """Note that the broker at *address* accepted the login."""
+        if self._pace is not None:
+            self._pace.accepted(address)
+
+    def failed(self, address: Address) -> None:
+        """Note that an admitted login has ended without an answer."""
+        if self._pace is not None:
+            self._pace.failed(address)
+
     async def dial(self, dial: Dial, address: Address, make_protocol: MakeProtocol) -> None:
         """Dial *address*, and have what *make_protocol* returns talk over TLS if there is TLS.
 
-        Raises: as *dial*; AuthenticationFailed, ConnectionFailed if TLS does not come about. Cancelling leaves no
+        Raises: as *dial* and `admit`; AuthenticationFailed, ConnectionFailed if TLS does not come about. Cancelling leaves no
             connection behind.
         """
+        await self.admit(address)
         if self._tls is None:
             await dial(*address, make_protocol)
             return

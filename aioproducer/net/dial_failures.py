@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aioproducer.errors import ProducerError
+from aioproducer.errors import AuthenticationFailed, ProducerError
 
 
 def is_failure(error: BaseException) -> bool:
@@ -25,3 +25,10 @@ def described(error: BaseException) -> str:
     if isinstance(error, OSError | ValueError) and str(error):
         return str(error)
     return f"{type(error).__name__}, which is the cause"
+
+
+def again(error: AuthenticationFailed) -> AuthenticationFailed:
+    """Return a copy of *error* for one more caller."""
+    another = type(error)(*error.args, broker=error.broker, mechanism=error.mechanism)
+    another.__cause__ = error.__cause__
+    return another

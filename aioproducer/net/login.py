@@ -97,6 +97,18 @@ class LoginSecurity(Protocol):
     def exchange(self, address: Address) -> Exchange:
         """Return what logs in at *address*, once. Raises: AuthenticationFailed."""
 
+    async def admit(self, address: Address) -> None:
+        """Return if a login at *address* may begin. Raises: AuthenticationFailed if refusals make it wait."""
+
+    def refused(self, address: Address, error: AuthenticationFailed, proof: object) -> None:
+        """Note that the broker at *address* refused *proof*, the credentials."""
+
+    def accepted(self, address: Address) -> None:
+        """Note that the broker at *address* accepted the login."""
+
+    def failed(self, address: Address) -> None:
+        """Note that an admitted login has ended without an answer."""
+
 
 class Term(NamedTuple):
     """From when to when a session lives, in loop time."""
@@ -122,7 +134,7 @@ class Session:
         Raises: AuthenticationFailed; what the connection was closed for.
         """
         exchange, message = await self._begun()
-        term = await self._exchange(exchange, message, again=False)
+        term = await self._noted(exchange, message, again=False)
         self._connection.logged_in()
         self._wait(term)
 
@@ -162,7 +174,7 @@ class Session:
             holds = connection.is_one_way or exchange.mechanism.name not in ONE_MESSAGE
             if holds:
                 connection.hold()
-            term = await self._exchange(exchange, message, again=True)
+            term = await self._noted(exchange, message, again=True)
         except ProducerError as error:
             connection.close(error)
         except BaseException as error:
@@ -195,6 +207,7 @@ class Session:
         attempt = 0
         while True:
             try:
+                await self._security.admit(self._connection.address)
                 return await self._begun()
             except (AuthenticationFailed, ConnectionFailed) as error:
                 delay_s = self._security.backoff.delay_s(attempt)
@@ -215,6 +228,20 @@ class Session:
         message = await exchange.start()
         self.story = f"the login by {name}"
         return exchange, message
+
+    async def _noted(self, exchange: Exchange, message: SecretBytes, *, again: bool) -> Term:
+        """Do as `_exchange`, and have the outcome pace the logins of the producer."""
+        address = self._connection.address
+        try:
+            term = await self._exchange(exchange, message, again=again)
+        except AuthenticationFailed as error:
+            self._security.refused(address, error, exchange.proof)
+            raise
+        except BaseException:
+            self._security.failed(address)
+            raise
+        self._security.accepted(address)
+        return term
 
     async def _exchange(self, exchange: Exchange, message: SecretBytes, *, again: bool) -> Term:
         """Let *exchange*, whose first *message* this is, log in; return how long that holds.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import ConnectionFailed, RebootstrapRequired, UnsupportedVersion
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, RebootstrapRequired, UnsupportedVersion
 from aioproducer.log_limits import LogLimits
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
@@ -64,6 +64,10 @@ async def open_connection(
         await _open(connection, dial, deadline, cluster_id)
     except RebootstrapRequired as error:  # alone it would count as a refusal of the next request
         raise ConnectionFailed(f"{connection}: {error}", written=False) from error
+    except BaseException as error:
+        if security is not None and not isinstance(error, AuthenticationFailed):
+            security.failed(address)
+        raise
     finally:
         if silent is not None:
             silent.cancel()

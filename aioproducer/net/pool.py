@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 log: Final = Log(__name__)
 
-REFUSAL_PATIENCE_S: Final = 2.0
-"""How long a running producer's logins may be refused before anything fails of it: whoever rotates credentials may be
-late on one side."""
+REFUSAL_PATIENCE_S: Final = 3.5
+"""Time that a running producer's logins may be refused before sends fail, in seconds: credentials may change late on one
+side. Logins are tried after 1 s and 3 s (`login_pace.py`); sends fail within 5 s."""
 RETIRED_PATIENCE_S: Final = 2.0
 """Longest wait for answers of a node that moved or left: its old address may belong to nothing, and stay silent."""
 
@@ -359,6 +359,9 @@ class Pool:
     def _back_off(self, node: _Node, error: ProducerError, *, attempt: int) -> float:
         delay_s = self._settings.reconnect_backoff.delay_s(attempt)
         now = asyncio.get_running_loop().time()
+        if isinstance(error, AuthenticationFailed) and self._security is not None:
+            rest_s = self._security.next_login_at - now
+            delay_s = min(delay_s, rest_s) if rest_s > 0 else delay_s
         node.next_attempt_at = now + delay_s
         node.last_error = error
         if not isinstance(error, AuthenticationFailed):

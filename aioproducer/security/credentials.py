@@ -122,14 +122,26 @@ class Credentials:
         """A callable has *limit_s* to return, or half of that if its last answer can take its place."""
         self._call = None if isinstance(source, Login) else UserCall(source, "sasl_credentials")
         self._limit_s = limit_s
+        self._next: Login | None = None
         self._last: Login | None = source if isinstance(source, Login) else None
         self._limits = limits or LogLimits()
+
+    async def differs(self, refused: object) -> bool:
+        """Return True if the pair is another one than *refused*; the next login takes it then."""
+        if self._call is None:
+            return False
+        login = await self.pair()
+        self._next = login if login != refused else None
+        return self._next is not None
 
     async def pair(self) -> Login:
         """Return user name and password.
 
         Raises: Refused if there are none.
         """
+        if self._next is not None:
+            login, self._next = self._next, None
+            return login
         if self._call is None:
             assert self._last is not None, "the pair that does not change"
             return self._last

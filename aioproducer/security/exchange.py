@@ -70,6 +70,11 @@ class Exchange:
         return None if self.mechanism.complete and not message else message
 
     @property
+    def proof(self) -> object:
+        """The credentials of this login, to be compared with later ones; None if they are unknown."""
+        return getattr(self.mechanism, "proof", None)
+
+    @property
     def is_refused(self) -> bool:
         """True once the broker has given its reason for a refusal, which the refusal itself follows."""
         return isinstance(self.mechanism, OAuthBearer) and bool(self.mechanism.detail)

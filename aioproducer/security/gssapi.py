@@ -6,6 +6,7 @@ import ctypes
 import ctypes.util
 import importlib
 import itertools
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -61,6 +62,16 @@ class KerberosSettings:
     keytab: str | None = None
     """A file to log in from, without kinit; None: a ticket that is there already."""
 
+    def keytab_state(self) -> object:
+        """Return a value that changes with the keytab; None without one."""
+        if self.keytab is None:
+            return None
+        try:
+            found = os.stat(self.keytab)  # noqa: PTH116 - as open() in other modules
+        except OSError as error:
+            return error.errno
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
 
 class Gssapi:
     """One login by GSSAPI."""
@@ -79,6 +90,8 @@ class Gssapi:
         self._context: Any = None
         self._cache = ""
         self.complete: bool = False
+        self.proof: object = None
+        """The state of the keytab at this login."""
 
     def __del__(self) -> None:
         self._end()  # a login that failed
@@ -100,6 +113,7 @@ class Gssapi:
     def _begin(self, host: str) -> bytes:
         gssapi = self._load()
         settings = self._settings
+        self.proof = settings.keytab_state()
         try:
             target = gssapi.Name(f"{settings.service_name}@{host}", gssapi.NameType.hostbased_service)
             credentials = None

@@ -9,7 +9,7 @@ from aioproducer.log_limits import LogLimits
 from aioproducer.security.aws_msk_iam import AwsMskIam, BotocoreCredentials
 from aioproducer.security.credentials import Credentials
 from aioproducer.security.exchange import Exchange
-from aioproducer.security.gssapi import Gssapi
+from aioproducer.security.gssapi import Gssapi, KerberosSettings
 from aioproducer.security.mechanism import Broker, Mechanism, MechanismFactory
 from aioproducer.security.oauthbearer import OAuthBearer
 from aioproducer.security.plain import Plain
@@ -26,6 +26,8 @@ class Logins:
     def __init__(self, settings: SaslSettings, limits: LogLimits | None = None) -> None:
         self._limits = limits
         self._tokens: TokenSource | None = None
+        self._credentials: Credentials | None = None
+        self._kerberos: KerberosSettings | None = None
         self._make: MechanismFactory = self._factory(settings)
 
     def exchange(self, broker: Broker) -> Exchange:
@@ -49,6 +51,17 @@ class Logins:
             )
         return Exchange(mechanism, broker)
 
+    async def differ(self, refused: object) -> bool:
+        """Return True if the credentials are other ones than *refused*, the `proof` of a login.
+
+        Raises: what asking for them raises.
+        """
+        if self._tokens is not None:
+            return await self._tokens.differs(refused)
+        if self._credentials is not None:
+            return await self._credentials.differs(refused)
+        return self._kerberos is not None and self._kerberos.keytab_state() != refused
+
     def close(self) -> None:
         """Renew no token any more."""
         if self._tokens is not None:
@@ -67,14 +80,16 @@ class Logins:
             )
             return lambda: OAuthBearer(tokens)
         if name == "GSSAPI":
-            kerberos = settings.kerberos
+            kerberos = self._kerberos = settings.kerberos
             assert kerberos is not None, "checked by the configuration"
             return lambda: Gssapi(kerberos)
         if name == "AWS_MSK_IAM":
             aws = BotocoreCredentials()
             return lambda: AwsMskIam(aws)
         assert settings.credentials is not None, "checked by the configuration"
-        credentials = Credentials(settings.credentials, self._limits, settings.login_timeout_s)
+        credentials = self._credentials = Credentials(
+            settings.credentials, self._limits, settings.login_timeout_s
+        )
         if name in HASHES:
             return lambda: Scram(name, credentials, token_auth=settings.token_auth)
         assert name == "PLAIN", "checked by the configuration"

@@ -30,14 +30,15 @@ class OAuthBearer:
         self.complete: bool = False
         self.detail: str = ""
         """The broker's reason for the refusal, which arrives one message before the refusal."""
-        self._token: Secret | None = None
+        self.proof: Secret | None = None
+        """The token of this login."""
         self.secrets: tuple[Secret, ...] = ()
         """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the token and its extensions."""
         token = await self._tokens.token()
-        self._token = token.value
+        self.proof = token.value
         self.secrets = (token.value,)
         self.complete = True
         return first_message(token.value, {**self._extensions, **token.extensions})
@@ -54,8 +55,8 @@ class OAuthBearer:
 
     def refused(self) -> None:
         """Drop the token: the broker refused it, so the next login needs another one."""
-        if self._token is not None:
-            self._tokens.refused(self._token)
+        if self.proof is not None:
+            self._tokens.refused(self.proof)
 
 
 def first_message(token: Secret, extensions: Mapping[Any, Any]) -> bytes:

@@ -17,12 +17,15 @@ class Plain:
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self.complete: bool = False
+        self.proof: object = None
+        """The credentials of this login, to be compared with later ones."""
         self.secrets: tuple[Secret, ...] = ()
         """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the only message there is."""
-        username, password = await self._credentials.pair()
+        self.proof = login = await self._credentials.pair()
+        username, password = login
         if not username or not password:
             raise Refused("user name and password may not be empty")
         if "\0" in username or "\0" in password.reveal():

@@ -56,12 +56,15 @@ class Scram:
         self._first = ""
         self._signature: bytes | None = None
         self.complete: bool = False
+        self.proof: object = None
+        """The credentials of this login, to be compared with later ones."""
         self.secrets: tuple[Secret, ...] = ()
         """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return who we are, and our half of the nonce."""
-        username, password = await self._credentials.pair()
+        self.proof = login = await self._credentials.pair()
+        username, password = login
         if not username or not password:
             raise Refused("user name and password may not be empty")
         if "\0" in username:

@@ -56,6 +56,10 @@ class TokenSource(Protocol):
         """Drop the token *value*, which a broker refused."""
         ...
 
+    async def differs(self, refused: object) -> bool:
+        """Return True if the token is another one than *refused*."""
+        ...
+
     def close(self) -> None:
         """Renew nothing any more."""
         ...
@@ -125,6 +129,7 @@ class SharedTokens:
         self._limits = limits or LogLimits()
         self._patience_s = patience_s
         self._asked_at = -inf
+        self._next: Token | None = None
         self._token: Token | None = None
         self._renew_at = 0.0
         self._failures = 0
@@ -137,8 +142,11 @@ class SharedTokens:
 
         Raises: Refused, AuthenticationFailed.
         """
+        token, now = self._next, self._wall()
+        self._next = None
+        if token is not None and (token.expires_at is None or now < token.expires_at):
+            return token
         token = self._token
-        now = self._wall()
         if token is not None and token.expires_at is not None and now < token.expires_at:
             if now < self._renew_at or (self._failures and self._timer):
                 return token
@@ -161,6 +169,14 @@ class SharedTokens:
                 f"sasl_oauth_token_provider raised {type(error).__name__}, which is the cause"
             ) from error
 
+    async def differs(self, refused: object) -> bool:
+        """Return True if the token is another one than *refused*; the next login takes it then."""
+        if isinstance(refused, Secret):
+            self.refused(refused)
+        token = await self.token()
+        self._next = token if token.value != refused else None
+        return self._next is not None
+
     def refused(self, value: Secret) -> None:
         """Drop the token if it is *value*, which a broker refused: the next login gets a new one."""
         if self._token is not None and self._token.value == value:
@@ -170,7 +186,7 @@ class SharedTokens:
     def close(self) -> None:
         """Renew nothing any more, and forget the token."""
         self._closed = True
-        self._token = None
+        self._token = self._next = None
         self._cancel_timer()
         if self._fetching is not None:
             self._fetching.cancel()

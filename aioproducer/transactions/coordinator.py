@@ -28,10 +28,10 @@ from aioproducer.errors import (
 )
 from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.last_connection import LEAST_GAP_S
-from aioproducer.metadata.metadata_source import again
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
+from aioproducer.net.dial_failures import again
 from aioproducer.net.pool import REFUSAL_PATIENCE_S, Pool
 from aioproducer.protocol.find_coordinator import Coordinator as Found, FindCoordinatorRequest
 from aioproducer.protocol.schema import Message, Request

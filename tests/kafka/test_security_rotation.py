@@ -13,13 +13,17 @@ from confluent_kafka.admin import AclOperation
 
 from aioproducer import Producer
 from aioproducer.config import ProducerOptions
-from aioproducer.errors import TopicAuthorizationFailed
+from aioproducer.errors import AuthenticationFailed, TopicAuthorizationFailed
+from aioproducer.net.login_pace import LoginPace
+from aioproducer.security.secret import Secret
+from aioproducer.security.tokens import SharedTokens
 from tests.kafka.apache.secured import SecuredKafka
 from tests.kafka.logged import Logged
 from tests.kafka.numbered import assert_all_once_in_order, send_numbered, send_numbered_until
 from tests.kafka.secured_clients import (
     SOON_S,
     allow,
+    connections,
     options,
     reset,
     set_password,
@@ -139,3 +143,71 @@ async def test_tokens_of_two_seconds_are_renewed(
     assert lasted_s / 2 <= len(fetched) <= 2 + lasted_s / 1.5
     assert not [each for each in caplog.messages if each.startswith(("connection.lost", "connection.failed"))]
     await asyncio.to_thread(assert_all_once_in_order, secured, secured_topic, COUNT)
+
+
+async def test_refused_logins_are_few_and_a_new_password_is_tried_at_once(
+    secured: SecuredKafka, secured_topic: str
+) -> None:
+    user, current, tried = secured_topic, "first", 0
+    set_password(secured, user, current)
+    allow(secured, user, AclOperation.WRITE, [secured_topic])
+
+    async def pair() -> tuple[str, str]:
+        return user, current
+
+    with Logged.listening() as logged:
+        async with Producer(
+            secured.at("REAUTH"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_credentials=pair,
+        ) as producer:
+            await producer.send(secured_topic, b"before")
+            await asyncio.to_thread(set_password, secured, user, "second")
+            pace = producer_pace(producer)
+            reset(producer)
+            assert "refused the login" in await logged.next("connection.failed")
+            began_at = time.monotonic()
+            while time.monotonic() - began_at < 8:
+                called_at = time.monotonic()
+                with pytest.raises(AuthenticationFailed):
+                    await producer.send(secured_topic, b"refused")
+                assert time.monotonic() - called_at < 5
+                await asyncio.sleep(0.2)
+            tried = pace._failures
+            current = "second"
+            async with asyncio.timeout(SOON_S):
+                await logged.next("connection.opened")
+            await producer.send(secured_topic, b"after")
+    assert 3 <= tried <= 4, "at 0, 1, 3 and 7 s"
+    assert values(secured, secured_topic) == [b"before", b"after"]
+
+
+def producer_pace(producer: Producer) -> LoginPace:
+    security = connections(producer)[0]._security
+    assert security is not None
+    assert security._pace is not None
+    return security._pace
+
+
+async def test_refused_token_is_replaced_at_once(secured: SecuredKafka, secured_topic: str) -> None:
+    """A token that the broker refuses is not kept until 80 % of its life."""
+    lives_s: list[float] = [3_600, -3_600]  # the broker looks at the token's own expiry
+    given: list[str] = []
+
+    def provide() -> ShortLived:
+        given.append(unsigned("alice", lives_s.pop(0) if lives_s else 3_600))
+        return ShortLived(given[-1], time.time() + 3_600, {})
+
+    chosen = options(secured, "SASL_TLS", "OAUTHBEARER")
+    chosen["sasl_oauth_token_provider"] = provide
+    async with Producer(secured.at("SASL_TLS"), **chosen) as producer:
+        await producer.send(secured_topic, b"before")
+        tokens = connections(producer)[0]._security._logins._tokens  # type: ignore[union-attr]
+        assert isinstance(tokens, SharedTokens)
+        tokens.refused(Secret(given[0]))  # so that the next login gets the token that is refused
+        reset(producer)
+        async with asyncio.timeout(SOON_S):
+            await producer.send(secured_topic, b"after")
+    assert len(given) == 3
+    assert values(secured, secured_topic) == [b"before", b"after"]

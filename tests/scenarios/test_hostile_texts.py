@@ -79,6 +79,9 @@ async def test_refusals_of_a_login(hostile: str) -> None:
 
         def refused(self, value: Secret) -> None: ...
 
+        async def differs(self, refused: object) -> bool:
+            return False
+
         def close(self) -> None: ...
 
     mechanism = OAuthBearer(Tokens())

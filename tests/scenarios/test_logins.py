@@ -65,10 +65,11 @@ async def test_a_running_producer_fails_each_send_soon_tries_in_paces_and_heals(
                 assert not failed.value.possibly_persisted
                 await asyncio.sleep(0.5)
             tried = opened.request_count("sasl_handshake") - logins
-            # at 100 ms, 200, 400, 800 and then each second; each may be a fifth sooner
-            assert 5 <= tried <= 5 + (now() - began_at) / 0.8
+            # at once, after 1 s, 2 s, 4 s and so on; each may be a tenth sooner or later
+            assert 4 <= tried <= 5
+            assert now() - began_at < 16
             opened.users["alice"] = "hunter2"
-            await asyncio.sleep(1.5)  # the pause of 1 s may be a fifth longer
+            await asyncio.sleep(16)
             healed = await producer.send(TOPIC, b"after")
             assert healed.offset == 1
         assert values(opened) == [b"before", b"after"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from aioproducer.backoff import Backoff
-from aioproducer.errors import ConnectionFailed, ProducerError
+from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
 from aioproducer.log_limits import LogLimits
 from aioproducer.net.address import Address
 from aioproducer.net.connection_security import ConnectionSecurity
@@ -42,11 +42,23 @@ class FakeSecurity:
     def __init__(self, name: str) -> None:
         self.name = name
         self.begun = 0
+        self.outcomes: list[str] = []
         self.start: Callable[[], bytes] = lambda: b"first"
 
     def exchange(self, address: Address) -> Exchange:
         self.begun += 1
         return Exchange(TwoMessages(self.name, start=self.start), Broker(address.host, address.port))
+
+    async def admit(self, address: Address) -> None: ...
+
+    def refused(self, address: Address, error: AuthenticationFailed, proof: object) -> None:
+        self.outcomes.append("refused")
+
+    def accepted(self, address: Address) -> None:
+        self.outcomes.append("accepted")
+
+    def failed(self, address: Address) -> None:
+        self.outcomes.append("failed")
 
 
 class FakeConnection:
