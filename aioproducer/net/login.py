@@ -225,7 +225,14 @@ class Session:
         exchange = self._security.exchange(self._connection.address)
         name = exchange.mechanism.name
         self.story = f"the login by {name} (nothing to log in with yet)"
-        message = await exchange.start()
+        try:
+            message = await exchange.start()
+        except AuthenticationFailed as error:
+            if (
+                name == "GSSAPI" and exchange.proof is not None
+            ):  # a KDC locks the principal of a keytab, as brokers do
+                self._security.refused(self._connection.address, error, exchange.proof)
+            raise
         self.story = f"the login by {name}"
         return exchange, message
 

@@ -25,6 +25,7 @@ class TwoMessages:
 
     def __init__(self, name: str = "SCRAM-SHA-256", *, start: Callable[[], bytes] = lambda: b"first") -> None:
         self.name = name
+        self.proof: object = None
         self._start = start
 
     def start(self, _: Broker) -> bytes:
@@ -43,11 +44,14 @@ class FakeSecurity:
         self.name = name
         self.begun = 0
         self.outcomes: list[str] = []
+        self.proof: object = None
         self.start: Callable[[], bytes] = lambda: b"first"
 
     def exchange(self, address: Address) -> Exchange:
         self.begun += 1
-        return Exchange(TwoMessages(self.name, start=self.start), Broker(address.host, address.port))
+        mechanism = TwoMessages(self.name, start=self.start)
+        mechanism.proof = self.proof
+        return Exchange(mechanism, Broker(address.host, address.port))
 
     async def admit(self, address: Address) -> None: ...
 

@@ -8,6 +8,7 @@ import pytest
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, SaslAuthenticationFailed
 from aioproducer.net import login as module
 from aioproducer.net.login import LOG_IN_AT_MOST_EVERY_S, LOG_IN_LATE_S
+from aioproducer.security.mechanism import Refused
 from aioproducer.testing import in_virtual_time
 from tests.unit.floor_rig import settle
 from tests.unit.net.login_rig import LIFETIME_S, Rig, now
@@ -297,3 +298,29 @@ class TestTheEnd:
         rig.connection.closed = True  # as `Connection.closed` is once it is retired
         await asyncio.sleep(LIFETIME_S)
         assert rig.connection.told == []
+
+
+@pytest.mark.parametrize(("keytab", "outcomes"), [((1, 2, 3), ["refused"]), (None, [])])
+@in_virtual_time
+async def test_kdc_that_refuses_a_keytab_paces_logins(keytab: object, outcomes: list[str]) -> None:
+    rig = Rig("GSSAPI")
+
+    def refused() -> bytes:
+        raise Refused("Kerberos says: Preauthentication failed")
+
+    rig.security.start = refused
+    rig.security.proof = keytab
+    with pytest.raises(AuthenticationFailed, match="Preauthentication"):
+        await rig.log_in()
+    assert rig.security.outcomes == outcomes
+
+
+@in_virtual_time
+async def test_outcome_of_each_login_paces_the_next() -> None:
+    rig = Rig("PLAIN")
+    logging_in = rig.log_in()
+    await rig.connection.welcome()
+    await rig.connection.answer(error_code=58)
+    with pytest.raises(SaslAuthenticationFailed):
+        await logging_in
+    assert rig.security.outcomes == ["refused"]
