@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Step:
-    """The step of a thread: `with step_here():` delays calls of user code to the end of the outermost step."""
+    """The step of a thread. `run` delays calls of user code to the end of the outermost step."""
 
     __slots__ = ("calls", "depth", "nested")
 
@@ -39,12 +39,26 @@ class Step:
         """Number of ends of steps that are under way."""
         self.calls: deque[Call] = deque()
 
-    def __enter__(self) -> None:
-        self.depth += 1
+    def run(self, function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+        """Return what *function* returns; its calls of user code run at the end of the outermost step.
 
-    def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        if not self.depth and self.calls:
+        A signal may raise between any two bytecodes, also inside one of the two `finally` blocks. A depth that stayed
+        above 0 would delay all user code for ever.
+        """
+        outer = self.depth
+        try:
+            try:
+                self.depth = outer + 1
+                return function(*arguments, **named)
+            finally:
+                self.depth = outer
+        finally:
+            self.leave(outer)
+
+    def leave(self, outer: int) -> None:
+        """End a step that began at depth *outer*."""
+        self.depth = outer
+        if not outer and self.calls:
             self._end()
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
@@ -59,11 +73,12 @@ class Step:
         if self.nested >= MOST_NESTED and (loop := _running_loop()) is not None:
             loop.call_soon(_run, calls)
             return
-        self.nested += 1
+        outer = self.nested
         try:
+            self.nested = outer + 1
             _run(calls)
         finally:
-            self.nested -= 1
+            self.nested = outer
             self.calls.extendleft(reversed(calls))  # none, unless a signal has interrupted
 
 
@@ -84,8 +99,7 @@ def as_step(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def stepwise(*arguments: P.args, **named: P.kwargs) -> R:
-        with step_here():
-            return function(*arguments, **named)
+        return step_here().run(function, *arguments, **named)
 
     return stepwise
 

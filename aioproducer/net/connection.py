@@ -319,8 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         """Hand out the answers that are complete with the *nbytes* that have come."""
         self.is_reading = True
         try:
-            with self._step:
-                self._hand_out(nbytes)
+            self._step.run(self._hand_out, nbytes)
         finally:
             self.is_reading, callback, self.after_read = False, self.after_read, None
             if callback is not None:

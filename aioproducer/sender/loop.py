@@ -156,8 +156,7 @@ class Sender:
 
         So do those below that return a time.
         """
-        with self._step:
-            return self._take_turn(self._loop.time())
+        return self._step.run(self._take_turn, self._loop.time())
 
     def _take_turn(self, now: float) -> float:
         accumulator, schedule = self._accumulator, self._schedule
@@ -275,18 +274,19 @@ class Sender:
         unencodable = await self._encoder.encode_off_loop(batches)
         if before is not None:
             await asyncio.wait([before])
-        with self._step:
-            self._fail_unencodable(unencodable)
+        self._step.run(self._fail_unencodable, unencodable)
         if self._settings.acks == 0:
             # A login may have begun: what would wait for that in vain is not written.
             with suppress(ProducerError):
                 await connection.drain()
-        with self._step:
-            self._give_back(connection, batches)
-            self._write(connection, still_in_flight(batches))
+        self._step.run(self._write_or_give_back, connection, batches)
         if self._settings.acks == 0:
             with suppress(ProducerError):  # the pool tells of lost connections
                 await connection.drain()
+
+    def _write_or_give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        self._give_back(connection, batches)
+        self._write(connection, still_in_flight(batches))
 
     def _give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
         """Give back those of *batches* that would not be drained for *connection* any more."""

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,6 +22,16 @@ def level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, NAME)
 
 
+@contextmanager
+def in_step() -> Iterator[None]:
+    step = step_here()
+    outer, step.depth = step.depth, step.depth + 1
+    try:
+        yield
+    finally:
+        step.leave(outer)
+
+
 def test_call_runs_at_once_outside_of_a_step() -> None:
     heard: list[int] = []
     step_here().call(heard.append, 1)
@@ -27,9 +40,9 @@ def test_call_runs_at_once_outside_of_a_step() -> None:
 
 def test_calls_run_in_order_at_the_end_of_the_outermost_step() -> None:
     heard: list[int] = []
-    with step_here():
+    with in_step():
         step_here().call(heard.append, 1)
-        with step_here():
+        with in_step():
             step_here().call(heard.append, 2)
         assert heard == []
         as_step(step_here().call)(heard.append, 3)
@@ -54,11 +67,11 @@ def test_step_of_a_call_ends_with_it() -> None:
     heard: list[str] = []
 
     def user_code() -> None:
-        with step_here():
+        with in_step():
             step_here().call(heard.append, "inner")
         heard.append("outer")
 
-    with step_here():
+    with in_step():
         step_here().call(user_code)
         step_here().call(heard.append, "next")
     assert heard == ["inner", "outer", "next"]
@@ -66,7 +79,7 @@ def test_step_of_a_call_ends_with_it() -> None:
 
 def test_step_of_one_thread_delays_no_call_of_another() -> None:
     heard: list[int] = []
-    with step_here():
+    with in_step():
         thread = threading.Thread(target=lambda: step_here().call(heard.append, 1))
         thread.start()
         thread.join()
@@ -102,7 +115,7 @@ def test_interrupt_of_a_call_is_raised_by_the_event_loop(interrupt: type[BaseExc
     heard: list[int] = []
 
     async def main() -> None:
-        with step_here():
+        with in_step():
             step_here().call(_raises(interrupt()))
             step_here().call(heard.append, 1)
         heard.append(2)
@@ -129,7 +142,7 @@ def test_interrupt_is_raised_at_once_without_an_event_loop() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    with step_here():
+    with in_step():
         assert heard == []
     assert heard == [1], "the end of the next step runs what is left"
 
@@ -140,11 +153,11 @@ def test_feedback_of_user_code_goes_on_in_the_event_loop() -> None:
     def user_code() -> None:
         depths.append(step_here().nested)
         if len(depths) < 10 * MOST_NESTED:
-            with step_here():
+            with in_step():
                 step_here().call(user_code)
 
     async def main() -> None:
-        with step_here():
+        with in_step():
             step_here().call(user_code)
         assert len(depths) == MOST_NESTED
         for _ in range(10):
@@ -173,7 +186,7 @@ def _on_behalf() -> None:
 
 
 def test_handlers_run_at_the_end_of_the_step(caplog: pytest.LogCaptureFixture) -> None:
-    with step_here():
+    with in_step():
         log.info("event")
         assert caplog.messages == []
     assert caplog.messages == ["event"]
@@ -190,7 +203,7 @@ def test_exception_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise error
     except LookupError:
-        with step_here():
+        with in_step():
             log.exception("event")
     log.warning("event", exc_info=error)
     assert [each.exc_info and each.exc_info[1] for each in caplog.records] == [error] * 2
@@ -231,3 +244,41 @@ def test_log_line_is_escaped(caplog: pytest.LogCaptureFixture) -> None:
         "event name=%s error=%s count=%d", "a\nCRITICAL forged", ValueError("\x1b[2J"), 3
     )
     assert caplog.messages == ["event name=a\\nCRITICAL forged error=\\u001b[2J count=3"]
+
+
+def test_signal_at_any_bytecode_of_a_step_leaves_no_step_open() -> None:
+    """A depth above 0 would delay all user code for ever."""
+
+    class Interrupt(BaseException):
+        pass
+
+    def raise_at(number: int) -> Callable[..., Any]:
+        left = number
+
+        def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+            nonlocal left
+            if not frame.f_code.co_filename.endswith("steps.py"):
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                left -= 1
+                if not left:
+                    sys.settrace(None)
+                    raise Interrupt
+            return trace
+
+        return trace
+
+    interrupted = 0
+    for number in range(1, 200):
+        before = sys.gettrace()
+        try:
+            sys.settrace(raise_at(number))
+            step_here().run(list)
+            as_step(list)()
+        except Interrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(before)
+        assert step_here().depth == step_here().nested == 0
+    assert interrupted > 20
