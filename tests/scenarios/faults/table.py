@@ -263,6 +263,8 @@ BROKERS = [
         name="broker-away-20-s",
         fault=f.brokers_away(1, s=20),
         pause_s=LIGHT_S,
+        recovery_s=2
+        * RECOVERY_S,  # a batch per second of the outage, which plain producers send one after the other
         most_metadata_requests=60,
         options={"delivery_timeout_ms": 30_000},
     ),
