@@ -48,12 +48,14 @@ class AwsMskIam:
         self._credentials = credentials
         self._now = now
         self.complete: bool = False
+        self.proof: object = None
+        """The credentials of this login, to be compared with later ones."""
         self.secrets: tuple[Secret, ...] = ()
         """The secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the signed request."""
-        credentials = await CALL_THREADS.run(self._credentials)
+        self.proof = credentials = await CALL_THREADS.run(self._credentials)
         host = broker.host.rstrip(".")
         region = _region(host, credentials.region)
         token = credentials.session_token

@@ -18,6 +18,7 @@ from aioproducer.security.secret import without_frames
 from aioproducer.security.security_settings import EndpointSettings, SaslSettings, UnsecuredSettings
 from aioproducer.security.token_endpoint import TokenEndpoint, from_file, unsecured
 from aioproducer.security.tokens import SharedTokens, Token, TokenSource, from_provider
+from aioproducer.worker_threads import CALL_THREADS
 
 
 class Logins:
@@ -28,6 +29,7 @@ class Logins:
         self._tokens: TokenSource | None = None
         self._credentials: Credentials | None = None
         self._kerberos: KerberosSettings | None = None
+        self._aws: BotocoreCredentials | None = None
         self._make: MechanismFactory = self._factory(settings)
 
     def exchange(self, broker: Broker) -> Exchange:
@@ -60,6 +62,8 @@ class Logins:
             return await self._tokens.differs(refused)
         if self._credentials is not None:
             return await self._credentials.differs(refused)
+        if self._aws is not None:
+            return await CALL_THREADS.run(self._aws) != refused
         return self._kerberos is not None and self._kerberos.keytab_state() != refused
 
     def close(self) -> None:
@@ -84,7 +88,7 @@ class Logins:
             assert kerberos is not None, "checked by the configuration"
             return lambda: Gssapi(kerberos)
         if name == "AWS_MSK_IAM":
-            aws = BotocoreCredentials()
+            aws = self._aws = BotocoreCredentials()
             return lambda: AwsMskIam(aws)
         assert settings.credentials is not None, "checked by the configuration"
         credentials = self._credentials = Credentials(

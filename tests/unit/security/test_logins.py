@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,9 +8,11 @@ import pytest
 from aioproducer.backoff import Backoff
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.security import logins as module
+from aioproducer.security.aws_msk_iam import AwsCredentials
 from aioproducer.security.credentials import Login
 from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.logins import Logins
+from aioproducer.security.scram import Scram
 from aioproducer.security.secret import Secret
 from aioproducer.security.security_settings import EndpointSettings, SaslSettings, UnsecuredSettings
 from aioproducer.security.tokens import Token
@@ -100,3 +103,57 @@ async def test_a_mechanism_has_a_name() -> None:
     factory: Any = Nameless
     with pytest.raises(AuthenticationFailed, match="returned Nameless"):
         Logins(SaslSettings(factory, BACKOFF)).exchange(BROKER)
+
+
+async def proof_of_a_login(logins: Logins) -> object:
+    exchange = logins.exchange(BROKER)
+    await exchange.start()
+    return exchange.proof
+
+
+async def test_pair_that_does_not_change_never_differs() -> None:
+    logins = Logins(SaslSettings("PLAIN", BACKOFF, credentials=LOGIN))
+    assert not await logins.differ(await proof_of_a_login(logins))
+
+
+async def test_next_login_takes_the_pair_that_differs() -> None:
+    passwords = iter(["one", "one", "two", "three"])
+    logins = Logins(SaslSettings("SCRAM-SHA-256", BACKOFF, credentials=lambda: ("u", next(passwords))))
+    refused = await proof_of_a_login(logins)
+    assert not await logins.differ(refused)
+    assert await logins.differ(refused)
+    assert await proof_of_a_login(logins) == ("u", Secret("two"))
+    assert await proof_of_a_login(logins) == ("u", Secret("three"))
+
+
+async def test_token_differs_when_the_provider_gives_another_one() -> None:
+    tokens = iter(["one", "two", "three"])
+    logins = Logins(SaslSettings("OAUTHBEARER", BACKOFF, tokens=lambda: next(tokens)))
+    assert await logins.differ(await proof_of_a_login(logins))
+    assert await proof_of_a_login(logins) == Secret("two")
+    logins.close()
+
+
+async def test_keytab_differs_when_the_file_changes(tmp_path: Path) -> None:
+    keytab = tmp_path / "keytab"
+    keytab.write_bytes(b"one")
+    settings = KerberosSettings("kafka", keytab=str(keytab))
+    logins = Logins(SaslSettings("GSSAPI", BACKOFF, kerberos=settings))
+    refused = settings.keytab_state()
+    assert not await logins.differ(refused)
+    keytab.write_bytes(b"another")
+    assert await logins.differ(refused)
+
+
+async def test_aws_credentials_differ_when_botocore_has_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = AwsCredentials("key", Secret("hunter2"), None, "eu-west-1")
+    monkeypatch.setattr(module, "BotocoreCredentials", lambda: lambda: current)
+    logins = Logins(SaslSettings("AWS_MSK_IAM", BACKOFF))
+    refused = await proof_of_a_login(logins)
+    assert not await logins.differ(refused)
+    current = current._replace(access_key="another")
+    assert await logins.differ(refused)
+
+
+async def test_mechanism_of_the_user_never_differs() -> None:
+    assert not await Logins(SaslSettings(Scram, BACKOFF)).differ(None)  # type: ignore[arg-type]
