@@ -76,7 +76,7 @@ METRICS: Final[dict[Part, dict[str, Metric]]] = {
         ),
         "batch_size_avg": Metric("size of a batch as it is sent, on average", "bytes"),
         "batch_size_max": Metric("size of a batch as it is sent, at most", "bytes"),
-        **_pair("batch_split", "batches that were too large and were split in two", "batches"),
+        **_pair("batch_split", "batches that were too large and were split", "batches"),
         "compression_rate_avg": Metric("size of batches sent, relative to their size before compression"),
         "produce_throttle_time_avg": Metric("pause that brokers asked for in an answer, on average", "ms"),
         "produce_throttle_time_max": Metric("pause that brokers asked for in an answer, at most", "ms"),
