@@ -48,7 +48,9 @@ class LoopClock:
     def now_ms(self) -> int:
         """Return the time of this iteration."""
         if not self.known_ms:
-            self._loop.call_soon(self.forget)  # first: a time that is never forgotten would stay for ever
+            self._loop.call_soon(
+                self.forget
+            )  # first: otherwise an interrupted call would keep the time forever
             self.known_ms = wall_ms()
         return self.known_ms
 
@@ -158,7 +160,9 @@ class Wakeup:
         if until < self._rings_at:
             timer = self._loop.call_at(until, self._time_is_up, until, context=self._context)
             self._timers.append((until, timer))
-            self._rings_at = until  # last: an exception before it leaves a timer too many, and none too few
+            self._rings_at = (
+                until  # last: an exception before this line leaves an extra timer, never a missing one
+            )
 
     async def wait(self, until: float) -> None:
         """Wait until it rings, which *until* sees to as `ring_at` does."""
@@ -187,7 +191,7 @@ class Wakeup:
 
 
 def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
-    """Return `get_running_loop`, or a function that is faster if *loop* runs here.
+    """Return `get_running_loop`, or a faster function for *loop*.
 
     Before Python 3.12 `get_running_loop` makes the system call getpid each time, so that a forked child does not take its
     parent's loop for its own. Here a hook notices the fork.
@@ -200,7 +204,7 @@ def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
 def python_running_loop_without_getpid(
     loop: Any, process: list[object], ask: Callable[[], AbstractEventLoop]
 ) -> Callable[[], AbstractEventLoop]:
-    """Return a function that returns *loop* if that runs here, and otherwise does as *ask*.
+    """Return a function that returns *loop* if *loop* runs in this thread, and otherwise calls *ask*.
 
     A fork replaces the one item of *process*.
     """

@@ -266,7 +266,7 @@ class Engine:
         for batch in waiting:
             try:
                 self._completion.fail(batch, failure)
-            except BaseException:  # of a signal handler: the batch is halfway
+            except BaseException:  # raised by a signal handler, with the batch half moved
                 self._completion.abandon(batch, failure)
                 self.accumulator.recount()
                 raise
@@ -346,7 +346,7 @@ class Engine:
             cause: BaseException = asyncio.CancelledError()
             failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
             going_down = ConnectionFailed("the producer's event loop is shutting down")
-            self.updater.abort(going_down)  # first: it must not dial again
+            self.updater.abort(going_down)  # first, so that the updater dials no more
             self.pool.abort(going_down)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.crashed task=%s", which, exc_info=error)
@@ -362,9 +362,9 @@ class Engine:
             self._on_crash(cause)
             if self.transactions is not None:
                 self.transactions.give_up(failure.error())
-        finally:  # whatever else is broken
+        finally:  # also after another internal error
             self.fail_everything(failure)
-            if not task.cancelled() and self._stopping is None:  # also if nobody ever calls close()
+            if not task.cancelled() and self._stopping is None:  # even if close() is never called
                 self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
 
     async def _open_bootstrap_connection(self, address: Address, refusals: Refusals) -> Connection:
@@ -398,7 +398,7 @@ class Engine:
         self._loop.call_soon(self.fail_everything, failure)
 
     def _another_cluster(self, error: ProducerError) -> None:
-        """Fail the open transaction, and send what waits to the new cluster under another producer id."""
+        """Fail the open transaction, and send waiting batches to the new cluster under another producer id."""
         if self.transactions is not None:
             self.transactions.leave_cluster(error)
         self.accumulator.identities.leave_cluster()
@@ -429,7 +429,7 @@ class Engine:
         self._completion.fail_missing(topics, node_id, is_only_broker=is_only_broker)
 
     def _forget_topic(self, name: str) -> None:
-        """Drop the state of a topic that metadata has forgotten."""
+        """Drop the state of a topic that metadata dropped."""
         queues = self.accumulator.topics.get(name)
         if queues is None or queues.idle:
             self.metrics.forget_topic(name)
@@ -437,7 +437,7 @@ class Engine:
                 self._partitioner.forget(name)
 
     def _forget_nodes(self, brokers: Collection[int]) -> None:
-        """Drop the state of nodes that are not among *brokers*."""
+        """Drop the state of nodes outside *brokers*."""
         left = self.metrics.nodes.keys() - {*brokers, BOOTSTRAP}
         self.metrics.forget_nodes([node_id for node_id in left if not self.pool.counts_for(node_id)])
         self.accumulator.paces.forget(brokers)

@@ -76,7 +76,7 @@ class Lifecycle:
             )
 
     def __repr__(self) -> str:
-        if not hasattr(self, "config"):  # the constructor has raised, and an error tracker shows its frame
+        if not hasattr(self, "config"):  # an error tracker shows the frame of a constructor that raised
             return "<Producer without configuration>"
         return f"<Producer {self.config.client_id} {self.state}>"
 

@@ -10,11 +10,12 @@ from typing import Final, NamedTuple
 from aioproducer.steps import Log
 
 REMINDER_S: Final = 30.0
-"""Interval between two lines about an event that goes on. After this time without an occurrence the event has ended."""
+"""Interval between two lines about an ongoing event, in seconds. An event ends after this time without an occurrence."""
 STEADY_S: Final = 1.0
-"""A recovery has to last this long before the next occurrence is news. Doubles with each return, up to `REMINDER_S`."""
+"""Minimum duration of a recovery, in seconds, before the next occurrence is logged as new. Doubles with each return of the
+event, up to `REMINDER_S`."""
 MAX_EPISODES: Final = 20
-"""Subjects of one event (topics, nodes) that are logged separately. Further subjects share one episode."""
+"""Maximum number of subjects (topics, nodes) per event. Further subjects share one episode."""
 OTHERS: Final = "others"
 
 
@@ -27,7 +28,7 @@ class LogLimits:
     __slots__ = ("_episodes", "_timed", "_timer")
 
     def __init__(self, *, timed: bool = True) -> None:
-        """Without *timed* there is no timer, and an episode ends by `over` only: for several threads and event loops."""
+        """Without *timed*, for use by several threads and event loops, no timer runs and only `over` ends an episode."""
         self._episodes: dict[str, dict[str, _Episode]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timed = timed
@@ -42,7 +43,7 @@ class LogLimits:
         event: str | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """Log one occurrence of an event about *subject*: at *level* if it is news, at DEBUG between two reminders.
+        """Log one occurrence of an event about *subject*: at *level* if new or due as a reminder, else at DEBUG.
 
         *event* is by default the first word of *message*. A *level* above that of the last line is news. *subject* is
         shown at the end (`topic=orders`) and may be empty. The traceback of *error* is logged, if one is given.
@@ -65,7 +66,7 @@ class LogLimits:
         logger.log(level, message, *args, exc_info=error, stacklevel=2)
 
     def over(self, event: str, subject: str, message: str, *args: object) -> bool:
-        """Note that *event* is over for *subject*; return True if there was an occurrence since the last call.
+        """Record the end of *event* for *subject*; return True if there was an occurrence since the last call.
 
         The end is logged at INFO, as *message* with counts. The end of a flapping event is logged once it is steady.
         """
@@ -81,7 +82,7 @@ class LogLimits:
         return True
 
     def close(self) -> None:
-        """Log the counts of the episodes that go on, and set no timer any more."""
+        """Log the counts of ongoing episodes, and stop the timer."""
         self._timed = False
         if self._timer is not None:
             self._timer.cancel()
@@ -96,7 +97,7 @@ class LogLimits:
             line.write()
 
     def _look_again(self) -> None:
-        """Set the timer for the next episode that ends or is to be forgotten."""
+        """Set the timer for the next episode that ends or expires."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -160,7 +161,7 @@ class _Episode:
         self.began_at: float = now
         self.last_at: float = now
         self.over_at: float | None = None
-        """Time of the recovery; None while the event goes on."""
+        """Time of the recovery; None while the event is ongoing."""
         self.times: int = 1
         self.is_told: bool = False
         """True if the last line is about the end."""
@@ -170,7 +171,7 @@ class _Episode:
         self._flaps = False
 
     def occurs(self, now: float, level: int) -> bool:
-        """Count one more occurrence; return True if it is to be logged."""
+        """Count one more occurrence; return True if it must be logged."""
         if self.over_at is not None and now - self.over_at >= self._steady_s:
             self._steady_s = min(2 * self._steady_s, REMINDER_S)
             self._begin(now, level)
@@ -183,7 +184,7 @@ class _Episode:
         return True
 
     def recovers(self, now: float, text: str) -> _Line | None:
-        """Note the recovery; return its line if that is to be written at once."""
+        """Record the recovery; return its line if the line must be logged immediately."""
         self.over_at, self._end = now, text
         if self._flaps:
             return None
@@ -191,7 +192,7 @@ class _Episode:
         return self.ends("", "")
 
     def ends(self, event: str, subject: str) -> _Line:
-        """Return the line about the end: that of the recovery, or that there were no more occurrences."""
+        """Return the final line: the recovery, or `.ended` after a time without occurrences."""
         self.is_told = True
         ended_at = self.last_at if self.over_at is None else self.over_at
         text = f"{event}.ended{subject and f' {subject}'}" if self.over_at is None else self._end
@@ -202,7 +203,7 @@ class _Episode:
         return f" times={self.times} for_s={at - self.began_at:.1f}"
 
     def due_at(self) -> float:
-        """Return the time at which the episode is to be ended or forgotten."""
+        """Return the time at which the episode ends or expires."""
         if self.over_at is None:
             return self.last_at + REMINDER_S
         return self.over_at + (REMINDER_S if self.is_told else self._steady_s)

@@ -1,4 +1,4 @@
-"""Steps of a producer: user code runs between them, never inside one.
+"""Steps of a producer. User code runs between steps, never inside a step.
 
 A step changes several things that belong together: batches, queues, connections, metadata. Interceptors and log handlers
 are user code, and user code may call every method of the producer. So what a step has to report is called at its end. No
@@ -19,8 +19,8 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 from aioproducer.escaping import escaped
 
 MOST_NESTED: Final = 20
-"""Most ends of steps that may run inside each other. User code that is called at one may make the next. Beyond this depth the
-event loop runs the calls: no feedback of user code exhausts the stack or blocks the event loop."""
+"""Maximum depth of nested step ends: user code at the end of a step may start another step. Beyond this depth the event loop
+makes the calls, so that feedback of user code cannot exhaust the stack or block the event loop."""
 
 Call = Callable[[], object]
 P = ParamSpec("P")
@@ -34,9 +34,9 @@ class Step:
 
     def __init__(self) -> None:
         self.depth: int = 0
-        """Number of steps that are under way, one inside the other."""
+        """Number of nested steps in progress."""
         self.nested: int = 0
-        """Number of ends of steps that are under way."""
+        """Number of nested step ends in progress."""
         self.calls: deque[Call] = deque()
 
     def run(self, function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
@@ -62,7 +62,7 @@ class Step:
             self._end()
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call *function* now, or at the end of the step that is under way. Whatever it raises is contained."""
+        """Call *function* now, or at the end of the current step. Its exceptions are contained."""
         if self.depth:
             self.calls.append(partial(function, *arguments))
         else:
@@ -79,7 +79,7 @@ class Step:
             _run(calls)
         finally:
             self.nested = outer
-            self.calls.extendleft(reversed(calls))  # none, unless a signal has interrupted
+            self.calls.extendleft(reversed(calls))  # empty, unless a signal handler raised
 
 
 _steps: Final[dict[int, Step]] = {}
@@ -110,7 +110,7 @@ def _run(calls: deque[Call]) -> None:
 
 
 def contained(call: Call) -> None:
-    """Run *call*, which is user code. What it raises is printed, as `logging` does; interrupts go to the event loop."""
+    """Run the user code *call*. Its exceptions are printed, as `logging` does; interrupts are raised by the event loop."""
     try:
         call()
     except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -121,7 +121,7 @@ def contained(call: Call) -> None:
 
 
 def pass_on(interrupt: BaseException) -> None:
-    """Let the event loop raise *interrupt*, such as KeyboardInterrupt, in its next iteration; without a loop raise it here."""
+    """Make the event loop raise *interrupt* (KeyboardInterrupt, …) in its next iteration; without a loop, raise it here."""
     loop = _running_loop()
     if loop is None:
         raise interrupt
@@ -133,13 +133,13 @@ def _raise(interrupt: BaseException) -> NoReturn:
 
 
 def _running_loop() -> Any:
-    from asyncio import events  # noqa: PLC0415 - some modules that log know no asyncio
+    from asyncio import events  # noqa: PLC0415 - some modules that log run without asyncio
 
     return events._get_running_loop()  # noqa: SLF001 - documented; returns None without a loop
 
 
 def _shown(argument: object) -> object:
-    """Return *argument*, or its text escaped if that is not printable: names and texts of peers forge no log line."""
+    """Return *argument*, or its escaped text if the text is unprintable, so that texts of peers forge no log line."""
     if isinstance(argument, int | float):
         return argument
     text = str(argument)
@@ -151,7 +151,7 @@ _FRAMES: Final = 3
 
 
 class Log:
-    """The logger of a module. Handlers run at the end of a step, and what they raise stays here."""
+    """Logger of a module. Handlers run at the end of a step, and their exceptions are contained."""
 
     __slots__ = ("_logger",)
 
@@ -186,7 +186,7 @@ class Log:
         exc_info: BaseException | None = None,
         stacklevel: int = 1,
     ) -> None:
-        """Log at *level*. The line shown is that of the caller, with a *stacklevel* of 2 that of the caller's caller."""
+        """Log at *level*. The record shows the line of the caller; with *stacklevel* 2, of the caller's caller."""
         if self._logger.isEnabledFor(level):
             contained(partial(self._record, level, message, arguments, exc_info, stacklevel))
 

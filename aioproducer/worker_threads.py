@@ -32,11 +32,11 @@ _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 class NoThread(OSError):
-    """No thread could be started: the process is at its limit, short of memory, or ending."""
+    """Raised if no thread can be started: the process is at its limit, short of memory, or exiting."""
 
 
 class WorkerThreads(concurrent.futures.Executor):
-    """At most *limit* daemon threads, started when they are needed, ended when they are idle.
+    """Pool of at most *limit* daemon threads, started on demand and ended when idle.
 
     A `ThreadPoolExecutor` refuses calls while the interpreter exits, and the exit waits for its threads.
     """
@@ -59,7 +59,7 @@ class WorkerThreads(concurrent.futures.Executor):
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Return the outcome of *function*, called in a thread; NoThread if there is none."""
-        if self._pid != os.getpid():  # a forked child has none of the threads, and may have a locked lock
+        if self._pid != os.getpid():  # a forked child has no threads, and may have a locked lock
             self._begin()
         future: Future[T] = Future()
         with self._changed:
@@ -103,20 +103,20 @@ class WorkerThreads(concurrent.futures.Executor):
         # Without the lock: under gevent a start may switch to another greenlet of the same thread.
         try:
             threading.Thread(target=self._work, name=name, daemon=True).start()
-        except Exception as error:  # noqa: BLE001 - a RuntimeError, a MemoryError: the call has other ways
+        except Exception as error:  # noqa: BLE001 - RuntimeError or MemoryError; callers fall back
             is_exiting = not threading.main_thread().is_alive()  # Python 3.12 starts no thread then
             level = logging.DEBUG if is_exiting else logging.WARNING
             self._limits.log(log, level, "", "threads.unavailable name=%s error=%r", self._name, error)
             with self._changed:
                 self._threads -= 1
-                if self._threads:  # they take the call
+                if self._threads:  # the running threads take the call
                     return
             self._fail(f"it could not be started: {error}", error)
         else:
             self._limits.over("threads.unavailable", "", "threads.available name=%s", self._name)
 
     def _fail(self, why: str, cause: Exception | None = None) -> None:
-        """Fail the calls that wait for a thread, those of other event loops among them."""
+        """Fail the calls that wait for a thread, including calls of other event loops."""
         for future, _ in self._withdrawn():
             if future.set_running_or_notify_cancel():
                 error = NoThread(f"no thread that {self._name.removeprefix('aioproducer ')}: {why}")
@@ -152,7 +152,7 @@ def _run(future: Future[Any], function: Callable[[], Any]) -> None:
         return
     try:
         result = function()
-    except BaseException as error:  # noqa: BLE001 - it is the caller's
+    except BaseException as error:  # noqa: BLE001 - raised in the caller
         future.set_exception(_awaitable(error))
     else:
         future.set_result(result)
@@ -161,7 +161,7 @@ def _run(future: Future[Any], function: Callable[[], Any]) -> None:
 
 
 def _awaitable(error: BaseException) -> Exception:
-    """Return *error*, or a RuntimeError in place of one that would cancel the caller, or end the event loop."""
+    """Return *error*, or a RuntimeError if *error* would cancel the caller or end the event loop."""
     if isinstance(error, Exception) and not isinstance(
         error, StopIteration | concurrent.futures.CancelledError
     ):
@@ -172,8 +172,8 @@ def _awaitable(error: BaseException) -> Exception:
 
 
 LOOKUP_THREADS: Final = WorkerThreads(8, "aioproducer looks up names")
-"""Name lookups of all producers. One per name at most, so a name server that is silent for one leaves others free."""
+"""Name lookups of all producers, at most one per name. A silent name server blocks only the thread of its name."""
 CALL_THREADS: Final = WorkerThreads(8, "aioproducer calls")
-"""Calls of all producers that may block for as long as they like: callables of the application, token endpoints, Kerberos."""
+"""Calls of all producers without a time limit: callables of the application, token endpoints, Kerberos."""
 WORK_THREADS: Final = WorkerThreads(2, "aioproducer works")
-"""Work of all producers that takes milliseconds: TLS contexts, SCRAM, large metadata. Blocked calls leave these free."""
+"""Short work of all producers: TLS contexts, SCRAM, large metadata. Separate threads keep it apart from blocked calls."""

@@ -59,13 +59,13 @@ class Accumulator:
         self._abandoned: set[Batch] = set()
         self.topics: dict[str, TopicQueues] = {}
         self.shrunk: set[str] = set()
-        """The topics with queues for more partitions than the cluster has."""
+        """Topics with queues for partitions that the cluster lacks."""
         self.flushing: set[object] = set()
-        """The calls that wait for everything to be sent: while there are any, no batch lingers."""
+        """`flush` calls in progress. While there are any, no batch lingers."""
         self.finishing: bool = False
         """Whether the sender ends as soon as everything has its outcome."""
         self.pending_calls: dict[object, int] = {}
-        """The calls on their way here, which wait for earlier calls, metadata or memory; the records they still append."""
+        """Pending calls (waiting for earlier calls, metadata or memory), with the number of records each still appends."""
         self.closed_for: Failure | None = None
         """Why nothing is taken any more."""
         self.windows: Final = JoinWindows(settings.linger_s)
@@ -82,17 +82,17 @@ class Accumulator:
 
     @property
     def callers(self) -> int:
-        """Number of calls on their way here."""
+        """Number of pending calls."""
         return len(self.pending_calls)
 
     @property
     def arriving(self) -> int:
-        """Number of records that the calls on their way here still append."""
-        return sum(tuple(self.pending_calls.values()))  # other threads ask as well
+        """Number of records that the pending calls still append."""
+        return sum(tuple(self.pending_calls.values()))  # other threads read this as well
 
     @property
     def unfinished(self) -> int:
-        """Number of batches that are not at the end of their lives: unresolved and abandoned ones."""
+        """Number of unresolved and abandoned batches."""
         return len(self.unresolved) + len(self._abandoned)
 
     @property
@@ -138,7 +138,7 @@ class Accumulator:
             self.wake()
 
     def shrunk_topics(self) -> set[str]:
-        """Return the topics with records for partitions that the cluster does not have."""
+        """Return the topics with records for partitions that the cluster lacks."""
         return {
             name
             for name in self.shrunk
@@ -208,7 +208,7 @@ class Accumulator:
             target = queue or topic.sticky
             batch = target.open if target is not None else None
             if batch is None or batch.size + size > batch.limit:
-                # Room for the record and a batch: a call that finds none waits for both together.
+                # Memory for the record and a batch: a call waits for both together.
                 if free < size + BATCH_OVERHEAD and not reserved:
                     return None
                 batch = self._batch_with_room(topic, queue, size, called_at)
@@ -252,7 +252,7 @@ class Accumulator:
         reserved: int = 0,
         waiter: RecordFuture | None = None,
     ) -> Appended | None:
-        """Append the record of a call that has waited since *called_at*, as `append`, and return its place."""
+        """Append the record of a call that has waited since *called_at*, and return its place."""
         self._admit(topic, queue or topic.sticky, called_at)
         future = self.append(
             topic, queue, value, key, headers, timestamp_ms, size, RecordFuture,
@@ -265,7 +265,7 @@ class Accumulator:
         return None if future is None else Appended(future, batch, len(batch.columns.values) - 1)
 
     def _admit(self, topic: TopicQueues, queue: PartitionQueue | None, called_at: float) -> None:
-        """Open the batch of *queue* to a call at *called_at*, or seal it if the call is not of its time."""
+        """Open the batch of *queue* to a call at *called_at*; seal the batch if the call is too far from its oldest record."""
         if queue is not None and (batch := queue.open) is not None:
             if called_at > batch.joins_until:
                 self.seal(batch, self._loop.time())
@@ -273,13 +273,13 @@ class Accumulator:
                 batch.grow(topic.limits.ready)
 
     def _count_from(self, batch: Batch, called_at: float) -> None:
-        """Let deadline and window of *batch* count from a call at *called_at*, if no record of it is older."""
+        """Start the deadline and join window of *batch* at *called_at*, unless the batch has an older record."""
         batch.join_by(called_at + self.windows.lasts_s)
         if batch.joins_until < self._loop.time():
-            batch.grow(0)  # closed to calls of now, which would share a deadline that is close
+            batch.grow(0)  # closed to new calls, which would share an early deadline
         before, deadline = batch.deadline, called_at + self.settings.delivery_timeout_s
         if deadline < before:
-            self.deadlines.add(batch, deadline)  # first: a batch is never without a deadline
+            self.deadlines.add(batch, deadline)  # first, so that a batch always has a deadline
             batch.expire_by(deadline)
             self.deadlines.discard_before_move(batch, before, deadline)
             self.wake()  # to look at the deadlines again
@@ -381,7 +381,7 @@ class Accumulator:
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:
         if (
             self.closed_for is not None
-        ):  # by user code of this very call: a serializer that closes the producer
+        ):  # by user code of this call, such as a serializer that closes the producer
             raise self.closed_for.error()
         is_busy = (is_adaptive := self.settings.linger_is_adaptive) and self.schedule.is_busy(queue.leader)
         limit = topic.limits.first_limit(now, is_next=is_busy)
@@ -406,7 +406,7 @@ class Accumulator:
         return None if batch is None else Appended(waiter, batch, batch.indices_of(waiter)[0])
 
     def recount(self) -> None:
-        """Set the free memory to that which no batch and no call has: an exception interrupted a call that waited."""
+        """Recompute the free memory after an exception interrupted a waiting call."""
         memory = self.memory
         held = sum(batch.size for batch in (*self.unresolved, *self._abandoned))
         memory.free = memory.limit - held - sum(memory.granted.values())
@@ -430,7 +430,7 @@ class Accumulator:
         self.wake()
 
     def enter(self, call: object, topic: TopicQueues, records: int) -> None:
-        """Count *call*, which is on its way to *topic*, and the *records* that it is to append."""
+        """Register the pending *call* to *topic* and its *records* to append."""
         topic.pending_calls.add(call)
         self.pending_calls[call] = records
 
@@ -439,7 +439,7 @@ class Accumulator:
         self.pending_calls[call] -= records
 
     def leave(self, call: object, topic: TopicQueues) -> None:
-        """Count *call* out again, with the records that it has not appended; repeated calls are fine."""
+        """Unregister *call* and its records that were not appended. May be called repeatedly."""
         topic.pending_calls.discard(call)
         self.pending_calls.pop(call, None)
         if not self.pending_calls:
@@ -495,6 +495,6 @@ class Accumulator:
             for batch in tuple(self.unresolved):
                 await batch.wait_resolved()
             self.flushing.discard(call)
-        except BaseException:  # also of a signal handler, and as late as in the line above
+        except BaseException:  # also from a signal handler, even on the line above
             self.flushing.discard(call)
             raise

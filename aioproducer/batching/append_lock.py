@@ -95,26 +95,26 @@ class AppendLock(Generic[T]):
         return all(each.number > ticket.number for each, served in self._line.items() if not served.done())
 
     def withdraw(self, ticket: Ticket[T]) -> None:
-        """Forget *ticket*, whose call has ended, and release the lock if the ticket holds it; repeated calls are fine."""
+        """Drop *ticket* of an ended call, and release the lock if *ticket* holds it. May be called repeatedly."""
         self._line.pop(ticket, None)
         is_orphan = self.held and self._holder is None  # an exception interrupted `readmit`
         if self._holder is ticket or is_orphan:
             self.release()
 
     def release(self) -> None:
-        """Give the lock up: make the attempts of waiting calls, until one has to hold the lock itself.
+        """Release the lock: make the attempts of waiting calls until one has to hold the lock itself.
 
         An exception that a signal handler raises leaves all calls in line; a repeated call goes on with the first.
         """
         before, self._holder = self._holder, None
         if before is not None and before in self._line and self._line[before].done():
-            del self._line[before]  # it was granted by a call that was interrupted directly after that
+            del self._line[before]  # granted by a call that was interrupted directly afterwards
         while self._line:
             ticket, served = next(iter(self._line.items()))
             try:
                 if not served.done():  # else it was cancelled, or this was interrupted
                     served.set_result(ticket.attempt())
-            except asyncio.CancelledError:  # of the user's code, since nothing waits here
+            except asyncio.CancelledError:  # raised by user code, because this code awaits nothing
                 served.cancel()
             except (ProducerError, ValueError) as error:
                 served.set_exception(error)

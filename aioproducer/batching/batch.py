@@ -95,7 +95,7 @@ class Batch:
         self.stretches: list[Waiters] = [] if stretches is None else stretches
         """Who waits for its records: one object for each stretch of them that has one kind of waiter."""
         self.withdrawn: set[int] | None = None
-        """Indices of records whose callers have given up before the first drain; None if there are none."""
+        """Indices of records withdrawn before the first drain; None without any."""
         self.new_waiter: NewWaiter | None = None
         """Has made the last stretch's waiters, if a single record may join that: the append path does so without a call."""
         self.plain_waiter: NewWaiter | None = None
@@ -109,7 +109,7 @@ class Batch:
         self.limit: int = limit
         """While it is open: a record that would make it larger goes there the long way, which looks what to do."""
         self.joins_until: float = joins_until
-        """Calls until then may join the open batch (loop clock): its records share the deadline of the oldest call."""
+        """Latest time of a call that may join the open batch (loop clock). All records share the deadline of the oldest call."""
         self.state: BatchState = state
         self.due: bool = False
         """Whether it need not wait for more records."""
@@ -136,7 +136,7 @@ class Batch:
         self._resolved: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
-        """Return the number of records, without withdrawn ones; after the drain that is `len(batch.columns.values)`."""
+        """Return the number of records without withdrawn records; equals `len(batch.columns.values)` after the drain."""
         return len(self.columns.values) - len(self.withdrawn or ())
 
     def __repr__(self) -> str:
@@ -164,7 +164,7 @@ class Batch:
         self.limit = limit
 
     def join_by(self, until: float) -> None:
-        """Let calls join the open batch until then, if that is earlier."""
+        """Move the end of the join window forward to the given time, if that is earlier."""
         self.joins_until = min(self.joins_until, until)
 
     def limit_to(self, limit: int) -> None:
@@ -252,7 +252,7 @@ class Batch:
             self.leave_out_withdrawn()
 
     def abandon(self) -> None:
-        """Have failed, whatever state a bug has left it in."""
+        """Mark the batch as failed in any state, also after an internal error."""
         self.state = BatchState.FAILED
         self.successors = ()
         self._end()
@@ -366,11 +366,11 @@ class Batch:
 
     @property
     def is_forsaken(self) -> bool:
-        """True if the calls that sent its records have all failed, each at a deadline of its own."""
+        """True if all calls that sent its records have failed at their own deadlines."""
         return all(each.is_forsaken for each in self.stretches)
 
     def withdraw(self, indices: Sequence[int], records: RecordColumns) -> int:
-        """Note that the *records* at *indices* are not to be sent; return their size. The first drain leaves them out.
+        """Withdraw the *records* at *indices* and return their size. The first drain removes the records.
 
         Removing each at once would cost a pass over the batch per call that gives up.
         """

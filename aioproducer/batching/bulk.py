@@ -129,7 +129,7 @@ class SendManyCall:
         self.partitions: set[int] = set()
         """Those its records went to."""
         self.live: dict[CallWaiters, None] = {}
-        """What waits for records without an outcome, in the order of the values."""
+        """Waiters of records without an outcome, in the order of the values."""
         self._outstanding = total
         self._done: asyncio.Future[None] = loop.create_future()
         if total == 0:
@@ -147,7 +147,7 @@ class SendManyCall:
         self._count_down(len(positions))
 
     def waiters(self, positions: Sequence[int], batch: Batch) -> CallWaiters:
-        """Return the call as what waits for the records at *positions*, which *batch* gets next."""
+        """Return a waiter of the call for the records at *positions*, which are appended to *batch* next."""
         waiters = CallWaiters(self, positions, batch, len(batch.columns.values))
         self.live[waiters] = None
         return waiters
@@ -171,10 +171,10 @@ class CallWaiters:
         self, call: SendManyCall | None, positions: Sequence[int], batch: Batch | None = None, start: int = 0
     ) -> None:
         self.call = call
-        """None once the call has the outcome of these records, or has given up waiting."""
+        """None once the call has the outcome of these records or has stopped waiting."""
         self.positions: Sequence[int] = positions
         self.batch = batch
-        """The batch that the records were appended to; None as *call*, so that no cycle of references keeps it."""
+        """Batch of the records; None once *call* is None, so that no reference cycle keeps the batch alive."""
         self.start: int = start
         """Place of the first record in the batch, valid until the first drain."""
 
@@ -189,7 +189,7 @@ class CallWaiters:
             self._let_go(self.call)
 
     def fail(self, failure: Failure) -> None:
-        """Add each record to the call's failures; a later outcome is passed over."""
+        """Add each record to the call's failures; later outcomes are ignored."""
         if self.call is not None:
             self.call.failed(self.positions, failure)
             self._let_go(self.call)
@@ -208,7 +208,7 @@ class CallWaiters:
 
     @property
     def is_forsaken(self) -> bool:
-        """True if the call has given up waiting."""
+        """True if the call has stopped waiting."""
         return self.call is None
 
     def _let_go(self, call: SendManyCall) -> None:

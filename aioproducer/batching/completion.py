@@ -31,7 +31,7 @@ _ABANDONED = BatchState.ABANDONED  # asked for each batch; see batch.py
 
 
 class Observer(Protocol):
-    """Receives every outcome before the tasks that wait for it go on: metrics at once, interceptors at the end of the step."""
+    """Receives every outcome before the waiting tasks continue: metrics immediately, interceptors at the end of the step."""
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """All records of *batch* are acknowledged."""
@@ -67,9 +67,9 @@ class BatchCompletion:
         self._loop = asyncio.get_running_loop()
         self.limits: Final = limits or LogLimits()
         self._capped: set[str] = set()
-        """The topics whose batches are kept small, since a broker has refused larger ones."""
+        """Topics with a batch size limit, because a broker refused larger batches."""
         self.troubled: Final[set[TopicPartition]] = set()
-        """Partitions with a batch that was sent again, and without an end of a batch since."""
+        """Partitions with a retried batch and no completed batch since."""
 
     def complete(self, batch: Batch, base_offset: int, log_append_time_ms: int = -1) -> None:
         """The broker has *batch*: resolve its records and go on with its partition."""
@@ -221,7 +221,7 @@ class BatchCompletion:
 
     @as_step
     def fail_missing(self, told: Collection[str], node_id: int, *, is_only_broker: bool) -> None:
-        """Fail what is for partitions that do not exist any more, by the answer of *node_id* about the topics *told*."""
+        """Fail batches for deleted partitions, based on the metadata response of *node_id* for the topics *told*."""
         accumulator, now = self._accumulator, self._loop.time()
         for topic in [accumulator.topics[name] for name in accumulator.shrunk.intersection(told)]:
             missing, count = topic.missing, len(topic.leaders)
@@ -241,8 +241,8 @@ class BatchCompletion:
         """
         if batch.attempts:
             waiters.fail(self._failing(failure)._replace(possibly_persisted=True))
-            self._accumulator.wake()  # after the last waiter a producer that is closing need not wait for the batch
-            return  # the observer is notified of the outcome of the record itself
+            self._accumulator.wake()  # without waiters, a closing producer need not wait for the batch
+            return  # the observer receives the record's own outcome
         if batch.state in RESOLVED:
             return
         failure, indices = self._failing(failure), range(start, start + len(waiters))
@@ -261,7 +261,7 @@ class BatchCompletion:
             own = failure._replace(possibly_persisted=batch.possibly_persisted)
             try:
                 self.fail_or_expire(batch, own)
-            except Exception as bug:  # noqa: BLE001 - a bug has left the batch half moved: its waiters fail all the same
+            except Exception as bug:  # noqa: BLE001 - the waiters fail even if a bug left the batch half moved
                 self.limits.log(
                     log, logging.ERROR, "", "batch.bug partition=%s", batch.topic_partition, error=bug
                 )
@@ -269,7 +269,7 @@ class BatchCompletion:
         return sum(len(batch) for batch in batches)
 
     def abandon(self, batch: Batch, failure: Failure) -> None:
-        """Fail the waiters of *batch*, wherever a bug or an exception of a signal handler has left it."""
+        """Fail the waiters of *batch* in any state, after a bug or an exception of a signal handler."""
         batch.abandon()
         for each in batch.stretches:
             with suppress(Exception):
@@ -291,7 +291,7 @@ class BatchCompletion:
         self._schedule.offer_again(queue, self._loop.time())
 
     def _note_accepted(self, batch: Batch) -> None:
-        """Let the topic of *batch*, which a broker has taken, try larger ones if its batches are kept small."""
+        """Raise the size limit of the topic of the accepted *batch*, if the topic has one."""
         name = batch.topic_partition.topic
         if name in self._capped and not self._accumulator.topics[name].limits.accepted(batch):
             self._capped.discard(name)
@@ -333,7 +333,7 @@ class BatchCompletion:
             each.fail(failure)
         self._observer.failed(batch, batch.columns, failure)
         kind = failure.kind.__name__
-        is_wanted = failure.kind is TransactionAborted  # the application has asked for it
+        is_wanted = failure.kind is TransactionAborted  # requested by the application
         self.limits.log(
             log,
             logging.DEBUG if is_wanted else logging.WARNING,
@@ -348,7 +348,7 @@ class BatchCompletion:
         )
 
     def _forget_trouble(self, queue: PartitionQueue) -> None:
-        """Note that a batch of *queue* has failed: without another batch to send again, there is no recovery to log."""
+        """Record a failed batch of *queue*: without another retried batch, there is no recovery to log."""
         if not queue.retrying:
             self.troubled.discard(queue.topic_partition)
 

@@ -24,7 +24,7 @@ class MemoryBudget:
         self.waited_s: float = 0.0
         """How long calls have waited, all together, served or not; those that still do are not in it."""
         self.granted: dict[object, int] = {}
-        """Bytes taken and not used yet, by their owner."""
+        """Bytes granted and not used yet, per owner."""
         self.waiters: deque[tuple[int, asyncio.Future[None], object]] = deque()
 
     @property
@@ -33,7 +33,7 @@ class MemoryBudget:
         return self.limit - self.free
 
     async def take(self, size: int, deadline: float, owner: object = None) -> None:
-        """Take *size* bytes for *owner* as soon as all earlier calls have theirs; `use` follows.
+        """Take *size* bytes for *owner* after all earlier calls have their bytes; `use` follows.
 
         A call that is cancelled or late leaves no gap: bytes that it was just given go to the next waiter.
 
@@ -69,7 +69,7 @@ class MemoryBudget:
         return self.granted.pop(owner, 0)
 
     def forget(self, owner: object) -> None:
-        """Drop the bytes that *owner* waits for or has taken. It was interrupted, so `free` may be wrong as well."""
+        """Drop the bytes that the interrupted *owner* waits for or was granted. The caller recomputes `free`."""
         self.granted.pop(owner, None)
         self.waiters = deque(each for each in self.waiters if each[2] is not owner)
 

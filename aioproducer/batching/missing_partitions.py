@@ -1,4 +1,4 @@
-"""Evidence that partitions with records do not exist any more: their topic was recreated with fewer."""
+"""Evidence that partitions with records were deleted: their topic was recreated with fewer partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AGREE_S: Final = 5.0
 
 
 class MissingPartitions:
-    """Answers in a row that have fewer partitions of a topic than records wait for.
+    """Consecutive metadata responses without the partitions that records wait for.
 
     One answer is no proof, because a broker may lag behind. Two answers with another topic id than before are one, and so
     are two answers of different brokers that send no topic ids. Both have to be `AGREE_S` apart. Fewer partitions of the
@@ -26,7 +26,7 @@ class MissingPartitions:
         self.has_same_id: bool = has_same_id
         """True if the answers have the topic id that the records were appended under."""
         self.has_other_id: bool = False
-        """True if the answers have another topic id than that."""
+        """True if the answers have a topic id other than that of the append."""
         self.are_deleted: bool = False
         """True once the evidence is sufficient."""
         self._since: float | None = None

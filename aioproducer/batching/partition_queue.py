@@ -68,7 +68,7 @@ class PartitionQueue:
         self.open: Batch | None = None
         """The last of `batches` while it takes records."""
         self.is_watched: bool = False
-        """True while the accumulator will look at the age of `open`."""
+        """True while the accumulator checks the age of `open`."""
         self.retrying: list[Batch] = []
         """In backoff, the oldest first; they hold their sequences."""
         self.in_flight: list[Batch] = []
@@ -171,7 +171,7 @@ class PartitionQueue:
             # Two batches in flight could change places when the first one fails.
             return _IN_FLIGHT_LIMIT if self.in_flight else self.batches[0]
         if self.batches[0].retry_at > now:
-            return _BACKING_OFF  # refused for its sequence a moment ago
+            return _BACKING_OFF  # its sequence was refused just now
         if (
             self.in_flight
             and self.numbered - self.in_flight[0].numbered_before >= self._settings.max_in_flight
@@ -295,7 +295,7 @@ class PartitionQueue:
             self.put_back(batch)
 
     def leave_cluster(self) -> None:
-        """Go on in another cluster: nothing is in its logs, and it knows none of the sequences given out so far."""
+        """Continue in another cluster, whose logs have no batch and no sequence of this producer."""
         for batch in (*self.retrying, *self.in_flight):
             batch.persistence.leave_log()
         self.sequences.leave_cluster()
@@ -314,7 +314,7 @@ class PartitionQueue:
             self.in_flight.remove(batch)
 
     def discard(self, batch: Batch) -> None:
-        """Take *batch* off if it is anywhere, whatever its state says."""
+        """Remove *batch* from every list, in any state."""
         for line in (self.batches, self.retrying, self.in_flight):
             if batch in line:
                 line.remove(batch)

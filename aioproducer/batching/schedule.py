@@ -58,7 +58,7 @@ class Deadlines(Generic[T]):
             items.pop(item, None)
 
     def discard_before_move(self, item: T, before: float, deadline: float) -> None:
-        """Forget that *item* was due at *before*: it was added again with another *deadline*, perhaps of the same tick."""
+        """Drop the entry of *item* at *before*, after *item* was added again with another *deadline*."""
         if math.ceil(before / TICK_S) != math.ceil(deadline / TICK_S):
             self.discard(item, before)
 
@@ -81,12 +81,12 @@ class Deadlines(Generic[T]):
 
 
 JOINS_FOR_S: Final = 1.0
-"""Time in which records may join an open batch, in seconds, or `linger_ms` if that is longer. The records of a batch share
-the deadline of the oldest, so that the youngest has this much less time than it was promised."""
+"""Time in which records may join an open batch, in seconds; `linger_ms` if that is longer. All records of a batch share
+the deadline of the oldest record, so the youngest record fails at most this long before its own deadline."""
 
 
 class JoinWindows:
-    """Partitions that have opened a batch, by the time to look at their open batch again.
+    """Partitions with an open batch, ordered by the time of the next check.
 
     An open batch outlives its window only while it cannot be sent. Each partition is looked at once per window, so no
     record and no batch has to look at the clock.
@@ -101,12 +101,12 @@ class JoinWindows:
         self._number = count()  # heap entries never compare queues
 
     def watch(self, queue: PartitionQueue, until: float) -> None:
-        """Look at the open batch of *queue* at *until*."""
+        """Check the open batch of *queue* at *until*."""
         heapq.heappush(self._watched, (until, next(self._number), queue))
         queue.is_watched = True
 
     def seal_old(self, now: float) -> float:
-        """Seal the open batches that no call may join any more; return when to look again."""
+        """Seal open batches with an expired join window; return the time of the next check."""
         watched = self._watched
         while watched and watched[0][0] <= now:
             queue = heapq.heappop(watched)[2]
@@ -185,7 +185,7 @@ class Paces(defaultdict[int, Pace]):
         return 2 * self.expected_s(one) + LONG_S < self.expected_s(other)
 
     def forget(self, brokers: Collection[int]) -> None:
-        """Drop the paces of nodes that are not among *brokers* and have nothing to answer."""
+        """Drop the paces of nodes outside *brokers* without requests in flight."""
         for node_id in self.keys() - set(brokers):
             if self[node_id].is_idle:
                 del self[node_id]

@@ -25,11 +25,11 @@ DETERIORATING_STEP: Final = 0.05
 RATE_MARGIN: Final = 1.05
 """A batch that is compressed so much less than is estimated still keeps to its limits."""
 PROBE_TIMES: Final = 1.25
-"""Size of the batch that checks whether the topic takes more by now, relative to the smallest size that was refused."""
+"""Size of a batch that tests for a raised limit, relative to the smallest refused size."""
 CLOSE_ENOUGH: Final = 64
-"""The search for the largest size ends once the unknown rest is this part of it: each step may cost a refusal."""
+"""Gap at which the search for the largest size ends, relative to that size. Each step may cost a refusal."""
 TRIAL_S: Final = 1.0
-"""Longest time to wait for the outcome of a larger batch before another one is tried: it may have been sent half full."""
+"""Longest wait for the outcome of a trial before the next trial; the trial batch may have been sent half full."""
 MOST_TIMES: Final = 16
 """A batch is at most so many times as large before compression: the next records may be others."""
 
@@ -65,13 +65,13 @@ class BatchLimits:
         self.rate: float = 1.0
         """How large a batch is when it is sent, it is estimated, relative to what is counted while records are appended."""
         self.cap: float = math.inf
-        """Largest size of a batch as it is sent, since the broker has refused larger ones."""
+        """Limit of a batch as sent, because the broker refused larger batches."""
         self._accepted = 0
-        """Largest size that the broker has taken, and …"""
+        """Largest size that the broker accepted."""
         self._refused: float = math.inf
-        """… smallest size that it has refused. One batch at a time tries a size between the two."""
+        """Smallest size that the broker refused. One batch at a time tries a size between `_accepted` and `_refused`."""
         self._tried_at = math.inf
-        """When the last such batch was opened."""
+        """Time of the last trial (loop clock)."""
         self._next_trial_at = 0.0
         self._estimate = 1.0
         self._compresses = False
@@ -99,9 +99,9 @@ class BatchLimits:
         return self.to_grow_to(batch, max(self.ready, size, batch.size), joins_at)
 
     def refused(self, batch: Batch, part: int, now: float) -> None:
-        """Note that the broker has refused *batch* for its size; its largest part, in halves, has the size *part*."""
+        """Record the refusal of *batch* for its size; *part* is the size of its larger half."""
         size = self.counted(batch)
-        if size <= self._accepted:  # the topic takes less than before
+        if size <= self._accepted:  # the topic's limit was lowered
             self._accepted = 0
         if size <= self.cap:
             self.cap = max(self._accepted, size * part // batch.size)
@@ -110,11 +110,11 @@ class BatchLimits:
         self._set()
 
     def accepted(self, batch: Batch) -> bool:
-        """Note that the broker has taken *batch*; return False once batches of every size may be sent again."""
+        """Record that the broker accepted *batch*; return False once batches of every size may be sent again."""
         size = self.counted(batch)
         if size >= self._refused:
             if batch.created_at < self._tried_at:
-                return True  # opened before the refusal: another broker may take more
+                return True  # opened before the refusal: another broker may have a higher limit
             self._refused = math.inf
         self._accepted = max(self._accepted, size)
         if size > self.cap:
@@ -130,7 +130,7 @@ class BatchLimits:
         return len(batch.encoded or b"") if self._compresses else batch.size
 
     def _trial(self, now: float) -> float:
-        """Return the size that one batch may try now: half-way to the smallest that was refused, or a little above that.
+        """Return the size of the next trial: half-way to the smallest refused size, or a quarter above it.
 
         The latter once in a while, as the topic's limit may have been raised.
         """
@@ -218,7 +218,7 @@ class TopicQueues:
         self.awaiting_partition: dict[Ticket[Appended], int] = {}
         """The calls that wait beside the line for a partition that is not there, and for which."""
         self.pending_calls: set[object] = set()
-        """The calls on their way here, in line or not."""
+        """Pending calls, queued or not."""
         self.sticky: PartitionQueue | None = None
         """Where records for any partition go now."""
         self.by_partition: Mapping[int, PartitionQueue] = _Queues(self._make)
@@ -267,7 +267,7 @@ class TopicQueues:
                 queue.forget_denials()
         self.available = [partition for partition, leader in enumerate(leaders) if leader != NO_LEADER]
         self._has_choice = self._settings.partitioning_is_adaptive and len(set(leaders) - {NO_LEADER}) > 1
-        self.leaders = leaders  # last: by these the topic counts as known
+        self.leaders = leaders  # last: a topic with leaders counts as known
         changed = []
         for partition, queue in self.by_partition.items():
             leader = self._leader(partition)
@@ -289,12 +289,12 @@ class TopicQueues:
         return changed
 
     def missing_queues(self) -> list[PartitionQueue]:
-        """Return the queues of partitions that the cluster does not have."""
+        """Return the queues of partitions that the cluster lacks."""
         count = len(self.leaders)
         return [queue for partition, queue in self.by_partition.items() if partition >= count]
 
     def _note_missing(self, *, is_same: bool, is_another: bool) -> None:
-        if not self.leaders or not self.missing_queues():  # without leaders it is the topic that is not known
+        if not self.leaders or not self.missing_queues():  # without leaders the whole topic is unknown
             self.missing = None
         else:
             if self.missing is None:
@@ -303,7 +303,7 @@ class TopicQueues:
             self.missing.has_same_id = is_same
 
     def leave_cluster(self) -> None:
-        """Renumber all batches that hold a sequence: they go to another cluster, under another producer id."""
+        """Renumber all batches with a sequence for another cluster and another producer id."""
         for queue in self.by_partition.values():
             queue.leave_cluster()
 

@@ -324,7 +324,7 @@ class Waiters(Protocol):
 
     @property
     def is_forsaken(self) -> bool:
-        """True if all its calls have failed, each at a deadline of its own."""
+        """True if all its calls have failed at their own deadlines."""
 
 
 class FutureWaiters:
@@ -352,12 +352,12 @@ class FutureWaiters:
             return
 
     def fail(self, failure: Failure) -> None:
-        """Fail all Futures that are not done, each with an exception of its own; resolving them later is passed over."""
+        """Fail all pending Futures, each with its own exception. Later outcomes are ignored."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(failure.error())
             if not future.cancelled():
-                future.exception()  # retrieved, also after an interruption: asyncio logs what nothing retrieves
+                future.exception()  # asyncio logs exceptions that are never retrieved
 
     def take(self, indices: Sequence[int]) -> FutureWaiters:
         """Return those of the Futures at *indices*."""

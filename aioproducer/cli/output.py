@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def printable(text: str) -> str:
-    """Return *text* with its line breaks, and with everything else that is not printable escaped."""
+    """Return *text* with every unprintable character escaped, except line breaks."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
@@ -25,11 +25,11 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 def escaping(console: Console) -> Console:
-    """Return *console*, which from now on escapes all text that it prints."""
+    """Make *console* escape all text that it prints, and return it."""
     from rich.console import RenderHook
 
     class Escaping(RenderHook):
-        """Wraps what is printed; the control codes of rich itself stay."""
+        """Wraps printed renderables; the control codes of rich itself stay."""
 
         def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
             return [_Escaped(each) for each in renderables]

@@ -55,7 +55,7 @@ def security_options(command: C) -> C:
 
 
 def allowed_options(command: C) -> C:
-    """`--sasl-oauthbearer-allowed-files` and `--sasl-oauthbearer-allowed-urls`: they replace the environment's lists."""
+    """`--sasl-oauthbearer-allowed-files` and `--sasl-oauthbearer-allowed-urls`, which replace the environment's lists."""
     files = click.option(
         "--sasl-oauthbearer-allowed-files",
         metavar="FILES",
@@ -68,13 +68,13 @@ def allowed_options(command: C) -> C:
         metavar="URLS",
         callback=partial(_allow, ALLOWED_URLS),
         expose_value=False,
-        help="Token endpoints that they may name, separated by commas.  [default: any]",
+        help="Token endpoints that OAUTHBEARER's options may name, separated by commas.  [default: any]",
     )
     return files(urls(command))
 
 
 def _allow(option: str, ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    """Set the environment's list for this command: each way from the command line to a configuration reads it there."""
+    """Set the environment's list for this command, because every configuration of the command line reads the list there."""
     if value is None:
         return
     name = _variable(option)

@@ -26,7 +26,7 @@ def from_environment(option: str) -> tuple[str, ...] | None:
 def vetted(
     named: Mapping[str, Any], files: Sequence[str] | None, urls: Sequence[str] | None, written: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each option of *named* that names a file, with the allowed path in place of its own; None allows all.
+    """Yield each option of *named* that names a file, with the path from the list of allowed files. None allows all.
 
     Two paths are equal if they are after the resolution of symbolic links and `..`. The path of the list is read later:
     its writer is trusted, and a symbolic link of another writer may change after this check.
@@ -53,7 +53,7 @@ def vetted(
 def _resolved(path: str) -> str:
     try:
         return os.path.realpath(path)
-    except (OSError, ValueError):  # a NUL: no file has this name
+    except (OSError, ValueError):  # a NUL, which no file name has
         return path
 
 

@@ -125,7 +125,8 @@ class Options(SecurityOptions):
     request_timeout_ms: int = option(
         30_000,
         int_ms(1),
-        "Close a connection when an answer takes longer than this. Throttle time (quotas) does not count.",
+        "Time limit for a broker's response. The connection is then closed and its requests are retried. Throttle time"
+        " (quotas) does not count.",
     )
     max_block_ms: int = option(
         60_000, long_ms(), "How long a call may wait for metadata and for memory, together."
@@ -246,8 +247,8 @@ class Options(SecurityOptions):
     metadata_cluster_check_enable: bool = option(
         True,
         Flag(),
-        "Whether to compare the cluster id of brokers with that of the first metadata, and to start over from"
-        " `bootstrap_servers` if they differ (KIP-1242). No effect with `metadata_recovery_strategy=none`.",
+        "Check each broker's cluster id against the first metadata, and restart from `bootstrap_servers` if the ids"
+        " differ (KIP-1242). No effect with `metadata_recovery_strategy=none`.",
     )
     transactional_id: str | None = option(
         None,

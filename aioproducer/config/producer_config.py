@@ -303,7 +303,7 @@ class ProducerConfig(Options):
         object.__setattr__(self, name, value)  # frozen for everyone else
 
     def _vet_sources(self, written: Iterable[str], *, is_mapping: bool) -> None:
-        """Refuse files and URLs that are not allowed. Keyword arguments are limited by lists that are given with them."""
+        """Refuse files and URLs outside the lists. Keyword arguments are limited only by lists given as keyword arguments."""
         from aioproducer.config.allowed import from_environment, vetted  # noqa: PLC0415 - few need it
 
         files, urls = self.sasl_oauthbearer_allowed_files, self.sasl_oauthbearer_allowed_urls

@@ -231,14 +231,14 @@ class SecurityOptions:
     sasl_oauthbearer_allowed_files: tuple[str, ...] | None = option(
         None,
         Allowed(),
-        "Files that a file, mapping or command line may name as `file:` endpoint or assertion; exact paths. Keyword"
-        " argument only. None: AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES, else no file.",
+        "Exact paths that a file, mapping or command line may name as `file:` endpoint or assertion. Keyword argument"
+        " only. Defaults to AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_FILES, or to no file.",
     )
     sasl_oauthbearer_allowed_urls: tuple[str, ...] | None = option(
         None,
         Allowed(),
-        "Token endpoints that a file, mapping or command line may name; exact URLs. Keyword argument only. None:"
-        " AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_URLS, else any.",
+        "Exact URLs that a file, mapping or command line may name as token endpoint. Keyword argument only. Defaults"
+        " to AIOPRODUCER_SASL_OAUTHBEARER_ALLOWED_URLS, or to any URL.",
     )
     sasl_login_connect_timeout_ms: int = option(
         10_000, int_ms(1), "How long connecting to the token endpoint may take."
@@ -246,7 +246,8 @@ class SecurityOptions:
     sasl_login_read_timeout_ms: int = option(
         10_000,
         int_ms(1),
-        "How long each part of the answer may take; with the connect timeout, the time limit of a request.",
+        "Time limit for each read of the endpoint's response. A whole request may take this time plus"
+        " `sasl_login_connect_timeout_ms`.",
     )
     sasl_login_retry_backoff_ms: int = option(
         100, long_ms(), "Wait before the token endpoint is asked again; doubles with each failure in a row …"

@@ -90,7 +90,7 @@ def _hand_over(call: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.Abstrac
 
 
 def _check_thread() -> None:
-    """Raise WrongLoop if this thread runs an event loop: gevent's and eventlet's threads are greenlets of a single one."""
+    """Raise WrongLoop if this thread runs an event loop. Under gevent and eventlet all threads are greenlets of one thread."""
     try:
         other = asyncio.get_running_loop()
     except RuntimeError:
@@ -173,7 +173,7 @@ class ThreadedProducer:
             )
             try:
                 thread.start()
-            except BaseException:  # the process has too many, or too little memory
+            except BaseException:  # the process is at its limit of threads or memory
                 loop.close()
                 raise
             self._thread, self._loop = thread, loop
@@ -184,7 +184,7 @@ class ThreadedProducer:
             self._end()
             self._thread = None
             raise
-        # After all threads that are no daemons: until then they may send.
+        # After all non-daemon threads, which may send until they end.
         atexit.register(self._close_at_exit)
 
     @_as(Producer.send)
@@ -216,7 +216,7 @@ class ThreadedProducer:
         return self._close(timeout_s)
 
     def _close_at_exit(self) -> None:
-        """Close as the program ends; a serializer or interceptor that never returns does not keep it from ending."""
+        """Close at the end of the program, with a time limit for user code that never returns."""
         with suppress(TimeoutError):
             self._close(None, wait_s=self.config.delivery_timeout_ms / 1000 + EXIT_MARGIN_S)
 

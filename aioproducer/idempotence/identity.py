@@ -42,7 +42,7 @@ class IdentityKeeper:
         self.current = ProducerIdentity(producer_id, epoch)
 
     def leave_cluster(self) -> None:
-        """Forget the identity: another cluster may have given the same producer id to another producer."""
+        """Drop the identity, because another cluster may have assigned the same producer id to another producer."""
         self.current = None
 
     def admits(self, where: TopicPartition) -> bool:

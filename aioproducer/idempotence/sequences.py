@@ -133,7 +133,7 @@ class PartitionSequences:
         self._acknowledged.clear()
 
     def leave_cluster(self) -> None:
-        """Begin again in another cluster, under another producer id, once all is settled that holds a sequence."""
+        """Restart in another cluster under another producer id, after all batches with a sequence are settled."""
         self._identity = None
         self.forget_log()
         self.request_epoch_bump((0,), absent=True)  # before all places
@@ -187,7 +187,7 @@ class PartitionSequences:
         self._next = 0
         self.acknowledged_here = False
         self._acknowledged.clear()  # what was under another identity says nothing of this one
-        self._identity = identity  # last: a call that a signal handler interrupts is repeated
+        self._identity = identity  # last, so that an interrupted call can be repeated
 
     def assign(self, count: int) -> BatchSequence:
         """Give the next *count* sequences to a batch; `may_assign` has just said yes."""

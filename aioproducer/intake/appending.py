@@ -113,7 +113,7 @@ class Caller:
         self._accumulator.leave(self, self._queues)
 
     def abandon(self, error: BaseException) -> None:
-        """Undo what is left of the call after *error*, which a signal handler may have raised anywhere in the call."""
+        """Clean up the call after *error*, which a signal handler may have raised at any point of the call."""
         if self._permit is not None:
             self._permit.abandon()
         self._accumulator.leave(self, self._queues)
@@ -121,7 +121,7 @@ class Caller:
             self._accumulator.recount()
 
     def arrived(self, records: int) -> None:
-        """Note that *records* of the call have been appended, or have failed."""
+        """Count *records* of the call as appended or failed."""
         self._accumulator.arrived(self, records)
 
     def permit(
@@ -225,7 +225,7 @@ class AppendPermit:
             self._queues.append_lock.release()
 
     def abandon(self) -> None:
-        """Leave the line and let the lock and reserved memory go; repeated calls are fine."""
+        """Leave the queue, and release the lock and reserved memory. May be called repeatedly."""
         if self._ticket is not None:
             self._queues.awaiting_partition.pop(self._ticket, None)
             self._queues.append_lock.withdraw(self._ticket)
@@ -312,14 +312,14 @@ class Arrival:
         return self._ready
 
     def attempt(self, reserved: int = 0) -> Appended | None:
-        """Append it if there is memory, or with *reserved* memory that was waited for; once, whatever interrupts this."""
+        """Append the record once, with free memory or with *reserved* memory, even if an exception interrupts the call."""
         if self.appended is None:
             ready, future = self.prepared(), RecordFuture()
             try:
                 self.appended = self._accumulator.append_and_locate(
                     self._queues, *ready, called_at=self._called_at, reserved=reserved, waiter=future
                 )
-            except BaseException:  # of a signal handler, before the record was appended or after
+            except BaseException:  # raised by a signal handler before or after the append
                 self.appended = self._accumulator.appended(future)
                 raise
         return self.appended

@@ -75,7 +75,7 @@ class Intake:
     ) -> None:
         self.settings = settings
         self.expired = expired
-        """Returns the failure of a batch within the `timeout_s` of a call, which has ended at a time (loop clock)."""
+        """Returns the failure of a batch for a call with the given `timeout_s`, which expired at the given time (loop clock)."""
         self.loop: AbstractEventLoop = get_running_loop()
         self._running_loop = running_loop_of(self.loop)
         self.new_future: Callable[[], RecordFuture] = factory_of(Future, {"loop": self.loop})
@@ -281,7 +281,7 @@ class Intake:
             appended = await self._append_in_turn(caller, permit, arrival)
         except (ProducerError, ValueError, CancelledError) as error:
             caller.abandon(error)
-            if arrival.appended is None:  # else another call had just made the attempt for it
+            if arrival.appended is None:  # else another call made the attempt
                 self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
         except BaseException as interrupt:
@@ -306,7 +306,7 @@ class Intake:
         self.settings.interceptors.on_send_error(topic, partition, headers, error)
 
     def limit(self, appended: Appended, called_at: float, timeout_s: float) -> None:
-        """Fail the Future of *appended* at the call's own deadline, if that is before the batch's."""
+        """Fail the Future of *appended* at the call's deadline, if that is earlier than the batch's deadline."""
         if (due_at := called_at + timeout_s) >= appended.batch.deadline:
             return
         timer = self.loop.call_at(due_at, self._expire, appended, timeout_s, due_at)

@@ -183,7 +183,7 @@ class ManyIntake:
 
     def _expire(self, call: SendManyCall, timeout_s: float, due_at: float) -> None:
         for waiters in tuple(call.live):
-            batch = waiters.batch  # None: an interceptor has ended the wait meanwhile
+            batch = waiters.batch  # None if an interceptor ended the wait
             if batch is not None:
                 failure = self._intake.expired(batch, timeout_s, due_at)
                 self._completion.expire_waiters(batch, waiters, waiters.start, failure)
@@ -206,7 +206,7 @@ class _Sending:
         self.queues = queues
         self.deadline = deadline
         self.waits_since: float = asyncio.get_running_loop().time()
-        """Time from which the deadline of the next record counts: of the call, or of the record before it."""
+        """Start time of the next record's deadline: the time of the call, or of the previous record."""
         self.taken = 0
         """How many of `rows` have been looked at."""
         self.prepared: Rows = rows.slice(0, 0)

@@ -1,4 +1,4 @@
-"""The last connection of a producer: once it is lost, brokers are dialled until one accepts.
+"""Reconnection of an idle producer: after its last connection is lost, brokers are dialled until one accepts.
 
 A producer with records dials to send them. An idle one has no other reason to dial, and would stay disconnected.
 """
@@ -17,7 +17,7 @@ from aioproducer.net.address import Address
 STAGGER_S: Final = 0.25
 """Head start of one dialled broker over the next, in seconds."""
 LEAST_GAP_S: Final = 0.05
-"""Least time between two dials, in seconds: in a large cluster each failure would lead to the next dial at once."""
+"""Minimum time between two dials, in seconds. Without it, each failure in a large cluster would start the next dial."""
 
 
 class Dialler(Protocol):
@@ -60,7 +60,7 @@ class LastConnection:
         return True
 
     def dial(self, brokers: Mapping[int, Broker]) -> float:
-        """Dial one of *brokers* if the last connection is lost; return the time of the next call, infinity for none."""
+        """Dial one of *brokers* if the last connection is lost; return the time of the next call, or infinity."""
         if not self._is_lost:
             return inf
         now = asyncio.get_running_loop().time()

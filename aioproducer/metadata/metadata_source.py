@@ -34,11 +34,11 @@ from aioproducer.steps import Log
 log: Final = Log(__name__)
 
 FOREIGN_PATIENCE_S: Final = 5.0
-"""How long bootstrap servers of the known cluster have to answer after one of another cluster."""
+"""Time for bootstrap servers of the known cluster to answer after one of another cluster, in seconds."""
 CONNECT_STAGGER_S: Final = 0.25
 """How long one address has to connect and answer before the next is tried beside it."""
 MOST_DIALLED: Final = 10
-"""Brokers that are dialled for one question, at most; the next question dials others."""
+"""Maximum number of brokers dialled per metadata request. The next request dials other brokers."""
 ANSWER_PATIENCE_S: Final = 1.0
 """How long a connected broker has to answer before the next is asked, too; large clusters take their time."""
 
@@ -56,10 +56,10 @@ class ConnectionPool(Protocol):
         """Start connecting, unless that is so already or has just failed."""
 
     def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
-        """Move nodes to *addresses*, those of all nodes in the newest metadata, in the cluster *cluster_id*."""
+        """Move nodes to *addresses*, the addresses of all nodes in the newest metadata of the cluster *cluster_id*."""
 
     def start_over(self, cause: ProducerError) -> None:
-        """Forget all nodes, and fail the calls on all connections with *cause*."""
+        """Drop all nodes, and fail the calls on all connections with *cause*."""
 
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
         """Take over a connection that was opened here; return False if it is of no use."""
@@ -109,8 +109,8 @@ class MetadataSource:
         self._unanswered_since: float | None = None
         self._told_to_rebootstrap = False
         self.told_by: int = -1
-        """The node that gave the last answer; below 0 if unknown. Another node is asked next: it may have news."""
-        self._asked: list[Connection] = []  # for the present question
+        """Node that gave the last answer; below 0 if unknown. The next request goes to another node, for newer metadata."""
+        self._asked: list[Connection] = []  # for the current request
         self._limits = limits or LogLimits()
         self._on_another_cluster = on_another_cluster
         self._starts_over = False
@@ -180,7 +180,7 @@ class MetadataSource:
                     raise
                 winner = foreign[
                     0
-                ]  # all that answered belong to another cluster: the servers have moved there
+                ]  # all servers that answered belong to another cluster, so the servers moved there
             self._starts_over = False
             self._adopt(winner.metadata.cluster_id)
             opened.remove(winner.connection)
@@ -204,7 +204,7 @@ class MetadataSource:
                 return await self.bootstrap(
                     request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
                 )
-            except ProducerError:  # the known brokers that are left may answer
+            except ProducerError:  # the remaining known brokers may answer
                 self._starts_over = False
         now = asyncio.get_running_loop().time()
         deadline = now + self._settings.request_timeout_s
@@ -244,14 +244,14 @@ class MetadataSource:
         return self._starts_over
 
     def start_over(self, error: ProducerError) -> None:
-        """Ask the bootstrap addresses next: a broker is another node, or of another cluster, as *error* says."""
+        """Ask the bootstrap addresses next, because of *error*: a broker is another node or belongs to another cluster."""
         self._starts_over = True
         self._limits.log(
             log, logging.ERROR, "", "cluster.mismatch cluster_id=%s error=%s", self.cluster_id, error
         )
 
     def _mismatch(self, connection: Connection, answer: MetadataResponse) -> ConnectionFailed | None:
-        """Return an error if *answer* over *connection* is that of another cluster; a null id is not compared."""
+        """Return an error if *answer* over *connection* is from another cluster. A null id is not compared."""
         if self.cluster_id is None or answer.cluster_id in {None, self.cluster_id}:
             return None
         return ConnectionFailed(
@@ -291,7 +291,7 @@ class MetadataSource:
     def _attempts(
         self, request: MetadataRequest, brokers: Mapping[int, Broker]
     ) -> Iterator[Attempt[MetadataResponse]]:
-        """Yield first the brokers that are connected, then those that would have to be, last those that throttle us."""
+        """Yield connected brokers first, then unconnected brokers, and throttling brokers last."""
         rest = set(brokers)
         while (connection := self._pool.least_loaded(rest, self.told_by)) and not connection.muted:
             rest.discard(connection.node_id)
@@ -305,7 +305,7 @@ class MetadataSource:
             yield Attempt(whom, partial(self._reach_and_ask, broker, request), CONNECT_STAGGER_S)
 
     def _lateness(self, node_id: int) -> int:
-        """Return the place of a node without an answer so far: those to dial, those that just failed, those that throttle."""
+        """Return the rank of a node without an answer: nodes to dial, then failed nodes, then throttling nodes."""
         if self._pool.get(node_id) is not None:
             return 2
         return int((self._pool.next_attempt_at(node_id) or 0.0) > asyncio.get_running_loop().time())
@@ -337,7 +337,7 @@ class MetadataSource:
         return answer
 
     def _after_throttles(self) -> float:
-        """Return the deadline of a question whose brokers throttle us: the request timeout after the last throttle."""
+        """Return the deadline of a request to throttling brokers: the request timeout after the last throttle."""
         throttled_until = max((each.throttled_until for each in self._asked), default=0.0)
         return throttled_until + self._settings.request_timeout_s if throttled_until else 0.0
 

@@ -12,9 +12,9 @@ from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerE
 T = TypeVar("T")
 
 MOST_REFUSALS: Final = 3
-"""Addresses that are asked once one has refused the login or failed verification: accounts are locked after a few."""
+"""Maximum number of addresses that may refuse the login or fail verification. Brokers lock accounts after a few refusals."""
 REFUSED_PATIENCE_S: Final = 1.0
-"""Least time that the other addresses have to answer after a refusal, in seconds."""
+"""Minimum time for the other addresses to answer after a refusal, in seconds."""
 
 
 class Attempt(NamedTuple, Generic[T]):
@@ -37,16 +37,16 @@ class Refusals:
         self._asking: set[asyncio.Task[Any]] = set()
 
     def begin(self) -> None:
-        """Count the attempts that follow in place of the current task, which makes them."""
+        """Count the attempts started by the current task in place of the task itself."""
         self._asking -= {asyncio.current_task()}
 
     def watch(self, attempt: asyncio.Task[Any]) -> None:
-        """Count *attempt* as one that may still be refused until it ends, and its refusal then."""
+        """Count *attempt* as pending until it ends, and then count its refusal."""
         self._asking.add(attempt)
         attempt.add_done_callback(self._ended)
 
     def note(self, error: BaseException | None) -> None:
-        """Count *error* if it is an AuthenticationFailed that was not noted before."""
+        """Count *error* if it is an AuthenticationFailed that was not counted before."""
         if isinstance(error, AuthenticationFailed) and not any(each is error for each in self._noted):
             self._noted.append(error)
             self.count += 1
@@ -56,7 +56,7 @@ class Refusals:
         self._noted.append(error)
 
     def permit(self, *, is_silent: bool) -> bool:
-        """Return True if one more address may be asked beside those that may still refuse.
+        """Return True if one more address may be asked in addition to the pending ones.
 
         If *is_silent*, those had their time to do so, and are not counted.
         """
@@ -65,7 +65,7 @@ class Refusals:
         return self.count < self._most and (is_silent or self.count + len(self._asking) < self._most)
 
     def patience_s(self, elapsed_s: float) -> float:
-        """Return the time that the others have to answer; infinity before a refusal, and without a limit."""
+        """Return the time for the other addresses to answer; infinity before a refusal and without a limit."""
         return max(REFUSED_PATIENCE_S, elapsed_s) if self.count and isfinite(self._most) else inf
 
     def _ended(self, attempt: asyncio.Task[Any]) -> None:

@@ -45,7 +45,7 @@ OnUpdate: TypeAlias = Callable[[MetadataSnapshot, Collection[str]], None]
 """Told the new snapshot and the topics that are new, gone or different in it. Does not raise, does not wait."""
 
 OnAnswer: TypeAlias = Callable[[Collection[str], int], None]
-"""Receives the topics whose partitions an answer had, and the node that answered (below 0: unknown). Must not raise."""
+"""Receives the topics in a response, and the node that answered (below 0: unknown). Must not raise."""
 
 MERGE_OFF_LOOP_PARTITIONS: Final = 5_000
 """Number of partitions from which on a response is merged in a thread; merging takes about 1 µs each."""
@@ -142,9 +142,7 @@ class MetadataUpdater:
             wanted = [self._schedule.want_all(now)]
         else:
             wanted = [self._schedule.want(topic, now) for topic in topics]
-        if (
-            wanted
-        ):  # also what was wanted before: the call that wanted it may have been interrupted before this line
+        if wanted:  # also topics that were requested before: the requesting call may have been interrupted
             self._wakeup.set()
 
     def touch(self, topic: str, now: float) -> None:
@@ -262,7 +260,7 @@ class MetadataUpdater:
             topics = len(refresh.topics)
             self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
         except Exception as bug:  # noqa: BLE001 - logged with its traceback
-            # To go on without metadata would be worse than to go on with the bug.
+            # A producer without metadata would be worse than one with the bug.
             self._schedule.failed(refresh, _now())
             topics = len(refresh.topics)
             self._limits.log(log, logging.ERROR, "", "metadata.bug topics=%d", topics, error=bug)
@@ -331,12 +329,12 @@ class MetadataUpdater:
         )
         # Nobody else would: an answer that changes nothing wakes nobody.
         self.request_refresh(self._leaderless())
-        if self._source.starts_over:  # a broker of another cluster has answered meanwhile
+        if self._source.starts_over:  # a broker of another cluster answered in the meantime
             self.request_refresh()
 
     @as_step
     def _another_cluster(self, before: str, after: str) -> None:
-        """Forget the old cluster: its brokers, connections and topics."""
+        """Drop all state of the old cluster: brokers, connections and topics."""
         error = ConnectionFailed(f"the cluster changed from {before!r} to {after!r}")
         self._pool.start_over(error)
         topics = frozenset(self.snapshot.topics)
@@ -456,7 +454,7 @@ class Dialler(Protocol):
 
 
 MOST_MISSED: Final = 10
-"""Brokers that are dialled after they left, at most: in a cluster that restarts they are many, and may have new ids."""
+"""Maximum number of departed brokers that are dialled. A restarting cluster may have many, with new ids."""
 
 
 class MissingBrokers:

@@ -100,7 +100,7 @@ class Tally:
         return Recent(max(now - start.at, WINDOW_S), grown, numbers)
 
     def absorb(self, other: Self) -> None:
-        """Add the totals of *other*, which nobody adds to any more. They count as long ago: rates and maxima stay."""
+        """Add the totals of *other*, which no longer changes. The totals count as old, so rates and maxima stay."""
         totals = {name: 0 if name in self.MAXIMA else getattr(other, name) for name in self.__slots__}
         for name, number in totals.items():
             setattr(self, name, getattr(self, name) + number)
@@ -259,10 +259,10 @@ class Metrics:
         self.topics: Final = defaultdict[str, TopicTally](lambda: TopicTally(clock()))
         self.nodes: Final = defaultdict[int, NodeTally](lambda: NodeTally(clock()))
         self.forgotten_topics: Final = TopicTally(clock())
-        """The totals of the topics that were forgotten: those of the producer do not fall."""
+        """Totals of dropped topics, so that the producer's totals never decrease."""
         self.forgotten_nodes: Final = NodeTally(clock())
         self.lock: Final = Lock()
-        """Held while tallies move: reports are made in any thread."""
+        """Held while tallies move, because reports run in any thread."""
         self.topic: Final = self.topics.__getitem__
         """Returns the tally of a topic; for what there is a rate of, see `event`."""
         self.node: Final = self.nodes.__getitem__
@@ -276,13 +276,13 @@ class Metrics:
         return self.topic(topic).at(self.clock())
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the tally of *topic*, which has no batches any more."""
+        """Drop the tally of *topic*, which has no batches left."""
         with self.lock:
             if (tally := self.topics.pop(topic, None)) is not None:
                 self.forgotten_topics.absorb(tally)
 
     def forget_nodes(self, left: Iterable[int]) -> None:
-        """Drop the tallies of the nodes that have *left* the cluster, and have no connection that counts there."""
+        """Drop the tallies of nodes that have *left* the cluster and have no open connection."""
         with self.lock:
             for node_id in left:
                 self.forgotten_nodes.absorb(self.nodes.pop(node_id))

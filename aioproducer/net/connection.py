@@ -81,9 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = inf
         self._told_of_surplus = False
-        self._noted_throttle = (
-            0.0  # end of the throttle that was logged; 0 once an answer has come without one
-        )
+        self._noted_throttle = 0.0  # end of the logged throttle; 0 after a response without a throttle
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once the socket is closed, some time after `close`."""
         self.address: Final = address
@@ -259,14 +257,14 @@ class Connection(asyncio.BufferedProtocol):
                     await asyncio.shield(room)
             except TimeoutError:
                 if self._core.throttled_until + timeout_s > self._loop.time():
-                    continue  # a broker that throttles reads nothing
+                    continue  # a throttling broker reads nothing
                 unwritten = self._transport.get_write_buffer_size()
                 self.close(ConnectionFailed(f"{self}: {unwritten} bytes were not taken in {timeout_s:.3g} s"))
         if self._core.is_closed:
             raise caused(ConnectionFailed(f"{self}: closed before all was written"), self.error)
 
     def retire(self, patience_s: float = inf) -> None:
-        """Take no more calls; close when the calls in flight are answered, after *patience_s* at the latest."""
+        """Accept no more calls; close after the calls in flight are answered, at the latest after *patience_s*."""
         now = self._loop.time()
         self._core.retire(now + patience_s)
         if self._core.is_done:
@@ -412,7 +410,7 @@ class Connection(asyncio.BufferedProtocol):
             )
 
     def _note_throttle(self, now: float) -> None:
-        """Log a throttle that the last answers have begun, or the first answer without one."""
+        """Log the start of a throttle, or the first response after it without a throttle."""
         until, subject = self._core.throttled_until, f"node_id={self.node_id}"
         if until > self._noted_throttle and until - now >= LONG_THROTTLE_S:
             self._noted_throttle = until

@@ -41,7 +41,7 @@ LOGIN_RESPONSE_BYTES: Final = 512 * 1024
 RESPONSE_BYTES: Final = 1024 * 1024
 """Maximum size of a response to a small request, except those about a whole cluster (`Message.LARGE`)."""
 BYTES_PER_REQUEST_BYTE: Final = 4
-"""Additional size per byte of the request and of those behind it: a response has an item per partition of its request."""
+"""Additional size per byte of the request and of later requests: a response has an item per partition of its request."""
 
 
 class ConnectionSettings(NamedTuple):
@@ -64,7 +64,7 @@ class ConnectionSettings(NamedTuple):
     receive_buffer_bytes: int
     """SO_RCVBUF; -1 leaves it to the operating system."""
     throttle_max_s: float = inf
-    """Longest throttle that is heeded; a broker that names a longer one is asked again after this time."""
+    """Maximum throttle, in seconds. After a longer throttle, requests are sent again after this time."""
     max_response_bytes: int = 100 * 1024 * 1024
     """A frame that announces more than this is garbage, not an answer."""
     version_caps: Mapping[int, int] = MappingProxyType({})
@@ -291,7 +291,7 @@ class ConnectionProtocol:
             raise caused(silent, TimeoutError("request_timeout_ms"))
 
     def retire(self, until: float = inf) -> None:
-        """Take no more requests; `handle_timeout` raises if answers are missing at *until* (loop time)."""
+        """Accept no more requests; `handle_timeout` raises if responses are outstanding at *until* (loop time)."""
         if not self.is_closed:
             self.state = ConnectionState.RETIRED
             self._retired_until = min(self._retired_until, until)
@@ -357,7 +357,7 @@ class ConnectionProtocol:
         self._enqueue(ask.request, ask.version, ask.decode, _of_the_exchange, now)
 
     def _expected_bytes(self) -> int:
-        """Return the maximum size of the next response. Memory and time that a broker can take depend on it."""
+        """Return the maximum size of the next response, which bounds the memory and time that a broker can cost."""
         if self.state < READY:
             return LOGIN_RESPONSE_BYTES
         if not self._in_flight:

@@ -57,26 +57,26 @@ class ConnectionSecurity:
 
     @property
     def next_login_at(self) -> float:
-        """Time of the next login after a refusal (loop clock); in the past if no login has to wait."""
+        """Time of the next login after a refusal (loop clock); in the past if logins are not paused."""
         return 0.0 if self._pace is None else self._pace.next_at
 
     async def admit(self, address: Address) -> None:
-        """Return if a login at *address* may begin. Raises: AuthenticationFailed if refusals make it wait."""
+        """Return if a login at *address* may begin. Raises: AuthenticationFailed while logins are paused."""
         if self._pace is not None:
             await self._pace.admit(address)
 
     def refused(self, address: Address, error: AuthenticationFailed, proof: object) -> None:
-        """Note that the broker at *address* refused *proof*, the credentials."""
+        """Record that the broker at *address* refused the credentials *proof*."""
         if self._pace is not None:
             self._pace.refused(address, error, proof)
 
     def accepted(self, address: Address) -> None:
-        """Note that the broker at *address* accepted the login."""
+        """Record that the broker at *address* accepted the login."""
         if self._pace is not None:
             self._pace.accepted(address)
 
     def failed(self, address: Address) -> None:
-        """Note that an admitted login has ended without an answer."""
+        """Record that an admitted login ended without a response."""
         if self._pace is not None:
             self._pace.failed(address)
 
@@ -153,7 +153,7 @@ class ConnectionSecurity:
         broker = _broker(address)
         chain: tuple[PeerCertificate, ...] = ()
         if isinstance(error, ssl.SSLCertVerificationError) and peer and address not in routes:
-            chain = await shown_chain(broker, peer[:2])  # in digits: asyncio looks up no name
+            chain = await shown_chain(broker, peer[:2])  # numeric, so that asyncio looks up no name
         return tls_failure(error, broker, self._tls.settings, chain)
 
 

@@ -21,7 +21,7 @@ HAPPY_EYEBALLS_DELAY_S: Final = 0.25
 """How long one address of a host gets before the next is tried beside it (RFC 8305)."""
 
 KEEPALIVE: Final = {
-    # macOS has its own name for the idle time.
+    # macOS names the idle time differently.
     "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE": 60,
     "TCP_KEEPINTVL": 10,
     "TCP_KEEPCNT": 6,
@@ -88,7 +88,7 @@ async def endpoints(address: Address) -> list[Address]:
 
 
 async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
-    if "\0" in host:  # given as bytes, getaddrinfo would resolve what is before it
+    if "\0" in host:  # in bytes, getaddrinfo would resolve the part before the NUL
         raise ValueError(f"there is no host {host!r}")
     try:  # an address in digits needs no thread to wait in; as bytes, not the tables of international names either
         return socket.getaddrinfo(
@@ -111,7 +111,7 @@ def _looked_up(host: str, port: int) -> _Lookup:
     lookup = _lookups.get(name)
     if lookup is None:
         lookup = _lookups[name] = Future()
-        lookup.set_running_or_notify_cancel()  # a dial that is cancelled leaves the lookup to others
+        lookup.set_running_or_notify_cancel()  # a cancelled dial leaves the lookup to other dials
         LOOKUP_THREADS.submit(_look_up, host, port).add_done_callback(partial(_tell, name, lookup))
     return lookup
 

@@ -1,4 +1,4 @@
-"""Exceptions that end a dial: those that are failures of the dial, and those that are passed on."""
+"""Classification of exceptions that end a dial: dial failures, and exceptions that are re-raised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_failure(error: BaseException) -> bool:
 
 
 def described(error: BaseException) -> str:
-    """Return the text of *error*; its class alone if a callable of the user may have raised it, with a secret in the text."""
+    """Return the text of *error*; only its class if user code may have raised it with a secret in the text."""
     if isinstance(error, OSError | ValueError) and str(error):
         return str(error)
     return f"{type(error).__name__}, which is the cause"

@@ -76,7 +76,7 @@ def handshake(
 
 
 def _offered_highest(answer: ApiVersionsResponse) -> int:
-    """Return the highest version of ApiVersions in *answer*; 0 if the broker did not say."""
+    """Return the highest version of ApiVersions in *answer*; 0 if *answer* has none."""
     offered = (each.max_version for each in answer.api_keys if each.api_key == ApiVersionsRequest.API_KEY)
     return max(0, *offered, 0)
 
@@ -89,7 +89,7 @@ def _api_versions(version: int, expected: ExpectedNode | None) -> Ask:
 
 
 def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:
-    """Decode a response to ApiVersions; after error 35 its list of versions counts only if it decodes as version 0.
+    """Decode a response to ApiVersions. After error 35 the list of versions counts only if it decodes as version 0.
 
     Brokers answer an unknown version in version 0, and some in shapes of their own.
     """

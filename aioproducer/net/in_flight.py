@@ -22,7 +22,7 @@ MIN_PAYLOAD_BYTES: Final = 4
 """Requests and answers alike hold at least four bytes of header; an answer's are its correlation id."""
 
 UNCHECKED_BYTES: Final = 64 * 1024
-"""Up to this size a frame may answer any request."""
+"""Size below which a frame may answer any request."""
 
 _FOREIGN: Final = (
     (b"\x15\x03", "a TLS alert: this port expects TLS, and was spoken to in plaintext"),
@@ -36,7 +36,7 @@ class FrameReader:
     """Takes the stream in chunks of any size and gives back the payloads of its frames."""
 
     def __init__(self, max_payload_bytes: int, expected_bytes: Callable[[], int] | None = None) -> None:
-        """*expected_bytes* returns a lower limit for the next frame, which depends on the request that it answers."""
+        """*expected_bytes* returns the maximum size of the next frame, which depends on the request that it answers."""
         self._max = max_payload_bytes
         self._expected_bytes = expected_bytes
         self._begun = bytearray()  # a frame that has begun, with its length

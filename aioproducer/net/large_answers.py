@@ -1,4 +1,4 @@
-"""Large responses: they are decoded in a worker thread, so that no broker can hold the event loop with one frame."""
+"""Large responses, decoded in a worker thread so that no frame can block the event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioproducer.wire.primitives import read_int32
 from aioproducer.worker_threads import WORK_THREADS
 
 DECODE_OFF_LOOP_BYTES: Final = 64 * 1024
-"""Size of a response that is decoded in a thread. Decoding holds the event loop some 20 ms per 100 KiB of small items."""
+"""Minimum size of a response that is decoded in a thread, in bytes. Decoding takes about 20 ms per 100 KiB of small items."""
 
 
 class LargeAnswer(NamedTuple):
@@ -22,7 +22,7 @@ class LargeAnswer(NamedTuple):
     version: int
     payload: bytes
     throttle_time_ms: int
-    """Duration for which the connection pauses at once."""
+    """Pause of the connection that begins immediately."""
 
     def decode(self) -> tuple[Any, int]:
         """Return the message and the number of bytes behind it. Raises: ProtocolError."""
@@ -41,7 +41,7 @@ def decode_unless_large(response: type[Any], version: int, payload: bytes) -> tu
 
 
 async def decoded(answer: Any, refuse: Callable[[ProtocolError], None]) -> Any:
-    """Return *answer* decoded; a ProtocolError is given to *refuse*, which closes the connection, and raised."""
+    """Return *answer* decoded. A ProtocolError is raised, and passed to *refuse*, which closes the connection."""
     if not isinstance(answer, LargeAnswer):
         return answer
     try:

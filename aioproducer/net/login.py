@@ -98,16 +98,16 @@ class LoginSecurity(Protocol):
         """Return what logs in at *address*, once. Raises: AuthenticationFailed."""
 
     async def admit(self, address: Address) -> None:
-        """Return if a login at *address* may begin. Raises: AuthenticationFailed if refusals make it wait."""
+        """Return if a login at *address* may begin. Raises: AuthenticationFailed while logins are paused."""
 
     def refused(self, address: Address, error: AuthenticationFailed, proof: object) -> None:
-        """Note that the broker at *address* refused *proof*, the credentials."""
+        """Record that the broker at *address* refused the credentials *proof*."""
 
     def accepted(self, address: Address) -> None:
-        """Note that the broker at *address* accepted the login."""
+        """Record that the broker at *address* accepted the login."""
 
     def failed(self, address: Address) -> None:
-        """Note that an admitted login has ended without an answer."""
+        """Record that an admitted login ended without a response."""
 
 
 class Term(NamedTuple):
@@ -170,7 +170,7 @@ class Session:
         self._watch(ends_at)
         try:
             exchange, message = await self._started(ends_at)
-            # what is not answered would be lost unheard behind a login that comes too late, or is refused
+            # a late or refused login would lose unanswered requests without an error
             holds = connection.is_one_way or exchange.mechanism.name not in ONE_MESSAGE
             if holds:
                 connection.hold()
@@ -237,7 +237,7 @@ class Session:
         return exchange, message
 
     async def _noted(self, exchange: Exchange, message: SecretBytes, *, again: bool) -> Term:
-        """Do as `_exchange`, and have the outcome pace the logins of the producer."""
+        """Run `_exchange`, and pass the outcome to the login pace of the producer."""
         address = self._connection.address
         try:
             term = await self._exchange(exchange, message, again=again)

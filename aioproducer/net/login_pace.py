@@ -1,4 +1,4 @@
-"""Pace of logins after refusals, of one producer across its brokers: accounts are locked after a few refused logins."""
+"""Pace of a producer's logins after refusals, across all brokers, because brokers lock accounts after a few refusals."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from aioproducer.net.address import Address
 from aioproducer.net.dial_failures import again
 
 PACE: Final = Backoff(1.0, 15.0, jitter=0.1)
-"""Time between refused logins."""
+"""Pause between refused logins."""
 AT_START: Final = 3
-"""Brokers that may refuse the first login without a pause, one login each."""
+"""Number of brokers that may refuse a first login before pauses begin."""
 AHEAD_S: Final = 0.5
-"""Longest wait for the outcome of another login: after a change of credentials one broker refuses, in place of all."""
+"""Longest wait for the outcome of another login, in seconds: after a change of credentials one broker refuses in place of all."""
 PROVEN_S: Final = 5.0
-"""Time after an accepted login in which further ones wait for no outcome."""
+"""Time after an accepted login in which further logins do not wait, in seconds."""
 ASKED_EVERY_S: Final = 1.0
-"""Least time between two looks for changed credentials."""
+"""Minimum time between two checks for changed credentials, in seconds."""
 MOST_CHANGES: Final = 3
-"""Changes in a row that are tried at once: a provider may return another token each time."""
+"""Consecutive changes that are tried immediately. A provider may return another token for every call."""
 WANTED_S: Final = 2.5
-"""Time for which a broker that had to wait counts as waiting."""
+"""Time for which a paused broker counts as waiting, in seconds."""
 
 
 class _Refusal(NamedTuple):
     error: AuthenticationFailed
     proof: object
     times: int
-    """Refusals of this broker in a row."""
+    """Consecutive refusals of this broker."""
     next_at: float
     """Time of the next login at this broker (loop clock)."""
 
@@ -41,7 +41,7 @@ class LoginPace:
     """Admits logins: all of them until one is refused, then one at a time until one is accepted."""
 
     def __init__(self, changed: Callable[[object], Awaitable[bool]]) -> None:
-        """*changed* returns True if the credentials differ from the given ones, which were refused."""
+        """*changed* returns True if the credentials differ from the given refused ones."""
         self._changed = changed
         self._last: _Refusal | None = None
         self._failures = 0
@@ -73,12 +73,12 @@ class LoginPace:
             if not self._is_turn(address, now) and not await self._has_changed(last.proof, now):
                 self._wanted[address] = now
                 raise again(last.error)
-            self._next_at = now + PACE.delay_s(self._failures)  # the others wait for the outcome
+            self._next_at = now + PACE.delay_s(self._failures)  # other logins wait for the outcome
         self._wanted.pop(address, None)
         self._trying[address] = _now()
 
     def refused(self, address: Address, error: AuthenticationFailed, proof: object) -> None:
-        """Note that the broker at *address* refused *proof*, the credentials."""
+        """Record that the broker at *address* refused the credentials *proof*."""
         now = _now()
         times = self._times(address)
         self._last = _Refusal(again(error), proof, times + 1, now + PACE.delay_s(times))
@@ -88,7 +88,7 @@ class LoginPace:
         self._ended(address)
 
     def accepted(self, address: Address) -> None:
-        """Note that the broker at *address* accepted a login: refusals of other brokers are their own."""
+        """Record that the broker at *address* accepted a login. Other refusals then count for their own brokers only."""
         self._last, self._failures, self._changes = None, 0, 0
         self._next_at = 0.0
         self._accepted_at = _now()
@@ -97,7 +97,7 @@ class LoginPace:
         self._ended(address)
 
     def failed(self, address: Address) -> None:
-        """Note that an admitted login has ended without an answer: another one may take its turn."""
+        """Record that an admitted login ended without a response, so another login may begin."""
         if address in self._trying:
             if self._last is not None:
                 self._next_at = _now()
@@ -109,7 +109,7 @@ class LoginPace:
         news.set()
 
     async def _first_of_several(self) -> None:
-        """Wait a moment for the outcome of a login that has begun, if the last accepted one is long ago."""
+        """Wait briefly for the outcome of a running login, unless a login was accepted recently."""
         until = _now() + AHEAD_S
         while self._last is None and self._accepted_at != -inf:
             if (
@@ -141,7 +141,7 @@ class LoginPace:
         self._asked_at = now
         try:
             has_changed = await self._changed(proof)
-        except Exception:  # noqa: BLE001 - the error of the next login
+        except Exception:  # noqa: BLE001 - the next login raises the error
             return False
         self._changes = self._changes + 1 if has_changed else 0
         return has_changed

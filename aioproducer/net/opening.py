@@ -62,7 +62,7 @@ async def open_connection(
     silent = loop.call_later(SILENT_S, _tell_silence, connection) if node_id < 0 else None
     try:
         await _open(connection, dial, deadline, cluster_id)
-    except RebootstrapRequired as error:  # alone it would count as a refusal of the next request
+    except RebootstrapRequired as error:  # without a cause it would fail the next request for good
         raise ConnectionFailed(f"{connection}: {error}", written=False) from error
     except BaseException as error:
         if security is not None and not isinstance(error, AuthenticationFailed):
@@ -120,7 +120,7 @@ async def _open(connection: Connection, dial: Dial, deadline: float, cluster_id:
 
 
 async def _check_cluster(connection: Connection, cluster_id: str | None) -> None:
-    """Compare the cluster id of a new connection with *cluster_id*, unless the broker has done so in the handshake.
+    """Compare the cluster id of a new connection with *cluster_id*, unless the broker compared it in the handshake.
 
     Raises: RebootstrapRequired if the ids differ; a null id is not compared.
     """

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 log: Final = Log(__name__)
 
 REFUSAL_PATIENCE_S: Final = 3.5
-"""Time that a running producer's logins may be refused before sends fail, in seconds: credentials may change late on one
-side. Logins are tried after 1 s and 3 s (`login_pace.py`); sends fail within 5 s."""
+"""Time of refused logins before sends of a running producer fail, in seconds. Changed credentials may reach one side
+late. Logins are tried after 1 s and 3 s (`login_pace.py`); sends fail within 5 s."""
 RETIRED_PATIENCE_S: Final = 2.0
-"""Longest wait for answers of a node that moved or left: its old address may belong to nothing, and stay silent."""
+"""Longest wait for responses of a node that moved or left, in seconds. Its old address may stay silent."""
 
 
 class RefusedLogins(NamedTuple):
@@ -215,7 +215,7 @@ class Pool:
         return list(self._nodes)
 
     def counts_for(self, node_id: int) -> bool:
-        """True if a connection to the node may still count in its tally: it is open, or some socket is being closed."""
+        """True while a connection to the node may still change its tally: it is open, or a socket is being closed."""
         return bool(self._going) or any(each.node_id == node_id for each in self._open)
 
     @property
@@ -237,7 +237,7 @@ class Pool:
 
     @as_step
     def forget(self, node_id: int) -> None:
-        """Drop the node and all state about it. Calls in flight get their answers for `RETIRED_PATIENCE_S` more."""
+        """Drop the node and all its state. Calls in flight may be answered for another `RETIRED_PATIENCE_S`."""
         node = self._nodes.pop(node_id, None)
         if node is None:
             return
@@ -249,7 +249,7 @@ class Pool:
 
     @as_step
     def start_over(self, cause: ProducerError) -> None:
-        """Forget all nodes, and fail the calls on all connections with *cause*: they are to another cluster."""
+        """Drop all nodes, and fail the calls on all connections to the old cluster with *cause*."""
         connected = [node_id for node_id in self._nodes if self.get(node_id) is not None]
         nodes, self._nodes, self._addresses = self._nodes, {}, {}
         for node in nodes.values():
@@ -298,7 +298,7 @@ class Pool:
             self._failed(node_id, node, error)
         except asyncio.CancelledError:  # by `forget` or `close`
             raise
-        except BaseException as error:  # KeyboardInterrupt: the event loop may go on all the same
+        except BaseException as error:  # KeyboardInterrupt: the event loop may continue
             self._failed(node_id, node, ConnectionFailed(f"{node.address}: interrupted by {error!r}"))
             raise
         else:

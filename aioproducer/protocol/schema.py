@@ -63,7 +63,7 @@ class Message:
     """Of responses: the first version that brokers send before they throttle, so that the client has to pause for
     `throttle_time_ms`. Older ones they hold back for so long (KIP-219)."""
     LARGE: ClassVar[bool]
-    """Of responses: True if a large cluster answers with many megabytes."""
+    """True for responses whose size grows with the cluster, up to many megabytes."""
 
 
 M = TypeVar("M", bound=Message)
@@ -154,7 +154,7 @@ _checks: dict[type[Message], Check] = {}
 
 
 def checked_by(cls: type[M]) -> Callable[[Callable[[M], None]], Callable[[M], None]]:
-    """Check each response *cls* with the function below, which raises ProtocolError for a value no broker may send.
+    """Check each response *cls* with the decorated function, which raises ProtocolError for an invalid value.
 
     Clients check a response before they use any of it. Servers and tests may still encode such a value.
     """
@@ -173,7 +173,7 @@ def check_range(name: str, value: int, lowest: int, highest: int = 2**63 - 1) ->
 
 
 def check_address(node_id: int, port: int, lowest_id: int = 0) -> None:
-    """Raise ProtocolError for a node id below *lowest_id*, or for a port that no broker has."""
+    """Raise ProtocolError for a node id below *lowest_id*, or for an invalid port."""
     check_range("node_id", node_id, lowest_id)
     check_range("port", port, lowest_id, 0xFFFF)
 

@@ -98,7 +98,7 @@ class HeaderColumns(Sequence[RecordHeaders]):
         return self.part(list, self._count)
 
     def truncate(self, count: int) -> None:
-        """Keep the headers of the first *count* records; columns may be longer than others before."""
+        """Keep the headers of the first *count* records. Columns may have different lengths before the call."""
         self.columns = [column.part(lambda values: list(values[:count])) for column in self.columns]
         self._count = count
 

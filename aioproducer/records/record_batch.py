@@ -125,7 +125,7 @@ class RecordColumns:
         self.timestamps.extend(stamps)
 
     def truncate(self, count: int) -> None:
-        """Keep the first *count* records; columns may be of different lengths before, none of them shorter."""
+        """Keep the first *count* records. Columns may have different lengths before the call, each at least *count*."""
         for column in (self.values, self.keys, self.timestamps):
             if column is not None:
                 del column[count:]

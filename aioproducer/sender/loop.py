@@ -163,7 +163,7 @@ class Sender:
         accumulator.turns.over()
         expires_at = self._completion.expire(
             now, self.obstacles.failure
-        )  # what follows sets no earlier deadline
+        )  # no earlier deadline is set after this
         if self._transaction is not None:
             self._transaction.look()
         schedule.collect(now, hurry=accumulator.hurries())
@@ -176,7 +176,7 @@ class Sender:
         if self._transaction is None and self._settings.idempotent and accumulator.identities.current is None:
             served.append(self._ask_for_identity(now))
             served += [
-                self._reach(node_id, now)  # a leader that refuses logins gives no producer id either
+                self._reach(node_id, now)  # a leader that refuses logins assigns no producer id
                 for node_id in schedule.leaders_without_identity()
                 if self._pool.get(node_id) is None
             ]
@@ -238,7 +238,7 @@ class Sender:
         return inf
 
     def _reach(self, node_id: int, now: float) -> float:
-        """See to a connection; fail what is for a node that refuses our logins for long. Return when to look again.
+        """Request a connection, and fail batches for a node that keeps refusing the login. Return the time of the next check.
 
         A new batch waits for the attempt that is on its way: what was wrong may have been mended meanwhile.
         """
@@ -439,5 +439,5 @@ class Sender:
 
 
 def _as_bug(error: BaseException) -> BaseException:
-    """Return what `run` raises for *error*: a task that raises KeyboardInterrupt would interrupt the event loop again."""
+    """Return the exception that `run` raises for *error*. KeyboardInterrupt in a task would interrupt the event loop again."""
     return error if isinstance(error, Exception) else RuntimeError(f"interrupted by {error!r}")

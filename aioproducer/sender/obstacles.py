@@ -1,4 +1,4 @@
-"""Obstacles: the reasons why a batch is not acknowledged, computed when they are needed."""
+"""Reasons for a batch without acknowledgement, computed on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.pool import Pool
 
 LATE_S: Final = 0.25
-"""Margin of a deadline: the event loop did not run if a deadline is handled later than this."""
+"""Margin of a deadline, in seconds. A deadline that is handled later means that the event loop did not run."""
 
 
 class Obstacle(NamedTuple):
@@ -30,7 +30,7 @@ class Obstacle(NamedTuple):
 
 
 class Obstacles:
-    """Looks where a batch is, and at the connection to its leader. Changes nothing, and costs nothing until it is asked."""
+    """Finds the obstacle of a batch from its state and the connection to its leader. Read-only, without cost until called."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Obstacles:
         most_in_flight: int,
         identity_error: Callable[[], ProducerError | None],
     ) -> None:
-        """*brokers* returns the ids of the cluster's brokers, *identity_error* why there is no producer id."""
+        """*brokers* returns the ids of the cluster's brokers; *identity_error* returns the failure to get a producer id."""
         self._accumulator = accumulator
         self._pool = pool
         self._brokers = brokers
@@ -52,7 +52,7 @@ class Obstacles:
         self._loop = asyncio.get_running_loop()
 
     def failure(self, batch: Batch, timeout_s: float | None = None, due_at: float | None = None) -> Failure:
-        """Return the failure of *batch* at its deadline, or at that of a call with a *timeout_s*, which was *due_at*."""
+        """Return the failure of *batch* at its deadline, or at the deadline *due_at* of a call with a *timeout_s*."""
         now = self._loop.time()
         due_at = batch.deadline if due_at is None else due_at
         waited_s = now - batch.created_at if timeout_s is None else timeout_s + now - due_at
@@ -73,7 +73,7 @@ class Obstacles:
         )
 
     def _late(self, batch: Batch, now: float, late_s: float, waited_s: float) -> Obstacle:
-        """Return the obstacle of *batch*, which is *late_s* behind its deadline and has waited for *waited_s*.
+        """Return the obstacle of *batch*, *late_s* after its deadline and after a wait of *waited_s*.
 
         A blocked event loop is the reason if there is no other one, or if the loop was blocked for most of the time. A
         response may have arrived meanwhile: there a tenth is enough.
@@ -100,7 +100,7 @@ class Obstacles:
             return Obstacle(TimeoutReason.NO_LEADER, "the partition has no leader")
         if (
             batch.state is BatchState.IN_FLIGHT
-        ):  # compressed in a thread, or behind requests that the socket has not taken
+        ):  # being compressed in a thread, or queued behind unwritten requests
             text = f"earlier requests to node {queue.leader} are still being written"
             return self._node(queue.leader, now) or Obstacle(TimeoutReason.IN_FLIGHT_LIMIT, text)
         return self._queued(queue, now)
@@ -143,7 +143,7 @@ class Obstacles:
         )
 
     def _node(self, leader: int, now: float) -> Obstacle | None:
-        """Return what keeps requests from *leader*."""
+        """Return the obstacle of requests to *leader*."""
         if (away := self._away(leader) or self._throttle(leader, now)) is not None:
             return away
         connection = self._pool.get(leader)
@@ -157,7 +157,7 @@ class Obstacles:
 
     def _throttle(self, leader: int, now: float) -> Obstacle | None:
         connection = self._pool.get(leader)
-        if connection is not None and 0 < connection.throttled_until >= now:  # it was, until this moment
+        if connection is not None and 0 < connection.throttled_until >= now:  # the throttle ended just now
             return _throttled(leader, connection, now)
         return None
 

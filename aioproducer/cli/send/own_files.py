@@ -15,7 +15,7 @@ _MOST_LINKS: Final = 40
 
 
 class ForeignLink(OSError):
-    """A symbolic link on the way to a file belongs to another user, who could have the file written elsewhere."""
+    """Raised for a symbolic link of another user on the path of a file: the link could redirect the write."""
 
     def __init__(self, link: str) -> None:
         super().__init__(
