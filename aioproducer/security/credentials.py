@@ -18,13 +18,13 @@ from aioproducer.worker_threads import CALL_THREADS, NoThread
 log: Final = Log(__name__)
 
 MOST_HUNG: Final = 2
-"""Calls of one callable that may hang in threads."""
+"""Maximum number of hung calls per callable."""
 Pair: TypeAlias = tuple[str, str | Secret]
 CredentialsCallable: TypeAlias = Callable[[], Pair | Awaitable[Pair]]
 
 
 async def called(function: Callable[[], Any]) -> Any:
-    """Call *function*, which may be a coroutine function; a plain one in a thread, since it may block.
+    """Call *function*: a coroutine function on the event loop, any other function in a thread, because it may block.
 
     An interrupt, such as KeyboardInterrupt, is raised by the event loop, and here as a RuntimeError: a task of the producer
     that ends with it would end the producer.
@@ -40,7 +40,7 @@ async def called(function: Callable[[], Any]) -> Any:
 
 
 class UserCall:
-    """A callable of the user with a time limit; at most `MOST_HUNG` of its calls may go on after the limit.
+    """User callable with a time limit. At most `MOST_HUNG` of its calls may still run after the limit.
 
     A thread cannot be ended. Without that bound a callable that hangs would take all threads from other producers.
     """
@@ -92,7 +92,7 @@ def _is_async(function: Callable[[], Any]) -> bool:
 
 
 def utf8(text: str | Secret, name: str) -> bytes:
-    """Encode *text*, which errors call *name*.
+    """Encode *text*; errors show it as *name*.
 
     Raises: Refused if *text* has a lone surrogate. The error has nothing of *text*.
     """
@@ -119,7 +119,7 @@ class Credentials:
     def __init__(
         self, source: Login | CredentialsCallable, limits: LogLimits | None = None, limit_s: float = 10.0
     ) -> None:
-        """A callable has *limit_s* to return, or half of that if its last answer can take its place."""
+        """A callable has *limit_s* to return, or half of *limit_s* if its last result is still usable."""
         self._call = None if isinstance(source, Login) else UserCall(source, "sasl_credentials")
         self._limit_s = limit_s
         self._next: Login | None = None
@@ -127,7 +127,7 @@ class Credentials:
         self._limits = limits or LogLimits()
 
     async def differs(self, refused: object) -> bool:
-        """Return True if the pair is another one than *refused*; the next login takes it then."""
+        """Return True if the current pair differs from *refused*; the next login then uses it."""
         if self._call is None:
             return False
         login = await self.pair()

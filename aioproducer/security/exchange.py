@@ -71,12 +71,12 @@ class Exchange:
 
     @property
     def proof(self) -> object:
-        """The credentials of this login, to be compared with later ones; None if they are unknown."""
+        """Credentials of this login, for comparison with later credentials; None if unknown."""
         return getattr(self.mechanism, "proof", None)
 
     @property
     def is_refused(self) -> bool:
-        """True once the broker has given its reason for a refusal, which the refusal itself follows."""
+        """True once the broker has sent its reason for a refusal. The refusal itself follows."""
         return isinstance(self.mechanism, OAuthBearer) and bool(self.mechanism.detail)
 
     def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
@@ -119,18 +119,18 @@ class Exchange:
         except Refused as error:
             without_frames(error)
             raise self._failed(str(error)) from error.__cause__
-        except NoThread as error:  # of ours, and it may pass: the credentials were not refused
+        except NoThread as error:  # temporary: the credentials were not refused
             without_frames(error)
             name = self.mechanism.name
             raise ConnectionFailed(f"no login by {name} at {self.broker}: {error}", written=False) from error
         except Exception as error:
-            # A mechanism or callable of the user: its text may contain anything, so only the type is shown.
+            # The text of a user's mechanism or callable may contain a secret, so only the type is shown.
             without_frames(error)
             raise self._failed(f"it raised {type(error).__name__}, which is the cause") from error
         if not isinstance(message, bytes):
             kind = type(message).__name__
             del message  # this frame goes into the traceback
-            raise self._failed(f"a mechanism has to give bytes, and this one gave {kind}")
+            raise self._failed(f"the mechanism returned {kind}; it has to return bytes")
         return SecretBytes(message)
 
     def _failed(self, why: str) -> AuthenticationFailed:

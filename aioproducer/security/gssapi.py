@@ -29,7 +29,7 @@ _numbers: Final = itertools.count(1)
 
 
 def destroy_cache(name: str) -> None:
-    """Destroy the ticket cache *name* by libkrb5; the package `gssapi` has no call for that."""
+    """Destroy the ticket cache *name* with libkrb5, because the package `gssapi` has no such call."""
     library = _libkrb5()
     if library is None:
         return
@@ -91,10 +91,10 @@ class Gssapi:
         self._cache = ""
         self.complete: bool = False
         self.proof: object = None
-        """The state of the keytab at this login."""
+        """State of the keytab at this login."""
 
     def __del__(self) -> None:
-        self._end()  # a login that failed
+        self._end()  # after a failed login
 
     def _end(self) -> None:
         """Release the context with its credentials, and then destroy their cache."""
@@ -123,7 +123,7 @@ class Gssapi:
                 )
                 store = None
                 if settings.keytab:
-                    # Caches in memory belong to the process: a name that returns would bring another principal's tickets.
+                    # Memory caches belong to the process: a reused name would return the tickets of another principal.
                     self._cache = f"MEMORY:aioproducer-{next(_numbers)}"
                     store = {"client_keytab": settings.keytab, "ccache": self._cache}
                 credentials = gssapi.Credentials(usage="initiate", name=name or None, store=store)
@@ -141,8 +141,8 @@ class Gssapi:
         try:
             if self.complete:
                 if challenge:
-                    raise Refused(  # noqa: TRY301 - the context is to be released
-                        "the broker has something to say after the end of the Kerberos exchange"
+                    raise Refused(  # noqa: TRY301 - the handler releases the context
+                        "the broker sent a message after the end of the Kerberos exchange"
                     )
                 return b""
             if not self._context.complete:

@@ -54,7 +54,7 @@ class Logins:
         return Exchange(mechanism, broker)
 
     async def differ(self, refused: object) -> bool:
-        """Return True if the credentials are other ones than *refused*, the `proof` of a login.
+        """Return True if the current credentials differ from *refused*, the `proof` of a login.
 
         Raises: what asking for them raises.
         """

@@ -6,7 +6,7 @@ from math import isfinite
 
 
 def finite(value: object) -> float | None:
-    """Return *value* as a float; None if it is no number, not finite, or larger than any float."""
+    """Return *value* as a finite float; None if *value* is not a number or exceeds the range of floats."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

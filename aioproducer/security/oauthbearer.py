@@ -31,9 +31,9 @@ class OAuthBearer:
         self.detail: str = ""
         """The broker's reason for the refusal, which arrives one message before the refusal."""
         self.proof: Secret | None = None
-        """The token of this login."""
+        """Token of this login."""
         self.secrets: tuple[Secret, ...] = ()
-        """The secrets of this login, for the redaction of broker messages."""
+        """Secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the token and its extensions."""

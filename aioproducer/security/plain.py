@@ -18,9 +18,9 @@ class Plain:
         self._credentials = credentials
         self.complete: bool = False
         self.proof: object = None
-        """The credentials of this login, to be compared with later ones."""
+        """Credentials of this login, for comparison with later credentials."""
         self.secrets: tuple[Secret, ...] = ()
-        """The secrets of this login, for the redaction of broker messages."""
+        """Secrets of this login, for the redaction of broker messages."""
 
     async def start(self, broker: Broker) -> bytes:
         """Return the only message there is."""

@@ -1,4 +1,4 @@
-"""Secrets that no repr shows: a password, token or key, and the messages and tracebacks that could contain one."""
+"""Secrets (passwords, tokens, keys) hidden in every repr, and protection of messages and tracebacks that could contain one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SecretBytes:
         self._message = message
 
     def take(self) -> bytes:
-        """Return the message and forget it."""
+        """Return the message and drop it."""
         message, self._message = self._message, b""
         return message
 
@@ -90,7 +90,7 @@ def revealed(secret: Secret | str) -> str:
 
 
 def redacted(text: str, *secrets: Secret | str) -> str:
-    """Return *text* without any of *secrets*, plain, in base64 or percent-encoded: a peer may echo its input."""
+    """Return *text* without *secrets* (plain, base64 or percent-encoded), because a peer may echo its input."""
     found: set[str] = set()
     for secret in filter(None, map(revealed, secrets)):
         data = secret.encode("utf-8", "surrogatepass")
@@ -101,7 +101,7 @@ def redacted(text: str, *secrets: Secret | str) -> str:
 
 
 def without_frames(error: BaseException) -> None:
-    """Drop the tracebacks of *error*, its causes and contexts: error trackers report local variables of frames.
+    """Drop the tracebacks of *error*, its causes and contexts, because error trackers report local variables of frames.
 
     A note keeps the place where an exception of user code was raised.
     """

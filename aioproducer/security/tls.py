@@ -47,7 +47,7 @@ def build_context(settings: TlsSettings, *, system_trust: bool = True) -> ssl.SS
     # As in Java, whatever is in the truststore is trusted, be it an authority in the middle or the broker itself.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = settings.check_hostname
-    # As in Java: the common name counts where a certificate has no subjectAltName. ConnectionSecurity warns of it.
+    # As in Java, the common name counts if a certificate has no subjectAltName. ConnectionSecurity logs a WARNING.
     context.hostname_checks_common_name = True
     versions = sorted(VERSIONS[name] for name in settings.versions)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
@@ -194,7 +194,7 @@ class TlsContexts:
             return context
 
     def _warn(self, context: ssl.SSLContext) -> None:
-        """Log a WARNING for each weak setting that the user's callable has not returned before."""
+        """Log a WARNING for each weak setting of the user's context that was not logged before."""
         for setting, risk in weaknesses_of_context(context):
             if setting not in self._warned:
                 self._warned.add(setting)
@@ -212,7 +212,7 @@ class TlsContexts:
         ours = isinstance(error, StoreError)
         why = str(error) if ours else f"ssl_context raised {type(error).__name__}, which is the cause"
         if self._context is None:
-            if isinstance(error, NoThread):  # it may pass: ssl_context was not called
+            if isinstance(error, NoThread):  # temporary: ssl_context was not called
                 raise ConnectionFailed(f"no TLS: {error}", written=False) from error
             raise AuthenticationFailed(f"no TLS: {why}") from (error.__cause__ if ours else error)
         shown = why if ours else type(error).__name__

@@ -170,7 +170,7 @@ def _not_yet_valid(chain: Sequence[PeerCertificate], settings: TlsSettings) -> s
 
 
 def _trusted(settings: TlsSettings) -> list[PeerCertificate]:
-    """Return the certificates of the truststore, if it can be read."""
+    """Return the certificates of the truststore, if the file is readable."""
     if settings.truststore is None:
         return []
     try:
@@ -213,7 +213,7 @@ def _lost(broker: Broker, what: str) -> ConnectionFailed:
 
 PATIENCE_S: Final = 5.0
 MOST_PRESENTED: Final = 10
-"""Number of certificates that are read; a chain has two or three."""
+"""Maximum number of certificates read. A chain has two or three."""
 
 
 def unverified_context() -> ssl.SSLContext:
@@ -227,14 +227,14 @@ def unverified_context() -> ssl.SSLContext:
 async def shown_chain(
     broker: Broker, address: tuple[str, int] | None = None, *, timeout_s: float = PATIENCE_S
 ) -> tuple[PeerCertificate, ...]:
-    """Return the certificates that *broker*, dialled at *address* if given, presents, its own first; else ()."""
+    """Return the certificate chain of *broker* (dialled at *address* if given), leaf first; () on failure."""
     host, port = address or broker
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(
                 host, port, ssl=unverified_context(), server_hostname=server_name(broker.host)
             )
-    except Exception:  # noqa: BLE001 - the refusal is known already; this only makes its text clearer
+    except Exception:  # noqa: BLE001 - the chain only improves the text of a known refusal
         return ()
     try:
         return tuple(map(read_certificate, _presented(writer.get_extra_info("ssl_object"))[:MOST_PRESENTED]))

@@ -239,7 +239,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Line:
-    """The connection of one request, which another thread can cut: a timeout of a socket ends no answer that drips."""
+    """Connection of one request that another thread can close, because socket timeouts never end a dripping response."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -247,7 +247,7 @@ class _Line:
         self._is_cut = False
 
     def connect(self, *args: Any, **options: Any) -> socket.socket:
-        """Connect as `socket.create_connection`, and keep a duplicate: TLS takes the socket itself over."""
+        """Connect as `socket.create_connection`, and keep a duplicate, because TLS takes over the socket itself."""
         connected = socket.create_connection(*args, **options)
         with self._lock:
             if self._is_cut:
@@ -257,7 +257,7 @@ class _Line:
         return connected
 
     def cut(self) -> None:
-        """Shut the connection down if there is one; later ones are refused."""
+        """Shut the connection down if there is one, and refuse later connections."""
         with self._lock:
             twin, self._twin, self._is_cut = self._twin, None, True
         if twin is not None:

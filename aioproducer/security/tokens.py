@@ -27,10 +27,10 @@ RENEWED_AT: Final = 0.8
 PATIENCE_S: Final = 1.0
 """How long a login waits for a new token where the old one would do."""
 LEAST_PAUSE_S: Final = 1.0
-"""Least time between two requests for a token, unless the last one was good and for one login only. A shorter life of a
-token, a failure or a refusal by a broker causes no flood of requests."""
+"""Minimum time between two token requests, in seconds, so that short-lived, failed or refused tokens cause no flood. Does not
+apply after a good token for a single login."""
 LONGEST_TIMER_S: Final = 86_400.0
-"""A timer for a later time is set in steps: event loops do not take any number."""
+"""Longest timer, in seconds. Later times are reached in steps, because event loops limit timers."""
 TokenProvider: TypeAlias = Callable[[], Any]
 """What users give: returns a str, or an object with `value`, `expires_at` and `extensions`; or a coroutine of it."""
 
@@ -57,7 +57,7 @@ class TokenSource(Protocol):
         ...
 
     async def differs(self, refused: object) -> bool:
-        """Return True if the token is another one than *refused*."""
+        """Return True if the token differs from *refused*."""
         ...
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class TokenSource(Protocol):
 
 
 def from_provider(provider: TokenProvider, limit_s: float = 30.0) -> Callable[[], Awaitable[Token]]:
-    """Return a function that gets a Token from the user's *provider* within *limit_s*; Refused after that."""
+    """Return a function that fetches a Token from the user's *provider*, and raises Refused after *limit_s*."""
     call = UserCall(provider, "sasl_oauth_token_provider")
 
     async def fetch() -> Token:
@@ -119,7 +119,7 @@ class SharedTokens:
         limits: LogLimits | None = None,
         patience_s: float = 5.0,
     ) -> None:
-        """*wall* tells the seconds since the epoch.
+        """*wall* returns the seconds since the epoch.
 
         A login waits *patience_s* for a new token if the last one was without an expiry, and takes the last one then.
         """
@@ -170,7 +170,7 @@ class SharedTokens:
             ) from error
 
     async def differs(self, refused: object) -> bool:
-        """Return True if the token is another one than *refused*; the next login takes it then."""
+        """Return True if the current token differs from *refused*; the next login then uses it."""
         if isinstance(refused, Secret):
             self.refused(refused)
         token = await self.token()
@@ -234,7 +234,7 @@ class SharedTokens:
         self._failures += 1
 
     def _wait(self) -> None:
-        """Renew the token at its time."""
+        """Renew the token when the timer fires."""
         rest_s = self._renew_at - self._wall()
         if rest_s <= LONGEST_TIMER_S:
             self._after(rest_s)

@@ -78,11 +78,11 @@ class Ledger(NamedTuple):
                 key = point.name, *point.attributes.values()
                 seen.add(key)
                 since_ns, before = told.get(key, (self.born_ns, 0.0))
-                if point.value < before:  # the topic was forgotten, and is used again
+                if point.value < before:  # the topic was dropped and is used again
                     before = 0.0
                 told[key] = now_ns, point.value
                 points.append(point._replace(kind=Kind.DELTA, value=point.value - before, start_ns=since_ns))
-        if wanted.topics:  # else the counters of topics wait for a push that has room for them
+        if wanted.topics:  # else the topic counters wait for a push with enough room
             told = {key: each for key, each in told.items() if key in seen}
         return points, Ledger(self.born_ns, told)
 

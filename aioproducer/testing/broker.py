@@ -56,7 +56,7 @@ class Broker:
         self._thawed.set()
         self._bugs: list[Exception] = []
         self._left: list[Listener] = []
-        """At addresses that this node has left: they refuse connections."""
+        """Sockets at former addresses of this node, which refuse connections."""
 
     async def start(self) -> None:
         """Listen. Raises: OSError if the port is taken."""
@@ -77,7 +77,7 @@ class Broker:
             raise ExceptionGroup(f"broker {self._node_id} failed", bugs)
 
     async def move(self, listener: Listener) -> None:
-        """Listen at *listener* instead, and reset the connections. Raises: OSError if its port is taken."""
+        """Move to *listener*, and reset the connections. Raises: OSError if the port is in use."""
         await listener.open(self._accept)
         self.listener.close()
         self._left.append(self.listener)
@@ -85,7 +85,7 @@ class Broker:
         self.disconnect()
 
     async def exchange(self, other: Broker) -> None:
-        """Listen where *other* does, and vice versa; reset the connections of both."""
+        """Exchange addresses with *other*, and reset the connections of both."""
         for each in self, other:
             each.listener.close()
         self.listener, other.listener = other.listener, self.listener
@@ -94,7 +94,7 @@ class Broker:
             each.disconnect()
 
     def release(self) -> None:
-        """Leave the addresses of a stopped node to other processes."""
+        """Release the addresses of a stopped node to other processes."""
         for listener in (self.listener, *self._left):
             listener.release()
 

@@ -134,7 +134,7 @@ class Cluster(TransactionControls, TelemetryControls):
 
     @property
     def cluster_id(self) -> str | None:
-        """Cluster id in metadata and for ApiVersions v5 (KIP-1242); None is sent as null, as by a broker without one."""
+        """Cluster id in metadata and ApiVersions v5 (KIP-1242). None is sent as null, as by a broker without a cluster id."""
         return self._state.cluster_id
 
     @cluster_id.setter

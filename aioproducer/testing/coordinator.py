@@ -130,7 +130,7 @@ class Coordinator:
     ) -> Identity:
         """End the transaction, and return who may use the id then: with *bumps_epoch* (EndTxn 5) in the next epoch."""
         known = self._of_id(transactional_id)
-        if bumps_epoch and known.state.is_prepared:  # Kafka looks at that before the epoch
+        if bumps_epoch and known.state.is_prepared:  # Kafka checks the state before the epoch
             raise Refused(ConcurrentTransactions, "the transaction is not complete")
         behind = bumps_epoch and known.state is not State.ONGOING and known.is_behind(identity)
         if identity.producer_id != known.producer_id and not behind:

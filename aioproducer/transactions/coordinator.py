@@ -49,7 +49,7 @@ FIND_PATIENCE_S: Final = 0.5
 DOUBT_S: Final = 1.0
 """So long others are asked whether it still is the coordinator, before what it refuses is believed."""
 FRESH_S: Final = 1.0
-"""Age up to which the answer to a check counts, in seconds. Each repeated check adds as much, for slow networks."""
+"""Maximum age of a check's answer, in seconds. Grows by this amount with each repeated check, for slow networks."""
 
 MANY_KEYS: Final = 4
 """From this version of FindCoordinator on it has a list of keys, and of coordinators (KIP-699)."""
@@ -70,7 +70,7 @@ def _nothing() -> None:
 
 
 class Step(NamedTuple):
-    """A request, and the meaning of its answer."""
+    """Request and the interpretation of its response."""
 
     api: Api
     request: Request[Any]
@@ -79,7 +79,7 @@ class Step(NamedTuple):
     at_least: int = 0
     """Lowest version of the request."""
     at_most: int | None = None
-    """Highest version of the request; None: the newest."""
+    """Highest version of the request; None for the newest."""
     on_written: Callable[[], None] = _nothing
     on_uncertain: Callable[[], None] = _nothing
 
@@ -134,14 +134,14 @@ class Coordinators:
         self._left: ProducerError | None = None
 
     def leave_cluster(self, error: ProducerError) -> None:
-        """Fail all requests, for *error*: their transactions are those of the old cluster."""
+        """Fail all requests with *error*, because their transactions belong to the old cluster."""
         self._nodes.clear()
         self._features_epoch = -1
         self._clusters += 1
         self._left = error
 
     def left_cluster(self) -> RebootstrapRequired | None:
-        """Return the error of a transaction of the old cluster; None if there is but one cluster."""
+        """Return the error for transactions of the old cluster; None if the cluster never changed."""
         if self._left is None:
             return None
         error = RebootstrapRequired(f"the transaction has failed: {self._left}")
@@ -336,7 +336,7 @@ class Coordinators:
         )
 
     async def _connection_in(self, clusters: int, key: Key, version: int) -> Connection:
-        """Do as `_connection`. Raises: RebootstrapRequired if the cluster is not number *clusters* any more."""
+        """Run `_connection`. Raises: RebootstrapRequired if the cluster changed since number *clusters*."""
         if clusters == self._clusters:
             connection = await self._connection(key, version)
             if clusters == self._clusters:
@@ -388,7 +388,9 @@ class Coordinators:
                 return connection
             others = list(brokers.keys() - silent)
             patience_s, now = FIND_PATIENCE_S, self._loop.time()
-            if others and now < self._dial_not_before:  # each failure would lead to the next dial at once
+            if (
+                others and now < self._dial_not_before
+            ):  # otherwise each failure would start the next dial immediately
                 patience_s = self._dial_not_before - now
             elif others:
                 self._dial_not_before = now + LEAST_GAP_S
@@ -399,7 +401,7 @@ class Coordinators:
             await self._news(patience_s)
 
     def _check_logins(self, nodes: Iterable[int]) -> None:
-        """Raise AuthenticationFailed if all of *nodes* that were dialled have refused logins for long."""
+        """Raise AuthenticationFailed if all dialled *nodes* have refused logins for `REFUSAL_PATIENCE_S`."""
         dialled = [each for each in nodes if self._pool.last_error(each) is not None]
         refused = [each for node_id in dialled if (each := self._pool.refused_logins(node_id)) is not None]
         if self._fails_refused is None or not refused or len(refused) < len(dialled):

@@ -62,7 +62,7 @@ class Transactions:
         self._ending: Ending | None = None
         """The end of the last transaction, until somebody has heard how it went."""
         self._renewing: asyncio.Task[ProducerError | None] | None = None
-        """Gets a producer id of another cluster."""
+        """Task that gets a producer id of the new cluster."""
         self.number: int = 0
         """Which transaction is open, or was the last."""
         self.is_undecided: bool = False
@@ -127,8 +127,10 @@ class Transactions:
             await self._outcome(ending, limit_s, "begin a transaction")
         if self._renewing is not None:
             await self._renewed(self._renewing, limit_s)
-        if self.manager.state is State.READY:  # else another call has begun meanwhile, or this one may not
-            self._ending = None  # before the move: an interrupted begin leaves no earlier outcome behind
+        if self.manager.state is State.READY:  # else another call began a transaction, or this call may not
+            self._ending = (
+                None  # before the transition, so that an interrupted begin keeps no earlier outcome
+            )
             self.number += 1
             self.is_undecided = True
             self._began_at_ms = time_ns() // 1_000_000
@@ -248,7 +250,7 @@ class Transactions:
             )  # fmt: skip
 
     def leave_cluster(self, error: ProducerError) -> None:
-        """Fail the open transaction: the new cluster does not have it. Get a producer id for the next one."""
+        """Fail the open transaction, which the new cluster lacks, and get a producer id for the next transaction."""
         self._coordinators.leave_cluster(error)
         failed = self._coordinators.left_cluster()
         assert failed is not None, "a cluster was left"
@@ -256,7 +258,7 @@ class Transactions:
         if state is State.PREPARED:
             failed.abortable, failed.fatal = False, True
         if state in OPEN and not (state is State.COMMITTING and ending is not None and ending.is_out):
-            self._records.failed(failed)  # a commit that is out has an unknown outcome
+            self._records.failed(failed)  # a commit in flight has an unknown outcome
         self.manager.leave_cluster()
         if state is State.READY:
             self.manager.initialize()
@@ -300,12 +302,12 @@ class Transactions:
         raise_outcome(task)
 
     async def _initialize(self, *, fails_refused: bool = False) -> ProducerError | None:
-        """Get a producer id, or the next epoch of the one we have; *fails_refused* as for `Coordinators.request`."""
+        """Get a producer id, or the next epoch of the current id; *fails_refused* as for `Coordinators.request`."""
         while True:
             try:
                 identity = await self._requests.init_producer_id(fails_refused=fails_refused)
             except RebootstrapRequired:
-                continue  # the cluster changed: the new one gives a new producer id
+                continue  # the cluster changed, and the new cluster assigns a new producer id
             except ProducerError as error:
                 return error
             break
@@ -427,7 +429,7 @@ class Transactions:
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(work, name=f"aioproducer: {name}")
-        # First: an ended task that no callback removes would keep `stop` busy.
+        # First, because an ended task without this callback would keep `stop` busy.
         task.add_done_callback(self._ended)
         self._tasks.add(task)
         return task

@@ -47,7 +47,7 @@ class Ending:
         self.task.cancel()
 
     def told_by(self, refused: ProducerError) -> ProducerError:
-        """Return the meaning of *refused*, the last answer: an unknown outcome if an earlier answer to a commit is lost.
+        """Return the error for *refused*, the last answer; an unknown outcome if an earlier answer to a commit was lost.
 
         After a change of the cluster no answer will arrive.
         """

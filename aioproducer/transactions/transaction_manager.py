@@ -189,7 +189,7 @@ class TransactionManager(IdentityKeeper):
         return bump
 
     def leave_cluster(self) -> None:
-        """Forget the identity, and what the coordinator of the old cluster has of the transaction."""
+        """Drop the identity and the transaction's state at the coordinator of the old cluster."""
         super().leave_cluster()
         self.attempted, self.needs_bump = False, True
 
@@ -201,11 +201,11 @@ class TransactionManager(IdentityKeeper):
         return self.state in OPEN
 
     def must_be_ended(self, *, commit: bool) -> bool:
-        """Return True if EndTxn is due: the coordinator may know of the transaction, or another epoch is needed.
+        """Return True if EndTxn is due: the coordinator may have the transaction, or another epoch is needed.
 
         Under version 2 the abort of nothing gives the next epoch, and unlike InitProducerId it always compares ours.
         """
-        if self.current is None:  # the cluster that knew of it was left
+        if self.current is None:  # the transaction belonged to the old cluster
             return False
         return self.attempted or (self.needs_bump and self.version >= ADDED_BY_PRODUCE and not commit)
 

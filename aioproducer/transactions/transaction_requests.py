@@ -42,9 +42,9 @@ OWN_EPOCH: Final = 3
 TWO_PHASE_COMMIT: Final = 6
 """The version of InitProducerId that has it (KIP-939). It is asked for by those alone who want that: it is unstable."""
 LAST_EPOCH: Final = 32_766
-"""The epoch after it is 0, of another producer id."""
+"""Highest epoch; the next epoch is 0 of another producer id."""
 NO_EVIDENCE: Final = frozenset({TransactionalIdNotFound.code, TransactionalIdAuthorizationFailed.code})
-"""Answers of DescribeTransactions that leave the decision to InitProducerId: an expired id, a missing DESCRIBE."""
+"""Answers of DescribeTransactions that leave the decision to InitProducerId: an expired id, or a missing DESCRIBE permission."""
 
 
 class TransactionSettings(NamedTuple):
@@ -84,7 +84,7 @@ class TransactionRequests:
         return self._coordinators.transaction_version
 
     async def init_producer_id(self, *, fails_refused: bool = False) -> ProducerIdentity:
-        """Return a producer id, or the next epoch of the one we have; *fails_refused* as for `Coordinators.request`.
+        """Return a producer id, or the next epoch of the current id; *fails_refused* as for `Coordinators.request`.
 
         If a transaction is open, the coordinator compares the producer id alone, and aborts that transaction even if it
         is a successor's. So DescribeTransactions asks directly before if the epoch is still ours.
@@ -223,8 +223,8 @@ class TransactionRequests:
         try:
             return await self._end(commit=commit, on_written=on_written, on_unanswered=on_unanswered)
         except ProducerFenced:
-            # Version 2 may answer so also while the markers of our last transaction are being written and nothing of this
-            # one has reached the coordinator. EndTxn compares the epoch: its repetition never ends a successor's.
+            # Version 2 also answers this while the markers of our last transaction are being written and nothing of the current
+            # one has reached the coordinator. EndTxn compares the epoch, so repeating it never ends a successor's.
             if commit or self._manager.version < ADDED_BY_PRODUCE or not await self._is_ours():
                 raise
         return await self._end(commit=commit, on_written=on_written, on_unanswered=on_unanswered)
@@ -297,7 +297,7 @@ class TransactionRequests:
 
 
 def found_not_ours(found: Described, own: ProducerIdentity, *, version: int, asked: bool) -> tuple[int, str]:
-    """Return the error code that DescribeTransactions amounts to for the producer with *own*, and its subject.
+    """Return the error code for the producer with *own* that follows from DescribeTransactions, and its subject.
 
     0: the epoch is ours, or that after ours by a request whose answer was lost: in version 2 an end, else
     InitProducerId (*asked*). CONCURRENT_TRANSACTIONS: likewise, and markers are being written.

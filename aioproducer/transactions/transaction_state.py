@@ -38,7 +38,7 @@ class TransactionEvent(IntEnum):
     """What can happen to it."""
 
     INITIALIZE = auto()
-    """The producer starts, or goes on in another cluster."""
+    """The producer starts, or continues in another cluster."""
     INITIALIZED = auto()
     """The coordinator has answered with a producer id and an epoch."""
     BEGIN = auto()

@@ -208,7 +208,7 @@ def elsewhere(secured: SecuredKafka) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("given", [{}, {"enable_idempotence": False}, {"acks": 0}], ids=str)
-async def test_send_fails_when_the_advertised_name_is_in_no_certificate(
+async def test_send_fails_when_advertised_name_is_in_no_certificate(
     secured: SecuredKafka, secured_topic: str, elsewhere: str, given: ProducerOptions
 ) -> None:
     given = {"enable_idempotence": False, **given} if "acks" in given else given
@@ -220,7 +220,7 @@ async def test_send_fails_when_the_advertised_name_is_in_no_certificate(
             assert time.monotonic() - began_at < FAILS_WITHIN_S
 
 
-async def test_transactional_start_fails_when_the_advertised_name_is_in_no_certificate(
+async def test_start_in_transactions_fails_when_name_is_in_no_cert(
     secured: SecuredKafka, elsewhere: str
 ) -> None:
     named: ProducerOptions = {"transactional_id": "advertised"}

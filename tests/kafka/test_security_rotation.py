@@ -145,7 +145,7 @@ async def test_tokens_of_two_seconds_are_renewed(
     await asyncio.to_thread(assert_all_once_in_order, secured, secured_topic, COUNT)
 
 
-async def test_refused_logins_are_few_and_a_new_password_is_tried_at_once(
+async def test_refused_logins_are_few_until_the_password_changes(
     secured: SecuredKafka, secured_topic: str
 ) -> None:
     user, current, tried = secured_topic, "first", 0

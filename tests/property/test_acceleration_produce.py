@@ -255,7 +255,7 @@ def test_what_is_no_acknowledgement_is_not_read(read: Callable[..., Any]) -> Non
         ("log_start_offset", -1, 2**63 - 1),
     ],
 )
-def test_acknowledgement_is_refused_when_a_number_is_out_of_range(
+def test_acknowledgement_is_refused_when_out_of_range(
     read: Callable[..., Any], field: str, lowest: int, highest: int
 ) -> None:
     limits = {"index": 2**31, "base_offset": 2**63, "log_append_time_ms": 2**63, "log_start_offset": 2**63}
@@ -268,7 +268,7 @@ def test_acknowledgement_is_refused_when_a_number_is_out_of_range(
 
 
 @pytest.mark.parametrize("read", [python_read_base_offsets, accelerator.read_base_offsets])
-def test_acknowledgement_is_refused_when_throttle_time_is_negative(read: Callable[..., Any]) -> None:
+def test_acknowledgement_is_refused_when_throttle_is_negative(read: Callable[..., Any]) -> None:
     payload = bytearray(payload_of(FINE))
     assert payload[-5:] == b"\0\0\0\x09\0"
     payload[-5] = 0x80

@@ -69,7 +69,7 @@ async def failure_of(sending: Any) -> BaseException:
 
 @pytest.mark.parametrize("options", [IDEMPOTENT, PLAIN, WITHOUT_ACKS, LINGERING])
 @story
-async def test_send_fails_when_the_advertised_name_is_in_no_certificate(options: dict[str, Any]) -> None:
+async def test_send_fails_when_advertised_name_is_in_no_certificate(options: dict[str, Any]) -> None:
     async with advertising() as opened, producer_on(opened, **options) as producer:
         for key in (None, b"key", b"key"):  # at first, and while it is refused
             error = await failure_of(producer.send(TOPIC, b"value", key=key))
@@ -83,7 +83,7 @@ async def test_send_fails_when_the_advertised_name_is_in_no_certificate(options:
 
 @pytest.mark.parametrize("options", [IDEMPOTENT, PLAIN])
 @story
-async def test_send_many_fails_when_the_advertised_name_is_in_no_certificate(options: dict[str, Any]) -> None:
+async def test_send_many_fails_when_advertised_name_is_in_no_cert(options: dict[str, Any]) -> None:
     async with advertising(partitions=3) as opened, producer_on(opened, **options) as producer:
         keys = [b"%d" % number for number in range(1000)]
         error = await failure_of(producer.send_many(TOPIC, keys, keys=keys))
@@ -95,7 +95,7 @@ async def test_send_many_fails_when_the_advertised_name_is_in_no_certificate(opt
 
 @pytest.mark.parametrize("options", [IDEMPOTENT, PLAIN])
 @story
-async def test_send_succeeds_once_the_advertised_name_is_in_the_certificate(options: dict[str, Any]) -> None:
+async def test_send_succeeds_once_advertised_name_is_in_certificate(options: dict[str, Any]) -> None:
     async with advertising() as opened, producer_on(opened, **options) as producer:
         assert isinstance(await failure_of(producer.send(TOPIC, b"refused")), AuthenticationFailed)
         opened.renew_certificates(hosts=[alias(1), "broker-1.memory"])
@@ -105,7 +105,7 @@ async def test_send_succeeds_once_the_advertised_name_is_in_the_certificate(opti
 
 
 @story
-async def test_other_partitions_are_acknowledged_when_one_broker_refuses() -> None:
+async def test_other_partitions_are_written_when_one_broker_refuses() -> None:
     for _ in range(5):  # which broker is asked for a producer id first is left to chance
         async with advertising([1], brokers=3, partitions=3) as opened, producer_on(opened) as producer:
             sends = [producer.send(TOPIC, b"value", partition=each % 3) for each in range(30)]
@@ -118,7 +118,7 @@ async def test_other_partitions_are_acknowledged_when_one_broker_refuses() -> No
 
 @pytest.mark.parametrize("options", [IDEMPOTENT, PLAIN])
 @story
-async def test_send_fails_when_the_login_is_refused_at_the_advertised_address(
+async def test_send_fails_when_advertised_address_refuses_the_login(
     options: dict[str, Any],
 ) -> None:
     secured: dict[str, Any] = {
@@ -178,7 +178,7 @@ async def test_send_in_a_transaction_fails_when_its_leader_refuses(version: int)
 
 
 @story
-async def test_send_in_a_transaction_fails_when_its_coordinator_refuses() -> None:
+async def test_send_in_transaction_fails_when_coordinator_refuses() -> None:
     """Below version 2, where a partition has to be added to the transaction before anything is written to it."""
     async with advertising([2], brokers=3, partitions=3, transaction_version=1) as opened:
         opened.move_coordinator("tx", to_broker=1)
@@ -196,7 +196,7 @@ async def test_send_in_a_transaction_fails_when_its_coordinator_refuses() -> Non
 
 
 @story
-async def test_offsets_are_refused_when_the_coordinator_of_the_group_refuses() -> None:
+async def test_offsets_fail_when_the_group_coordinator_refuses() -> None:
     async with advertising([2], brokers=3) as opened:
         opened.move_coordinator("tx", to_broker=1)
         opened.move_coordinator("group", to_broker=2)

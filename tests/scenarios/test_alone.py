@@ -48,7 +48,7 @@ class TestMetadata:
 
     @BOTH
     @story
-    async def test_record_for_a_missing_partition_fails_and_the_next_is_sent(
+    async def test_record_for_missing_partition_fails_and_next_is_sent(
         self, options: ProducerOptions
     ) -> None:
         async with producing(partitions=3, linger_ms=0, **options) as (producer, cluster):

@@ -229,7 +229,7 @@ async def test_deadline_of_send_many_counts_from_the_call() -> None:
 
 
 @story
-async def test_record_after_a_wait_for_memory_does_not_share_its_deadline() -> None:
+async def test_record_after_wait_for_memory_has_its_own_deadline() -> None:
     async with producing(**OPTIONS, buffer_memory=2_000, max_block_ms=60_000) as (producer, cluster):
         await cluster.stop_broker(1)
         early = producer.send_nowait(TOPIC, bytes(1_500))

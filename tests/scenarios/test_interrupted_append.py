@@ -151,7 +151,7 @@ async def test_records_of_the_open_transaction_are_unaffected(send: Send, transa
 
 
 @story
-async def test_a_topic_whose_first_record_is_interrupted_takes_the_next_ones() -> None:
+async def test_topic_accepts_records_after_an_interrupted_first_one() -> None:
     async with cluster() as opened, Producer(opened.bootstrap_servers) as producer:
         for at in range(1, 10_000, FAR_APART):
             topic = f"topic-{at}"

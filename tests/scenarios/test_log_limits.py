@@ -69,7 +69,7 @@ async def test_partition_that_failed_for_good_hides_no_later_outage(
 
 
 @story
-async def test_partition_that_recovers_and_fails_all_the_time_is_limited(
+async def test_flapping_partition_is_limited_as_one_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with producing() as (producer, cluster):

@@ -128,7 +128,7 @@ async def test_idle_producer_is_ready_after_a_restart(used: bool) -> None:
 
 
 @story
-async def test_idle_producer_behind_a_balancer_is_ready_after_a_restart() -> None:
+async def test_idle_producer_behind_balancer_is_ready_after_restart() -> None:
     """The bootstrap address belongs to no broker, so its connection is not a connection to one."""
     async with cluster(2) as opened, Cluster(transport="memory") as balancer:
         balancer._state.nodes, balancer.cluster_id = opened._state.nodes, opened.cluster_id

@@ -48,7 +48,7 @@ async def test_refused_token_is_replaced_long_before_its_expiry(lives_s: float |
 
 
 @story
-async def test_reason_of_a_refusal_is_kept_when_the_broker_falls_silent() -> None:
+async def test_refusal_keeps_its_reason_when_the_broker_falls_silent() -> None:
     async with secured("OAUTHBEARER") as opened:
         _ = opened.on("sasl_authenticate", after=1, times=None).drop()
         with pytest.raises(SaslAuthenticationFailed, match="invalid_token"):

@@ -31,7 +31,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 @in_virtual_time
-async def test_repeated_event_is_logged_first_then_every_30_s_then_at_end(
+async def test_repeated_event_is_logged_first_every_30_s_and_at_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     limits = LogLimits()

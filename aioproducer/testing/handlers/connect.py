@@ -92,7 +92,7 @@ def _check_software(*named: str) -> None:
 
 
 def _check_node(call: Call, request: ApiVersionsRequest) -> None:
-    """Refuse a client that means another cluster or node; it gives both or none (KIP-1242)."""
+    """Refuse a client that expects another cluster or node. A client sends both ids or none (KIP-1242)."""
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
         call.state.cluster_id,
         call.node_id,

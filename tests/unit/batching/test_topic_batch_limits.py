@@ -35,7 +35,7 @@ def test_batches_are_small_after_a_refusal() -> None:
     assert (made.ready, made.full) == (400, 400)
 
 
-def test_one_batch_at_a_time_tries_a_size_between_accepted_and_refused() -> None:
+def test_one_batch_at_a_time_tries_a_size_between_the_limits() -> None:
     made = limits()
     made.refused(batch_of(4_000), 2_000, 4.0)
     assert made.first_limit(4.0, is_next=False) == 1_000, "2,000 may be too much"

@@ -119,7 +119,7 @@ class TestAsk:
         await setup.ask()
 
     @in_virtual_time
-    async def test_dials_a_few_brokers_for_one_question_and_others_for_the_next(self) -> None:
+    async def test_request_dials_few_brokers_and_the_next_dials_others(self) -> None:
         setup = Setup(pause_s=60.0, config=settings(rebootstrap=False))
         brokers = {each: Broker(each, f"b{each}", port_of(each)) for each in range(1, 26)}
         setup.cluster.away = set(brokers)
@@ -296,7 +296,7 @@ class TestAnotherCluster:
         await setup.close()
 
     @in_virtual_time
-    async def test_known_brokers_are_asked_when_no_bootstrap_server_answers(self) -> None:
+    async def test_known_brokers_are_asked_when_bootstrap_is_silent(self) -> None:
         setup = Setup(4)
         await setup.bootstrap()
         await setup.pool.connect(1)
@@ -318,7 +318,7 @@ class TestAnotherCluster:
             await setup.close()
 
     @in_virtual_time
-    async def test_bootstrap_adopts_another_cluster_when_no_server_has_the_known_one(self) -> None:
+    async def test_bootstrap_adopts_new_cluster_when_the_known_one_is_gone(self) -> None:
         changes: list[tuple[str, str]] = []
         setup = Setup(1, 2, 3)
         setup.source._on_another_cluster = lambda *ids: changes.append(ids)

@@ -87,7 +87,7 @@ def test_the_next_time_is_when_the_first_pause_is_over() -> None:
     assert missing.dial() == 5.0
 
 
-def test_last_brokers_to_leave_are_dialled_and_the_others_dropped() -> None:
+def test_last_brokers_to_leave_are_dialled_others_dropped() -> None:
     dialler = Dialler()
     dialler.connected = {1001}
     missing = MissingBrokers(dialler)

@@ -234,7 +234,7 @@ async def test_held_back_request_fails_when_the_connection_closes(
         assert not closed.value.written
 
 
-async def test_throttled_connection_is_idle_from_the_end_of_the_throttle(
+async def test_throttled_connection_is_idle_from_the_throttle_end(
     broker: ScriptedBroker, outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(broker) as (connection, peer):

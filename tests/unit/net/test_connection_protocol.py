@@ -185,7 +185,7 @@ def test_request_timeout_begins_again_when_a_throttle_ends(ms: int) -> None:
         connection.handle_timeout(due_at)
 
 
-def test_request_written_after_a_throttle_has_the_request_timeout() -> None:
+def test_request_after_a_throttle_has_the_request_timeout() -> None:
     connection = ready()
     call(connection)
     throttle(connection, 5_000, NOW)

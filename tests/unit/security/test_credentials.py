@@ -78,7 +78,7 @@ async def test_the_last_pair_goes_on_with_one_warning(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_interrupt_of_an_async_callable_is_raised_by_the_event_loop(interrupt: type[BaseException]) -> None:
+def test_interrupt_of_async_callable_is_raised_by_event_loop(interrupt: type[BaseException]) -> None:
     async def interrupted() -> None:
         raise interrupt
 

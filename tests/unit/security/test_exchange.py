@@ -114,7 +114,7 @@ async def test_the_text_of_what_users_raise_is_the_cause_only() -> None:
 
 
 async def test_a_message_is_bytes() -> None:
-    with pytest.raises(AuthenticationFailed, match="has to give bytes, and this one gave str"):
+    with pytest.raises(AuthenticationFailed, match="returned str; it has to return bytes"):
         await Exchange(Script("text"), BROKER).start()
 
 

@@ -154,7 +154,7 @@ async def test_nothing_comes_after_the_end() -> None:
         await reply(mechanism, b"more")
 
 
-async def test_caches_have_distinct_names_and_are_destroyed_after_the_login() -> None:
+async def test_caches_are_distinct_and_destroyed_after_the_login() -> None:
     destroyed: list[str] = []
     caches = set()
     for end in ("agreed", "refused", "dropped") * 3:

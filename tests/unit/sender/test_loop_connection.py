@@ -61,7 +61,7 @@ class TestWithoutConnection:
             assert isinstance(late.exception(), AuthenticationFailed)
 
     @in_virtual_time
-    async def test_record_without_a_producer_id_fails_when_its_leader_refuses(self) -> None:
+    async def test_record_without_producer_id_fails_when_leader_refuses(self) -> None:
         async with Rig(connected=(), identified=False) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             rig.pool.backing_off_until[NODE] = 60.0
