@@ -193,8 +193,8 @@ class Wakeup:
 def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
     """Return `get_running_loop`, or a faster function for *loop*.
 
-    Before Python 3.12 `get_running_loop` makes the system call getpid each time, so that a forked child does not take its
-    parent's loop for its own. Here a hook notices the fork.
+    Before Python 3.12 `get_running_loop` calls getpid each time to detect a forked child. Here a fork hook detects
+    it.
     """
     if sys.version_info >= (3, 12) or not isinstance(loop, BaseEventLoop):
         return get_running_loop

@@ -1,8 +1,8 @@
 """Steps of a producer. User code runs between steps, never inside a step.
 
-A step changes several things that belong together: batches, queues, connections, metadata. Interceptors and log handlers
-are user code, and user code may call every method of the producer. So what a step has to report is called at its end. No
-list changes under a loop, and an exception of user code interrupts no step.
+A step changes several related objects: batches, queues, connections, metadata. Interceptors and log handlers are user
+code, and user code may call every method of the producer. So user code is called at the end of a step: no list
+changes under a loop, and no exception of user code interrupts a step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Step:
         """Return what *function* returns; its calls of user code run at the end of the outermost step.
 
         A signal may raise between any two bytecodes, also inside one of the two `finally` blocks. A depth that stayed
-        above 0 would delay all user code for ever.
+        above 0 would delay all user code forever.
         """
         outer = self.depth
         try:

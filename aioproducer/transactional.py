@@ -180,7 +180,8 @@ class Transactional(Lifecycle):
         """Send what was taken, and commit once all of it is acknowledged.
 
         Returns when the coordinator has recorded the commit and the done callbacks of the transaction's records have
-        run; consumers that read committed records see them some milliseconds later. Cancelling only ends the waiting: the commit goes on, and the next begin waits for it.
+        run; consumers that read committed records see them some milliseconds later. Cancelling stops only the
+        waiting: the commit continues, and the next begin waits for it.
 
         Raises:
             CommitFailed: a record or offsets failed, awaited or not; nothing is committed. `abort_transaction` mends it.
@@ -196,7 +197,8 @@ class Transactional(Lifecycle):
     async def abort_transaction(self, timeout_s: float | None = None) -> None:
         """Abort: records that were not written fail with TransactionAborted; requests in flight are awaited.
 
-        Returns after the done callbacks of the transaction's records have run. Cancelling only ends the waiting: the abort goes on, and the next begin waits for it.
+        Returns after the done callbacks of the transaction's records have run. Cancelling stops only the waiting: the
+        abort continues, and the next begin waits for it.
 
         Raises: TransactionTimeout, TransactionOutcomeUnknown: call this again to wait on. TransactionStateError: no
             transaction is open. A fatal error.

@@ -86,7 +86,7 @@ class WorkerThreads(concurrent.futures.Executor):
     async def run(self, function: Callable[..., T], /, *args: Any) -> T:
         """Return what *function* returns in a thread, in a copy of the caller's context.
 
-        Cancelled, it does not wait for the thread, which ends what it has begun.
+        If cancelled, it returns without waiting for the thread, which completes its current call.
 
         Raises: NoThread; what *function* raises.
         """

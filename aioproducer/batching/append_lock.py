@@ -104,7 +104,7 @@ class AppendLock(Generic[T]):
     def release(self) -> None:
         """Release the lock: make the attempts of waiting calls until one has to hold the lock itself.
 
-        An exception that a signal handler raises leaves all calls in line; a repeated call goes on with the first.
+        An exception of a signal handler leaves all calls in the queue; a repeated call continues with the first one.
         """
         before, self._holder = self._holder, None
         if before is not None and before in self._line and self._line[before].done():

@@ -325,7 +325,7 @@ class Batch:
     def repair(self, waiter: object) -> bool:
         """Drop the columns of records that have no waiter: their append was interrupted.
 
-        Returns True if the last append was complete, that is if its *waiter* is the last one.
+        Returns True if the last append was complete: its *waiter* is then the last waiter.
         """
         self.stretches = [each for each in self.stretches if len(each)]
         self.columns.truncate(sum(map(len, self.stretches)))
@@ -372,7 +372,7 @@ class Batch:
     def withdraw(self, indices: Sequence[int], records: RecordColumns) -> int:
         """Withdraw the *records* at *indices* and return their size. The first drain removes the records.
 
-        Removing each at once would cost a pass over the batch per call that gives up.
+        Immediate removal would cost one pass over the batch per expired call.
         """
         self.withdrawn = self.withdrawn or set()
         self.withdrawn.update(indices)

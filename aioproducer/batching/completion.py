@@ -146,10 +146,10 @@ class BatchCompletion:
     def split(self, batch: Batch) -> None:
         """Send *batch*, refused for its size, again in parts that share out its own sequences.
 
-        There are two halves, or as many parts as the topic's limits ask for. A leader that does not recognise the identity
-        would take the second part also without the first: then each gets its sequence when the one before has its answer,
-        as any batch would. Unless the batch may be in the log: only under the same sequences does a leader that has it
-        refuse the parts.
+        There are two halves, or as many parts as the topic's limits require. A leader that does not recognise the
+        identity would accept the second part without the first, so each part then gets its sequence after the
+        previous part is answered. If the batch may be in the log, the parts keep its sequences, because only then a
+        leader that has the batch refuses them.
         """
         queue, sequence = self.queue(batch), batch.sequence
         ranges = self._ranges(batch)

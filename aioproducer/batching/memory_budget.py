@@ -35,7 +35,7 @@ class MemoryBudget:
     async def take(self, size: int, deadline: float, owner: object = None) -> None:
         """Take *size* bytes for *owner* after all earlier calls have their bytes; `use` follows.
 
-        A call that is cancelled or late leaves no gap: bytes that it was just given go to the next waiter.
+        Bytes granted to a cancelled or expired call are passed to the next waiter.
 
         Raises: TimeoutError once the loop's clock passes *deadline*.
         """

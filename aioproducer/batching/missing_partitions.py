@@ -15,9 +15,9 @@ AGREE_S: Final = 5.0
 class MissingPartitions:
     """Consecutive metadata responses without the partitions that records wait for.
 
-    One answer is no proof, because a broker may lag behind. Two answers with another topic id than before are one, and so
-    are two answers of different brokers that send no topic ids. Both have to be `AGREE_S` apart. Fewer partitions of the
-    same topic id always mean that the broker lags: a topic never loses partitions.
+    One response is no proof, because a broker may lag behind. Proof is two responses with a new topic id, or two
+    responses of different brokers without topic ids, `AGREE_S` apart. Fewer partitions under an unchanged topic id
+    always mean that the broker lags, because a topic never loses partitions.
     """
 
     __slots__ = ("_first_node", "_since", "are_deleted", "has_other_id", "has_same_id")

@@ -88,8 +88,8 @@ the deadline of the oldest record, so the youngest record fails at most this lon
 class JoinWindows:
     """Partitions with an open batch, ordered by the time of the next check.
 
-    An open batch outlives its window only while it cannot be sent. Each partition is looked at once per window, so no
-    record and no batch has to look at the clock.
+    An open batch outlives its window only while it cannot be sent. Each partition is checked once per window, so
+    appends read no clock.
     """
 
     __slots__ = ("_number", "_watched", "lasts_s")

@@ -132,7 +132,7 @@ class BatchLimits:
     def _trial(self, now: float) -> float:
         """Return the size of the next trial: half-way to the smallest refused size, or a quarter above it.
 
-        The latter once in a while, as the topic's limit may have been raised.
+        The larger size is tried once per `metadata_max_age_ms`, because the topic's limit may have been raised.
         """
         if math.isinf(self._refused):
             return 2 * self.cap

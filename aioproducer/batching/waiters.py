@@ -369,7 +369,7 @@ class FutureWaiters:
 
     @property
     def is_forsaken(self) -> bool:
-        """True if all Futures have failed; the record of a cancelled Future goes on."""
+        """True if all Futures have failed; the record of a cancelled Future is still sent."""
         return all(future.done() and not future.cancelled() for future in self.futures)
 
 

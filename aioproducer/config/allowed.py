@@ -28,8 +28,8 @@ def vetted(
 ) -> Iterator[tuple[str, str]]:
     """Yield each option of *named* that names a file, with the path from the list of allowed files. None allows all.
 
-    Two paths are equal if they are after the resolution of symbolic links and `..`. The path of the list is read later:
-    its writer is trusted, and a symbolic link of another writer may change after this check.
+    Paths are compared after symbolic links and `..` are resolved. The producer later reads the path in the list,
+    because a symbolic link of an untrusted writer may change after this check.
 
     Raises: ConfigError, which names an option as it was *written*.
     """

@@ -30,8 +30,8 @@ class TracingInterceptor:
     """Opens a span for each record, sends its context along in the headers, and ends it with the record's outcome.
 
     The span is a child of the caller's. The context goes into the headers as the configured propagator says; W3C's
-    `traceparent` unless you have another. A header of that name that is there already is replaced, unless
-    *carried_context* keeps it.
+    `traceparent` unless you have another. An existing header of that name is replaced, unless *carried_context* keeps
+    it.
 
     Put it last in `interceptors`: those behind it must leave its headers alone. A span whose record it cannot
     recognise by them ends when the producer is closed.
@@ -50,7 +50,7 @@ class TracingInterceptor:
         Args:
             tracer_provider: source of the tracer, by default the global one.
             client_id: an attribute of the spans, if given.
-            record_details: False leaves keys and error texts, which may quote brokers, out of spans.
+            record_details: False omits keys and error texts, which may quote brokers, from spans.
             carried_context: use of a trace context that a record carries in its headers already, as after a database
                 outbox. "replace" puts the span's context there. "parent" and "link" keep the headers: the span becomes
                 a child of the carried context, or has a link to it.

@@ -160,7 +160,8 @@ class ThreadedProducer:
         """Start the thread, and the producer in it; the end of the program closes it if nobody else does.
 
         Raises: ConnectionFailed (it may be tried again); ProducerClosed if it was started before; RuntimeError if no thread
-            can be started; WrongLoop if the thread cannot run an event loop, as beside another one under gevent.
+            can be started; WrongLoop if the thread cannot run an event loop, as under gevent next to another event
+            loop.
         """
         self._check_process()
         with self._lock:

@@ -1,6 +1,6 @@
 """Reconnection of an idle producer: after its last connection is lost, brokers are dialled until one accepts.
 
-A producer with records dials to send them. An idle one has no other reason to dial, and would stay disconnected.
+A producer with records dials to send them. An idle producer has no other reason to dial, and would stay disconnected.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class MetadataSource:
 
         Its connection is the pool's if the cluster knows the address as a broker's, else it is kept for a while.
 
-        An address that refuses the login, or whose certificate does not verify, is one failure among others. At most
-        three may refuse, since accounts are locked after a few failed logins.
+        A refused login, or a certificate that does not verify, counts as an ordinary failure. At most three addresses
+        may refuse, because brokers lock accounts after a few failed logins.
 
         Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*;
             AuthenticationFailed with the same text if one of them has refused.
@@ -378,7 +378,7 @@ async def open_to_any(
 ) -> Connection:
     """Return the first connection past its handshake to any address that the name in *address* stands for.
 
-    One of several may be dead, refuse the login or, worse, accept and say nothing. *refusals* counts those that refuse.
+    One of several addresses may be dead, refuse the login, or accept and stay silent. *refusals* counts the refusals.
 
     Raises: ConnectionFailed with each address and its cause; if there is but one, whatever *open_connection* raises.
     """

@@ -58,7 +58,7 @@ class Refusals:
     def permit(self, *, is_silent: bool) -> bool:
         """Return True if one more address may be asked in addition to the pending ones.
 
-        If *is_silent*, those had their time to do so, and are not counted.
+        If *is_silent*, the pending attempts had their time and are not counted.
         """
         if not self.count:
             return True
@@ -85,8 +85,8 @@ async def first_success(
     """Return the first result; an attempt starts when the one before it fails, or its patience is over.
 
     A later time that *extended* returns replaces *deadline*. The others are cancelled, and have ended when this
-    returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. After one the
-    attempts that are running have as long as all took before it, and at least `REFUSED_PATIENCE_S`.
+    returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. After a
+    refusal the running attempts have as much time again as had passed before it, and at least `REFUSED_PATIENCE_S`.
 
     Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* in loop time;
         AuthenticationFailed with the same text if that is one of the causes. What is no ProducerError ends it at once.
@@ -131,7 +131,8 @@ def failed(
 ) -> ProducerError:
     """Return the error of attempts that have all failed: *failure*, and per attempt its name and cause (None: no answer).
 
-    AuthenticationFailed if that is one of the causes: the user has to act on it, while others may pass.
+    AuthenticationFailed if it is one of the causes: it requires action by the user, while other failures may be
+    temporary.
     """
     told = "; ".join(_told(whom, cause) for whom, cause in causes) or "nobody was asked"
     refusal = next((cause for _, cause in causes if isinstance(cause, AuthenticationFailed)), None)

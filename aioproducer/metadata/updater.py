@@ -69,9 +69,9 @@ class MetadataUpdater:
         """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes.
 
         *leaderless* returns the topics with records that wait for a leader of their partition: they are asked for
-        again after every answer that brings none. *on_answer* is called after each answer, also without news.
-        *on_another_cluster* is called when the bootstrap addresses have moved to another cluster, with an error that says so,
-        before its metadata is installed.
+        again after every answer that brings none. *on_answer* is called after each answer, even without changes.
+        *on_another_cluster* is called with an error if the bootstrap addresses have moved to another cluster, before
+        the metadata of that cluster is installed.
         """
         self._settings = settings
         self._limits = limits or LogLimits()
@@ -461,8 +461,8 @@ class MissingBrokers:
     """Brokers that are gone from the cluster while partitions have no leader: they may be about to come back.
 
     To ask the others again and again when one is back costs them a request each time. So it is dialled itself, as
-    any node that was lost: once it accepts, there is a reason to ask. Only the last `MOST_MISSED` to leave are dialled; the
-    others are noticed with the next answer.
+    any node that was lost: once it accepts, there is a reason to ask. Only the last `MOST_MISSED` departed nodes are
+    dialled; other nodes return with a later response.
     """
 
     def __init__(self, pool: Dialler) -> None:

@@ -27,7 +27,7 @@ KEEPALIVE: Final = {
     "TCP_KEEPCNT": 6,
 }
 """Idle time before the first probe, interval of the probes (seconds), and the number of probes without an answer that ends
-the connection. NAT gateways and load balancers forget idle flows after 240 s (Azure) or 350 s (AWS); Linux starts to probe
+the connection. NAT gateways and load balancers drop idle flows after 240 s (Azure) or 350 s (AWS); Linux starts to probe
 after two hours. TCP_USER_TIMEOUT stays unset: it would end connections to throttling brokers, which read nothing."""
 
 _AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
@@ -105,7 +105,7 @@ async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
 def _looked_up(host: str, port: int) -> _Lookup:
     """Return the outcome of the one lookup of *host* and *port* in this process.
 
-    Dials that are given up and repeated join the lookup that is still under way, so each name takes one thread at most.
+    Repeated dials join a running lookup, so each name uses at most one thread.
     """
     name = (os.getpid(), host, port)
     lookup = _lookups.get(name)

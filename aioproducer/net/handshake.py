@@ -48,8 +48,8 @@ def handshake(
     """Ask the broker for its versions. *version_caps* are the highest to use, by API key.
 
     A broker that lacks the version of the request answers error 35, most with the versions that it has (KIP-511). Then
-    the request is repeated in the highest of those, or in version 0, which every broker since 0.10 has. Only with
-    *expected* the first request has version 5, since brokers before 4.4 take one round trip more for it.
+    the request is repeated in the highest of those, or in version 0, which every broker since 0.10 has. The first
+    request has version 5 only with *expected*, because version 5 costs one more round trip with brokers before 4.4.
 
     Raises: RebootstrapRequired if the broker is not the *expected* node; BrokerError for any other refusal.
     """

@@ -62,7 +62,7 @@ class LoginPace:
     async def admit(self, address: Address) -> None:
         """Return if a login at *address* may begin.
 
-        Raises: AuthenticationFailed, the last refusal, if it may not yet.
+        Raises: AuthenticationFailed, the last refusal, while logins are paused.
         """
         await self._first_of_several()
         now = _now()

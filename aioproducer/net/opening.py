@@ -45,8 +45,8 @@ async def open_connection(
     A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *tally*.
 
     With a *cluster_id* the connection is to node *node_id* of that cluster. *checks_node*: the brokers are known to have
-    ApiVersions v5, and compare both (KIP-1242). Without it the connection is asked for its cluster id by Metadata, which
-    costs one round trip.
+    ApiVersions v5, and compare both (KIP-1242). Otherwise a Metadata request gets the cluster id, which costs one
+    round trip.
 
     Raises: ConnectionFailed, also for any other exception that *dial*, TLS or the user's callables raise;
         AuthenticationFailed if one side does not accept the other; ProtocolError if the peer is no broker; BrokerError

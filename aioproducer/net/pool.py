@@ -130,8 +130,8 @@ class Pool:
 
         New connections have to be to nodes of the cluster *cluster_id*; None checks nothing.
 
-        A node that moved is dialled at once if it was connected, connecting or backing off. A node that left is dropped,
-        once, and its dial is cancelled: callers that dial it later know why.
+        A node that moved is dialled immediately if it was connected, connecting or backing off. A node that left is
+        dropped once, and its dial is cancelled. Later dials of that node are allowed.
         """
         before, self._addresses, self._cluster_id = self._addresses, addresses, cluster_id
         for node_id, node in tuple(self._nodes.items()):

@@ -1,7 +1,7 @@
 """ApiVersions: which versions of which APIs a broker speaks; the first request of every connection.
 
 KIP-35, KIP-511 (v3: flexible, the client's name and version), KIP-584 (features in v3), KIP-1242 (v5: the cluster id and
-node id that the client means; a broker that is another one answers error 129).
+node id that the client expects; any other broker answers error 129).
 
 A broker that lacks the version it is asked in answers error 35 in version 0, whatever was asked (KIP-511); and
 the response's header is always the classic one, or such an answer could not be read (`protocol/schema.py`).

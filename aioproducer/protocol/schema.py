@@ -329,7 +329,8 @@ class ApiVersionTable:
     *finalized_features* are those in force in the whole cluster, by name (KIP-584), as of an epoch that only grows:
     of what two brokers say, the one with the higher *finalized_features_epoch* is newer; -1 says nothing.
 
-    *is_node_checked*: the broker has compared its cluster id and node id with those that the client means (KIP-1242).
+    *is_node_checked*: the broker has compared its cluster id and node id with the ids that the client expects
+    (KIP-1242).
     """
 
     def __init__(

@@ -42,7 +42,7 @@ async def called(function: Callable[[], Any]) -> Any:
 class UserCall:
     """User callable with a time limit. At most `MOST_HUNG` of its calls may still run after the limit.
 
-    A thread cannot be ended. Without that bound a callable that hangs would take all threads from other producers.
+    A thread cannot be ended. Without the limit a hanging callable would use up the threads of all producers.
     """
 
     def __init__(self, function: Callable[[], Any], option: str) -> None:
@@ -94,7 +94,7 @@ def _is_async(function: Callable[[], Any]) -> bool:
 def utf8(text: str | Secret, name: str) -> bytes:
     """Encode *text*; errors show it as *name*.
 
-    Raises: Refused if *text* has a lone surrogate. The error has nothing of *text*.
+    Raises: Refused if *text* has a lone surrogate. The error contains no part of *text*.
     """
     try:
         return revealed(text).encode()

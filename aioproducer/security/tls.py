@@ -154,7 +154,7 @@ class TlsContexts:
     """The context for the next connection.
 
     What changed on disk is read into a fresh context, in a thread. If that fails, or the user's callable raises, the
-    last good context goes on, and another try follows after a growing pause.
+    last good context stays in use, and loading is retried after a growing pause.
     """
 
     def __init__(self, settings: TlsSettings, *, backoff: Backoff, limits: LogLimits | None = None) -> None:

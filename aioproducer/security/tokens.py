@@ -106,7 +106,7 @@ def _secret(value: str | Secret) -> Secret:
 class SharedTokens:
     """One token for all connections until most of its life is over; then the next one, fetched in the background.
 
-    While fetching fails, the token that is still valid goes on, and fetching is tried with a growing pause. A token
+    While fetching fails, the valid token stays in use, and fetching is retried after a growing pause. A token
     without an expiry is fetched for each login; if that fails, the last one is tried.
     """
 
@@ -121,7 +121,7 @@ class SharedTokens:
     ) -> None:
         """*wall* returns the seconds since the epoch.
 
-        A login waits *patience_s* for a new token if the last one was without an expiry, and takes the last one then.
+        If the last token has no expiry, a login waits *patience_s* for a new token and then uses the last one.
         """
         self._fetch = fetch
         self._backoff = backoff

@@ -240,7 +240,7 @@ class Sender:
     def _reach(self, node_id: int, now: float) -> float:
         """Request a connection, and fail batches for a node that keeps refusing the login. Return the time of the next check.
 
-        A new batch waits for the attempt that is on its way: what was wrong may have been mended meanwhile.
+        A new batch waits for the current attempt, because the fault may have been fixed in the meantime.
         """
         look_at = self._connect(node_id)
         refused = self._pool.refused_logins(node_id)

@@ -75,8 +75,8 @@ class Obstacles:
     def _late(self, batch: Batch, now: float, late_s: float, waited_s: float) -> Obstacle:
         """Return the obstacle of *batch*, *late_s* after its deadline and after a wait of *waited_s*.
 
-        A blocked event loop is the reason if there is no other one, or if the loop was blocked for most of the time. A
-        response may have arrived meanwhile: there a tenth is enough.
+        A blocked event loop is the reason if there is no other obstacle, or if the loop was blocked for most of the
+        time. For NO_ANSWER a tenth of the time is enough, because a response may have arrived in the meantime.
         """
         obstacle = self._of(batch, now)
         if obstacle is not None:

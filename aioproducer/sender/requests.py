@@ -207,7 +207,7 @@ def version_for(
     Without acknowledgements, too: that an id is another's by now would not be told, and the records be lost.
 
     Raises: UnsupportedVersion if a broker that offers *versions* understands none; UnsupportedCompressionType if that version
-        cannot carry *codec*: brokers before 2.1 do not know zstd, and answer UNKNOWN_SERVER_ERROR (KIP-110).
+        cannot carry *codec*: brokers before 2.1 lack zstd and answer UNKNOWN_SERVER_ERROR (KIP-110).
     """
     for topic in request.topic_data:
         if (topic.topic_id == NO_TOPIC_ID or request.acks == 0) and (at_most is None or at_most > BY_NAME):

@@ -203,7 +203,7 @@ class TransactionManager(IdentityKeeper):
     def must_be_ended(self, *, commit: bool) -> bool:
         """Return True if EndTxn is due: the coordinator may have the transaction, or another epoch is needed.
 
-        Under version 2 the abort of nothing gives the next epoch, and unlike InitProducerId it always compares ours.
+        Under version 2 an empty abort gives the next epoch, and unlike InitProducerId it always compares our epoch.
         """
         if self.current is None:  # the transaction belonged to the old cluster
             return False

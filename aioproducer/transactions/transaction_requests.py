@@ -87,7 +87,7 @@ class TransactionRequests:
         """Return a producer id, or the next epoch of the current id; *fails_refused* as for `Coordinators.request`.
 
         If a transaction is open, the coordinator compares the producer id alone, and aborts that transaction even if it
-        is a successor's. So DescribeTransactions asks directly before if the epoch is still ours.
+        is a successor's. So DescribeTransactions is sent directly before, to check that the epoch is still ours.
         """
         asked = False
 
@@ -299,8 +299,8 @@ class TransactionRequests:
 def found_not_ours(found: Described, own: ProducerIdentity, *, version: int, asked: bool) -> tuple[int, str]:
     """Return the error code for the producer with *own* that follows from DescribeTransactions, and its subject.
 
-    0: the epoch is ours, or that after ours by a request whose answer was lost: in version 2 an end, else
-    InitProducerId (*asked*). CONCURRENT_TRANSACTIONS: likewise, and markers are being written.
+    0: the epoch is ours, or the next one after a request with a lost answer (an end in version 2, else
+    InitProducerId, *asked*). CONCURRENT_TRANSACTIONS: the epoch matches, and markers are being written.
     """
     if found.error_code:
         return found.error_code, ""
