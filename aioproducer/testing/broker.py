@@ -88,7 +88,9 @@ class Broker:
         """Exchange addresses with *other*, and reset the connections of both."""
         for each in self, other:
             each.listener.close()
-        self.listener, other.listener = other.listener, self.listener
+        listener = self.listener
+        self.listener = other.listener
+        other.listener = listener
         for each in self, other:
             await each.start()
             each.disconnect()
