@@ -46,7 +46,7 @@ class Broker:
     def __init__(
         self, node_id: int, listener: Listener, security: Security, state: ClusterState, script: Script
     ) -> None:
-        self.listener = listener
+        self.listener: Listener = listener
         self._security = security
         self._node_id = node_id
         self._state = state
@@ -88,9 +88,7 @@ class Broker:
         """Exchange addresses with *other*, and reset the connections of both."""
         for each in self, other:
             each.listener.close()
-        listener = self.listener
-        self.listener = other.listener
-        other.listener = listener
+        self.listener, other.listener = other.listener, self.listener
         for each in self, other:
             await each.start()
             each.disconnect()
