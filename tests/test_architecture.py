@@ -96,7 +96,7 @@ def test_an_editors_tab_says_which_file_it_is() -> None:
 
 
 def test_producer_logs_through_its_steps() -> None:
-    """A handler is user code: called inside a step it may change a list under a loop, and what it raises ends a task."""
+    """A log handler inside a step may change a list under a loop, and its exceptions may end a task."""
     of_their_own = {"cli", "compat", "contrib", "spark", "testing"}
     strangers = [
         name(path)

@@ -23,7 +23,7 @@ MEMORY = 3 * 1024 * 1024
 """Bytes that any input may take: a decompressed batch has up to 1 MiB."""
 MEMORY_PER_BYTE = 400
 MEASURED = 20
-"""Every so many inputs the memory is measured, which makes decoding several times slower."""
+"""Inputs per measurement of memory, which makes decoding several times slower."""
 EXTREMES = (
     b"\xff",
     b"\x00",

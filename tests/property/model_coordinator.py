@@ -101,7 +101,7 @@ class ModelCoordinator:
         return self.has_successor and self.phase in {Phase.EMPTY, Phase.COMPLETE}
 
     def describe(self) -> tuple[ProducerIdentity, str]:
-        """Return what DescribeTransactions answers."""
+        """Return the response to DescribeTransactions."""
         way = "Commit" if self.commits else "Abort"
         names = {Phase.EMPTY: "Empty", Phase.ONGOING: "Ongoing", Phase.PREPARED: f"Prepare{way}"}
         return self.identity, names.get(self.phase, f"Complete{way}")

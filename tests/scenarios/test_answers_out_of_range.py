@@ -15,7 +15,7 @@ from tests.scenarios.story import TOPIC, cluster as open_cluster, now, producing
 
 
 def changed(response_cls: type[Any], change: Callable[[Any], None]) -> Callable[[bytes], bytes]:
-    """Return what has *change* alter a response in its highest version."""
+    """Return a function that applies *change* to a response in its highest version."""
     version = response_cls.VERSIONS[1]
 
     def rewrite(frame: bytes) -> bytes:
@@ -30,7 +30,7 @@ def changed(response_cls: type[Any], change: Callable[[Any], None]) -> Callable[
 
 
 def in_each_partition(**fields: int) -> Callable[[bytes], bytes]:
-    """Return what sets *fields* of each partition of a Produce response."""
+    """Return a function that sets *fields* of each partition of a Produce response."""
 
     def change(answer: ProduceResponse) -> None:
         for topic in answer.responses:

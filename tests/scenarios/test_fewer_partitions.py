@@ -1,4 +1,4 @@
-"""A topic is recreated with fewer partitions: records for those that do not exist any more fail soon, and say why."""
+"""Topics recreated with fewer partitions: records for the missing partitions fail soon, with the reason."""
 
 from __future__ import annotations
 

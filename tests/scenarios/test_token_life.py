@@ -1,4 +1,4 @@
-"""Tokens that brokers refuse, and providers that hang: what a producer does next."""
+"""Recovery of a producer from refused tokens and from hanging token providers."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_log_line_is_escaped(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_signal_at_any_bytecode_of_a_step_leaves_no_step_open() -> None:
-    """A depth above 0 would delay all user code for ever."""
+    """A depth above 0 would delay all user code forever."""
 
     class Interrupt(BaseException):
         pass

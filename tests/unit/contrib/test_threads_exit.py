@@ -1,4 +1,4 @@
-"""Programs that end without `close()`: the end delivers what is pending."""
+"""Programs that end without `close()`: pending records are delivered at exit."""
 
 from __future__ import annotations
 
