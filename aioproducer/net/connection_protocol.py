@@ -42,6 +42,8 @@ RESPONSE_BYTES: Final = 1024 * 1024
 """Maximum size of a response to a small request, except those about a whole cluster (`Message.LARGE`)."""
 BYTES_PER_REQUEST_BYTE: Final = 4
 """Additional size per byte of the request and of later requests: a response has an item per partition of its request."""
+BYTES_PER_RECORD: Final = 512
+"""Additional size per record of the request: a broker may name each record that it refuses, with a message (KIP-467)."""
 
 
 class ConnectionSettings(NamedTuple):
@@ -345,8 +347,8 @@ class ConnectionProtocol:
         if on_answer is not None:
             deadline = now + self._settings.request_timeout_s
             # As Call(…), without its frame.
-            fields = (correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted)
-            self._in_flight.add(tuple.__new__(Call, fields))
+            fields = correlation_id, request.RESPONSE, version, decode, on_answer, deadline, self._accepted
+            self._in_flight.add(tuple.__new__(Call, (*fields, request.count_records)))
             if deadline < self.next_timeout:  # noqa: PLR1730 - a call would take longer than all of that
                 self.next_timeout = deadline
         self._accepted += len(frame)
@@ -365,7 +367,10 @@ class ConnectionProtocol:
         oldest = self._in_flight.oldest
         if oldest.response.LARGE:
             return self._settings.max_response_bytes
-        return RESPONSE_BYTES + BYTES_PER_REQUEST_BYTE * (self._accepted - oldest.starts_at)
+        size = RESPONSE_BYTES + BYTES_PER_REQUEST_BYTE * (self._accepted - oldest.starts_at)
+        if oldest.count_records is not None:
+            size += BYTES_PER_RECORD * oldest.count_records()
+        return min(size, self._settings.max_response_bytes)
 
     def _look_at_the_rest(self) -> None:
         """Look at what has come of an answer that is not whole: nonsense of a hundred megabytes is not waited for."""

@@ -120,6 +120,8 @@ class Call(NamedTuple):
     """When the answer has to be there, in loop time."""
     starts_at: int
     """How many bytes the connection had been given before it."""
+    count_records: Callable[[], int] | None = None
+    """Returns the number of records in the request; None for a request without records."""
 
     @property
     def api(self) -> str:

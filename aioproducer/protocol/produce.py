@@ -157,6 +157,11 @@ class ProduceRequest(Request[ProduceResponse]):
     timeout_ms: int = field(INT32)
     topic_data: list[TopicProduceData] = field(array_of(TopicProduceData))
 
+    def count_records(self) -> int:
+        """Return the number of records in all batches."""
+        batches = (each.records for topic in self.topic_data for each in topic.partition_data)
+        return sum(_INDEX.unpack_from(batch, _RECORD_COUNT_AT)[0] for batch in batches if batch)
+
 
 # By hand.
 
@@ -166,6 +171,8 @@ DOES_NOT_FIT: Final = (StructError, TypeError, ValueError, OverflowError)
 _NO_TRANSACTION_ACKS_TIMEOUT: Final = Struct(">Bhi")
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX: Final = Struct(">i")
+_RECORD_COUNT_AT: Final = 57
+"""Position of the number of records in a batch."""
 _CORRELATION_ID_AND_TAGS: Final = Struct(">iB")
 _PARTITION: Final = Struct(">ihqqqBBB")
 """Index, error code, base offset, log append time, log start offset; then the counts, each of a byte, …"""

@@ -76,6 +76,8 @@ class Request(Message, Generic[R]):
     __slots__ = ()
 
     RESPONSE: ClassVar[type[Message]]
+    count_records: ClassVar[Callable[..., int] | None] = None
+    """Method that returns the number of records in the request; None for a request without records."""
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))

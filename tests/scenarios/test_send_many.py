@@ -21,7 +21,7 @@ from aioproducer import (
     TopicAuthorizationFailed,
     TopicPartition,
 )
-from aioproducer.errors import NotEnoughReplicas
+from aioproducer.errors import InvalidRecord, NotEnoughReplicas
 from tests.scenarios.story import TOPIC, producing, settle, story, values
 
 
@@ -260,3 +260,14 @@ class TestUserCode:
             assert ticks > 5
             assert many.result().delivered == 20_000
             await settle()
+
+
+@story
+async def test_refusal_that_names_each_record_is_read() -> None:
+    options: dict[str, Any] = {"compression_type": "gzip", "batch_size": 1_000_000, "linger_ms": 50}
+    async with producing(acquainted=False, **options) as (producer, cluster):
+        cluster.create_topic("compacted", compacted=True)
+        with pytest.raises(SendManyError) as raised:
+            await producer.send_many("compacted", [b"v"] * 50_000)
+        kinds = Counter(map(type, raised.value.result.failures.values()))
+        assert kinds == {InvalidRecord: 50_000}

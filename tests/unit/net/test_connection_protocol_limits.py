@@ -11,6 +11,7 @@ from aioproducer.protocol.api_versions import MOST_ITEMS, ApiVersion, ApiVersion
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.protocol.metadata import MetadataRequest
+from aioproducer.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioproducer.protocol.sasl import MOST_MECHANISMS, SaslHandshakeResponse
 from aioproducer.protocol.schema import Request, decode, encode
 from aioproducer.wire.primitives import MOST_TAGS, append_unsigned_varint, read_tags
@@ -50,6 +51,20 @@ def test_response_grows_with_its_request() -> None:
         InitProducerIdRequest(transactional_id="x" * 30_000, transaction_timeout_ms=1), NOW, lambda _: None
     )
     announce(connection, RESPONSE_BYTES + 100_000)
+
+
+@pytest.mark.parametrize(("records", "taken"), [(20_000, True), (10, False)])
+def test_response_grows_with_records_of_its_request(records: int, taken: bool) -> None:
+    connection = ready()
+    batch = bytes(57) + LENGTH.pack(records) + bytes(100)  # compressed
+    topic = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
+    connection.send(request, NOW, lambda _: None, version=9)
+    if taken:
+        announce(connection, RESPONSE_BYTES + records * 100)
+        return
+    with pytest.raises(ProtocolError, match="bytes long"):
+        announce(connection, RESPONSE_BYTES + 100_000)
 
 
 @pytest.mark.parametrize(("count", "taken"), [(MOST_ITEMS, True), (MOST_ITEMS + 1, False)])
