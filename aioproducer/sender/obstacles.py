@@ -69,7 +69,7 @@ class Obstacles:
         """Return the reason why *batch* is not acknowledged at present."""
         now = self._loop.time()
         return self._of(batch, now) or Obstacle(
-            TimeoutReason.LOOP_BLOCKED, "the event loop has not sent it yet"
+            TimeoutReason.LOOP_BLOCKED, "the event loop has not sent the batch yet"
         )
 
     def _late(self, batch: Batch, now: float, late_s: float, waited_s: float) -> Obstacle:

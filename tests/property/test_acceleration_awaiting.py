@@ -282,7 +282,7 @@ class TestRunningLoop:
         assert without_getpid(loop, process, lambda: other)() is loop
 
     @pytest.mark.parametrize("thread_id", [None, -1, 7, 2**70, "7", 7.0])
-    def test_asyncio_is_asked_for_threads_that_it_did_not_note(
+    def test_get_running_loop_decides_when_thread_id_differs(
         self, without_getpid: Any, thread_id: Any
     ) -> None:
         class Loop:

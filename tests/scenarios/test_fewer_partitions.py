@@ -86,7 +86,7 @@ async def test_record_for_a_deleted_partition_fails(brokers: int, options: dict[
 
 @BOTH
 @story
-async def test_records_fail_wherever_they_wait(options: dict[str, Any]) -> None:
+async def test_records_fail_in_every_state_of_their_batch(options: dict[str, Any]) -> None:
     """In flight, behind that, in an open batch that lingers, and sent by other calls than `send`."""
     async with producing(1, BEFORE, linger_ms=300, **options) as (producer, cluster):
         await wrote_everywhere(producer)

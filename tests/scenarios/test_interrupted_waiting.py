@@ -100,7 +100,7 @@ async def test_neighbours_are_unaffected_when_metadata_is_waited_for(call: Call)
 
 @pytest.mark.parametrize("call", CALLS)
 @story
-async def test_the_first_in_line_holds_up_nobody(call: Call) -> None:
+async def test_first_waiting_call_delays_no_other_call(call: Call) -> None:
     """It has the lock and leaves it to the records behind it, which it appends for their calls."""
     async with cluster() as opened, Producer(opened.bootstrap_servers) as producer:
         at, has_raised = 1, True

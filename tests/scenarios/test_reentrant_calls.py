@@ -17,7 +17,7 @@ from tests.scenarios.story import TOPIC, cluster as open_cluster, story
 
 PARTITIONS = 12
 MOST_CALLS = 300
-"""Of one site: user code that makes a call per failed call would never end."""
+"""Maximum number of calls per site: user code that makes a call per failed call would never end."""
 
 
 class UserCode:

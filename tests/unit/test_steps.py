@@ -88,7 +88,7 @@ def test_step_of_one_thread_delays_no_call_of_another() -> None:
 
 @pytest.mark.parametrize("error", [LookupError("no"), asyncio.CancelledError("no"), GeneratorExit("no")])
 @pytest.mark.parametrize("in_step", [True, False])
-def test_what_a_call_raises_is_printed(
+def test_exception_of_a_call_is_printed(
     error: BaseException, in_step: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     heard: list[int] = []
@@ -210,7 +210,7 @@ def test_exception_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("in_step", [True, False])
-def test_what_a_handler_raises_stays_in_the_log(
+def test_exception_of_a_handler_is_contained(
     in_step: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: logging.LogRecord) -> bool:

@@ -143,7 +143,7 @@ class TestNoThread:
                 assert failed.value.__cause__ is error
         assert await threads.run(int) == 0
 
-    async def test_call_runs_on_the_event_loop_if_it_may(
+    async def test_call_runs_on_event_loop_when_no_thread_starts(
         self, threads: WorkerThreads, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert await threads.run_anyway(threading.current_thread) is not threading.main_thread()

@@ -167,7 +167,7 @@ async def test_a_topic_of_which_nothing_came_is_there_while_others_are_on_their_
     assert "nowhere" not in rig.accumulator.topics
 
 
-async def test_recount_leaves_what_batches_and_calls_have() -> None:
+async def test_recount_keeps_memory_of_batches_and_calls() -> None:
     rig = FloorRig()
     batch = rig.fill()
     memory = rig.accumulator.memory

@@ -224,7 +224,7 @@ class TestMissing:
             await asyncio.sleep(AGREE_S)
 
     @in_virtual_time
-    async def test_their_records_fail_wherever_they_wait(self) -> None:
+    async def test_records_of_missing_partitions_fail_in_every_state(self) -> None:
         rig = FloorRig(partitions=3)
         rig.accumulator.update_topic(TOPIC, [NODE] * 3, b"1" * 16)
         batch, backing_off = rig.sent(b"a", b"b", partition=2)

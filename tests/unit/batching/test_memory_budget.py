@@ -150,7 +150,7 @@ async def test_how_long_calls_have_waited_adds_up_served_or_not() -> None:
     assert memory.waited_s == 2 + 3 + 4
 
 
-async def test_bytes_are_granted_to_their_owner_until_it_uses_them() -> None:
+async def test_granted_bytes_stay_with_the_owner_until_used() -> None:
     memory = MemoryBudget(100)
     await memory.take(60, NEVER, "owner")
     assert memory.granted == {"owner": 60}

@@ -320,7 +320,7 @@ def test_a_transaction_admits_a_partition_before_it_gets_a_sequence() -> None:
 
 
 class TestAnotherCluster:
-    def test_what_holds_a_sequence_is_renumbered(self) -> None:
+    def test_batches_with_a_sequence_are_renumbered(self) -> None:
         rig = Rig()
         first, second = rig.add(), rig.add()
         for each in rig.take(), rig.take():

@@ -53,7 +53,7 @@ ONE, OTHER = b"1" * 16, b"2" * 16
 class TestMissing:
     """Queues of partitions that the cluster does not have."""
 
-    def test_they_are_noted_until_the_partitions_are_back(self) -> None:
+    def test_missing_partitions_are_noted_until_they_return(self) -> None:
         queues = topic(1, 1, 1)
         _, last = queues[0], queues[2]
         assert queues.missing is None
@@ -66,7 +66,7 @@ class TestMissing:
         queues.update([1, 1, 1])
         assert queues.missing is None
 
-    def test_partitions_that_nobody_wrote_to_are_not_missed(self) -> None:
+    def test_partitions_without_records_are_not_missed(self) -> None:
         queues = topic(1, 1, 1)
         _ = queues[0]
         queues.update([1, 1])

@@ -57,14 +57,14 @@ def test_end_of_program_delivers_pending_records(cluster: ThreadedCluster, optio
         ("import concurrent.futures as f; f.ThreadPoolExecutor(1).submit(int).result()", False),
     ],
 )
-def test_pending_records_are_delivered_however_it_ends(
+def test_pending_records_are_delivered_at_every_kind_of_exit(
     cluster: ThreadedCluster, end: str, fails: bool
 ) -> None:
     run(cluster, SEND + end, {"compression_type": "zstd"}, fails=fails)
 
 
 @pytest.mark.parametrize("daemon", [False, True])
-def test_thread_may_start_it_and_go_on_after_main(cluster: ThreadedCluster, daemon: bool) -> None:
+def test_producer_of_a_thread_continues_after_main(cluster: ThreadedCluster, daemon: bool) -> None:
     joined = ".join()" if daemon else ""
     body = SEND.replace("\n", "\n    ")
     program = f"def work():{body}\nthread = threading.Thread(target=work, daemon={daemon})\nthread.start()\n"

@@ -251,12 +251,12 @@ class TestRefusals:
         assert now() <= 3 * takes_s
 
     @in_virtual_time
-    async def test_only_address_is_told_as_it_is(self) -> None:
+    async def test_error_of_a_single_address_is_unchanged(self) -> None:
         with pytest.raises(SaslAuthenticationFailed, match=r"^a refused the login$"):
             await self.race(self.that_refuses("a"))
 
     @in_virtual_time
-    async def test_what_is_about_this_client_is_told_once(self) -> None:
+    async def test_error_about_this_client_is_reported_once(self) -> None:
         unreadable = [
             self.runners.that(each, takes_s=0, raises=AuthenticationFailed("no TLS")) for each in "abc"
         ]
