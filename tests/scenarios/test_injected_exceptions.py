@@ -110,7 +110,7 @@ RETRIES = [
 ]
 SPLITS = [
     (BatchCompletion, "split"),
-    (BatchCompletion, "_halfway"),
+    (BatchCompletion, "_ranges"),
     (BatchCompletion, "_replace"),
     (Batch, "part"),
     (Batch, "split"),
