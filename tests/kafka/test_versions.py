@@ -28,8 +28,8 @@ Used: TypeAlias = set[tuple[RequestType, int]]
 IDS_SINCE = 10
 """The first version of Metadata that has topic ids."""
 REQUESTS: list[RequestType] = [ApiVersionsRequest, MetadataRequest, InitProducerIdRequest, ProduceRequest]
-NEWEST = {each: each.VERSIONS[1] for each in REQUESTS} | {InitProducerIdRequest: 5}
-"""What the broker has; of 22 more only with `unstable.api.versions.enable`."""
+NEWEST = {each: each.VERSIONS[1] for each in REQUESTS} | {InitProducerIdRequest: 5, ApiVersionsRequest: 4}
+"""The broker's newest versions: InitProducerId 6 needs `unstable.api.versions.enable`, ApiVersions 5 needs Kafka 4.4."""
 EVERY_VERSION = [
     pytest.param(request_type, version, id=f"{request_type.__name__}-{version}")
     for request_type in REQUESTS
