@@ -62,7 +62,8 @@ def _broken_to(sent: Sent, case: Case) -> Iterator[str]:
         return
     if sent.resolved_at > sent.called_at + case.delivery_timeout_s + TICK_S:
         yield "resolved by the deadline plus one tick"
-    attempts = len(case.wire.attempts(sent.value))
+    # A batch without the records that its answer has named is sent again at once (KIP-467).
+    attempts = sum(not each.refused_values for each in case.wire.attempts(sent.value))
     if attempts > MOST_ATTEMPTS_AT_ONCE + MOST_ATTEMPTS_PER_S * (sent.resolved_at - sent.called_at):
         yield "retries are paced"
     if sent.error is not None:
