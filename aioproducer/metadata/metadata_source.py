@@ -136,8 +136,13 @@ class MetadataSource:
                 return answer
         return await self.bootstrap(request, deadline)
 
-    async def bootstrap(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
+    async def bootstrap(
+        self, request: MetadataRequest, deadline: float, last_known: Iterable[Address] = ()
+    ) -> MetadataResponse:
         """Ask all bootstrap addresses, staggered; the first answer counts.
+
+        *last_known* are addresses of brokers, which are asked after the bootstrap addresses, whichever node listens there:
+        brokers may have exchanged their addresses. Their answers count only if they are of the known cluster.
 
         Its connection is the pool's if the cluster knows the address as a broker's, else it is kept for a while.
 
@@ -158,6 +163,8 @@ class MetadataSource:
             answer = Bootstrapped(address, connection, await self._ask(connection, request))
             error = self._mismatch(connection, answer.metadata)
             if error is not None:
+                if address not in self._settings.bootstrap:
+                    raise error
                 foreign.append(answer)
                 limit.reschedule(min(deadline, asyncio.get_running_loop().time() + FOREIGN_PATIENCE_S))
                 raise error
@@ -165,6 +172,7 @@ class MetadataSource:
 
         # In any order: a thousand clients with the same list shall not all ask the first.
         addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
+        addresses += [each for each in dict.fromkeys(last_known) if each not in addresses]
         attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
         try:
             try:
@@ -228,7 +236,9 @@ class MetadataSource:
                     log, logging.WARNING, "", "metadata.rebootstrap silent_s=%.3f error=%s", silent_s, error
                 )
         return await self.bootstrap(
-            request, asyncio.get_running_loop().time() + self._settings.request_timeout_s
+            request,
+            asyncio.get_running_loop().time() + self._settings.request_timeout_s,
+            [broker.address for broker in brokers.values()],
         )
 
     def _is_of_the_pool(self, address: Address, connection: Connection, answer: MetadataResponse) -> bool:

@@ -157,3 +157,14 @@ async def test_idle_connections_are_not_replaced() -> None:
         await asyncio.sleep(60)
         assert producer.state == "ready"
         assert opened.request_count("api_versions") == 2
+
+
+@story
+async def test_exchanged_brokers_are_found_without_bootstrap_servers() -> None:
+    async with producing(2, 2, linger_ms=0) as (producer, opened):
+        for node_id in 1, 2:
+            await opened.move_broker(node_id)
+            await send_to_all(producer, 10, 2)
+        await opened.exchange_addresses(1, 2)
+        await send_to_all(producer, 10, 2)
+        assert producer.state == "ready"
