@@ -144,7 +144,8 @@ class MetadataSource:
         *last_known* are addresses of brokers, which are asked after the bootstrap addresses, whichever node listens there:
         brokers may have exchanged their addresses. Their answers count only if they are of the known cluster.
 
-        Its connection is the pool's if the cluster knows the address as a broker's, else it is kept for a while.
+        The connection of that answer goes to the pool if the cluster lists its address as a broker's; else this source
+        keeps the connection for a while.
 
         A refused login, or a certificate that does not verify, counts as an ordinary failure. At most three addresses
         may refuse, because brokers lock accounts after a few failed logins.
@@ -186,9 +187,8 @@ class MetadataSource:
             except (ProducerError, TimeoutError):
                 if not foreign:
                     raise
-                winner = foreign[
-                    0
-                ]  # all servers that answered belong to another cluster, so the servers moved there
+                # All servers that answered belong to another cluster, so the servers moved there.
+                winner = foreign[0]
             self._starts_over = False
             self._adopt(winner.metadata.cluster_id)
             opened.remove(winner.connection)
