@@ -6,9 +6,8 @@ import asyncio
 import json
 from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from aioproducer.security.oauthbearer import OAuthBearer
 from aioproducer.security.secret import Secret
 from aioproducer.security.tokens import Token
 from aioproducer.testing import Cluster, ThreadedCluster, in_virtual_time
+from tests.http_serving import serving
 from tests.unit.test_escaping import BIDI, C0, C1
 
 SCRIPTED = b"a fault of the test's script"
@@ -115,10 +115,7 @@ class Refusing(BaseHTTPRequestHandler):
 
 
 async def test_texts_of_a_token_endpoint(caplog: pytest.LogCaptureFixture) -> None:
-    server = HTTPServer(("127.0.0.1", 0), Refusing)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Refusing) as port:
         async with Cluster(
             security_protocol="SASL_PLAINTEXT", sasl_mechanisms=["OAUTHBEARER"], tokens={"right": "alice"}
         ) as cluster:
@@ -126,17 +123,13 @@ async def test_texts_of_a_token_endpoint(caplog: pytest.LogCaptureFixture) -> No
                 cluster.bootstrap_servers,
                 security_protocol="SASL_PLAINTEXT",
                 sasl_mechanism="OAUTHBEARER",
-                sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{server.server_port}/",
+                sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{port}/",
                 sasl_oauthbearer_client_credentials_client_id="me",
                 sasl_oauthbearer_client_credentials_client_secret="secret",
             )
             with pytest.raises(AuthenticationFailed, match="400") as raised:
                 await producer.start()
             await producer.close()
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
     assert_clean(str(raised.value), *caplog.messages)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from aioproducer.contrib.threads import ThreadedProducer
 from aioproducer.security.mechanism import Broker
 from aioproducer.testing import Cluster
 from tests.frames import frames_with
+from tests.http_serving import serving
 
 SECRET = "planted-S3cret"
 FILE = "planted.key"
@@ -92,10 +92,7 @@ class Refusing(BaseHTTPRequestHandler):
 
 
 async def test_refused_token_request_has_no_secret() -> None:
-    server = HTTPServer(("127.0.0.1", 0), Refusing)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Refusing) as port:
         async with Cluster(
             security_protocol="SASL_PLAINTEXT", sasl_mechanisms=["OAUTHBEARER"], tokens={"right": "alice"}
         ) as cluster:
@@ -103,7 +100,7 @@ async def test_refused_token_request_has_no_secret() -> None:
                 cluster.bootstrap_servers,
                 security_protocol="SASL_PLAINTEXT",
                 sasl_mechanism="OAUTHBEARER",
-                sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{server.server_port}/?key={SECRET}",
+                sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{port}/?key={SECRET}",
                 sasl_oauthbearer_client_credentials_client_id="me",
                 sasl_oauthbearer_client_credentials_client_secret=SECRET,
             )
@@ -111,10 +108,6 @@ async def test_refused_token_request_has_no_secret() -> None:
             with pytest.raises(AuthenticationFailed, match="it answers 400") as raised:
                 await producer.start()
             await producer.close()
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
     text = str(raised.value)
     assert SECRET not in text
     assert "bWU6" not in text  # base64 of the client's id
