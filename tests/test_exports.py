@@ -70,6 +70,7 @@ def test_importing_a_producer_imports_nothing_that_a_first_record_can_do_without
         "aioproducer.results",
         "aioproducer.security.security_settings",
         "hmac",
+        "isal",
         "murmurhash2",
         "uuid",
         "zlib",

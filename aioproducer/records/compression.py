@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from importlib import import_module
@@ -41,6 +42,8 @@ LEVELS = {
 
 _LZ4_DEFAULT = 9
 _ZSTD_DEFAULT = 3
+_ISAL_LEVELS = (1, 2)
+"""Levels of gzip that isal compresses where it is installed: faster than zlib's, and no larger on the data tried."""
 _GZIP_FORMAT = 31  # zlib's number for its largest window within gzip's header and trailer
 _CHUNK_BYTES = 1 << 20
 
@@ -64,7 +67,7 @@ def compressor(codec: Codec, level: int | None) -> Compress:
     """
     _check_level(codec, level)
     if codec is Codec.GZIP:
-        return partial(_package(codec).compress, level=-1 if level is None else level, wbits=_GZIP_FORMAT)
+        return _gzip_compressor(-1 if level is None else level)
     if codec is Codec.SNAPPY:
         compress: Compress = _package(codec).compress
         return compress
@@ -133,6 +136,15 @@ def _check_end(codec: Codec, *, complete: bool, rest: bytes | None) -> None:
         raise ProtocolError(f"{codec}: {len(rest)} bytes follow the data")
 
 
+def _gzip_compressor(level: int) -> Compress:
+    """Return a compressor by zlib, or by isal if isal is installed and covers *level*. Any gzip reader reads both."""
+    package = _package(Codec.GZIP)
+    if level in _ISAL_LEVELS:
+        with suppress(ImportError):
+            package = import_module("isal.isal_zlib")
+    return partial(package.compress, level=level, wbits=_GZIP_FORMAT)
+
+
 def _gunzip(data: bytes, limit: int) -> bytes:
     zlib = _package(Codec.GZIP)
     inflater = zlib.decompressobj(_GZIP_FORMAT)
@@ -177,10 +189,9 @@ def _lz4_decompress(data: bytes, limit: int) -> bytes:
 
 
 class _ZstdCompressor:
-    """Compresses with one context per thread.
+    """Zstandard compressor with one context per thread.
 
-    A context must not be used by two threads at once, and making one takes three times as long as compressing
-    16 KiB does.
+    A context serves one thread at a time. Without reuse, compressing 16 KiB takes 1.5 times as long.
     """
 
     __slots__ = ("_level", "_local", "_zstandard")

@@ -23,6 +23,7 @@ CODECS: list[ProducerOptions] = [
 ]
 LEVELS: list[ProducerOptions] = [
     {"compression_type": "gzip", "compression_gzip_level": 1},
+    {"compression_type": "gzip", "compression_gzip_level": 2},
     {"compression_type": "gzip", "compression_gzip_level": 9},
     {"compression_type": "lz4", "compression_lz4_level": 1},
     {"compression_type": "lz4", "compression_lz4_level": 17},

@@ -91,6 +91,7 @@ with tempfile.NamedTemporaryFile(suffix=".p12") as store:
 """
 """Asks for everything that may lack a package, and prints what it is told."""
 SILENT = {
+    "isal": "zlib compresses the same levels, slower",
     "json": "Python's own json does it, slower",
     "murmurhash2": "the same partitions without it, slower",
     "uvloop": "the user's own program runs on it",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -64,6 +65,31 @@ def test_the_levels_of_kafka_are_taken_and_no_others(each: Codec) -> None:
 
 def test_kafkas_level_for_zlibs_default_is_taken() -> None:
     assert compressor(Codec.GZIP, -1)(DATA) == compressor(Codec.GZIP, None)(DATA)
+
+
+@pytest.mark.parametrize("level", [-1, *LEVELS[Codec.GZIP]])
+@pytest.mark.parametrize("has_isal", [True, False], ids=["isal", "zlib alone"])
+def test_isal_compresses_gzip_levels_1_and_2_when_installed(
+    level: int, has_isal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package: Any = zlib
+    if not has_isal:
+        monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
+    elif level in {1, 2}:
+        package = pytest.importorskip("isal.isal_zlib")
+    assert compressor(Codec.GZIP, level)(DATA) == package.compress(DATA, level=level, wbits=31)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("size", [0, 1, 100, 32_768, 65_537, 3 << 20])
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_zlib_reads_gzip_by_isal(level: int, size: int, kind: type[bytes | bytearray]) -> None:
+    chance = random.Random(size)
+    for data in (chance.randbytes(size), bytes(size), (DATA * 20)[:size]):
+        compressed = compressor(Codec.GZIP, level)(kind(data))
+        assert type(compressed) is bytes
+        assert zlib.decompress(compressed, wbits=31) == data
+        assert decompress(Codec.GZIP, compressed, limit=size) == data
 
 
 @pytest.mark.parametrize("each", [Codec.NONE, Codec.SNAPPY])
@@ -144,9 +170,9 @@ def test_data_of_another_kind_is_refused(each: Codec) -> None:
         decompress(each, b"what may that be? it is no codec's", limit=len(DATA))
 
 
-@pytest.mark.parametrize("each", Codec)
-def test_one_compressor_serves_many_threads_at_once(each: Codec) -> None:
-    compress = compressor(each, None)
+@pytest.mark.parametrize(("each", "level"), [*((each, None) for each in Codec), (Codec.GZIP, 1)])
+def test_one_compressor_serves_many_threads_at_once(each: Codec, level: int | None) -> None:
+    compress = compressor(each, level)
     together = Barrier(4, timeout=10)
 
     def work(number: int) -> bool:
@@ -156,6 +182,29 @@ def test_one_compressor_serves_many_threads_at_once(each: Codec) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
+
+
+def test_zstd_makes_one_context_per_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    make = zstandard.ZstdCompressor
+
+    def counted(**options: Any) -> zstandard.ZstdCompressor:
+        made.append(options["level"])
+        return make(**options)
+
+    monkeypatch.setattr(zstandard, "ZstdCompressor", counted)
+    compress, together = compressor(Codec.ZSTD, 1), Barrier(3, timeout=10)
+
+    def work() -> None:
+        together.wait()
+        for _ in range(10):
+            compress(DATA)
+
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(2):
+            for done in [pool.submit(work) for _ in range(3)]:
+                done.result()
+    assert made == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +230,6 @@ def test_a_missing_package_is_named(
 def test_packages_are_imported_only_when_they_are_needed() -> None:
     script = (
         "import sys, aioproducer.records.record_batch as _\n"
-        "assert not {'lz4', 'zstandard', 'cramjam'} & set(sys.modules), sorted(sys.modules)"
+        "assert not {'isal', 'lz4', 'zstandard', 'cramjam'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
