@@ -25,7 +25,7 @@ from aioproducer.errors import (
 from aioproducer.sender.requests import Unencodable
 from aioproducer.testing import Rule
 from tests.scenarios.faults import hostile
-from tests.scenarios.faults.faults import move, topic_recreated
+from tests.scenarios.faults.faults import may_move, move, topic_recreated
 from tests.scenarios.faults.load import TOPIC
 from tests.scenarios.faults.meddler import Meddler
 from tests.scenarios.faults.shortage import no_threads, threads_are_short
@@ -235,7 +235,7 @@ class Chaos:
         well = sorted(set(range(1, BROKERS + 1)) - self.ill)
         if len(well) >= 2:
             one, other = self.chance.sample(well, 2)
-            if self.chance.random() < 0.5:
+            if self.chance.random() < 0.5 and may_move(self.world.cluster, self.world.producer, one):
                 await self.world.cluster.move_broker(one)
             else:
                 await self.world.cluster.exchange_addresses(one, other)

@@ -3,6 +3,8 @@
 Each seed is a world of its own, in virtual time. Unlike in `make soak`, brokers do not lie: they come and go, forget
 the end of a log, and are asked for what there is not, but say nothing of a record that is not so. The first broken
 promise ends it, and its seed is the last thing printed.
+
+As in `make soak`, at least one bootstrap server keeps a broker.
 """
 
 from __future__ import annotations

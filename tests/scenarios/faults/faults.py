@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aioproducer import Producer
 from aioproducer.errors import BrokerError, UnknownTopicOrPartition
 from aioproducer.testing import Cluster, Rule
 from aioproducer.testing.faults import Rewrite
@@ -167,6 +168,16 @@ async def brokers_move(world: World) -> None:
     for node in range(1, BROKERS + 1):
         await world.cluster.move_broker(node)
         await asyncio.sleep(0.3)
+
+
+def may_move(cluster: Cluster, producer: Producer, node: int) -> bool:
+    """Return True if *node* may get a new address: another broker keeps the address of a bootstrap server.
+
+    Operators keep at least one bootstrap server reachable. Without one, a producer that was cut off during the moves
+    has no address of its cluster.
+    """
+    others = {str(broker.listener.address) for each, broker in cluster._brokers.items() if each != node}
+    return not others.isdisjoint(producer.config.bootstrap_servers)
 
 
 async def addresses_exchanged(world: World) -> None:

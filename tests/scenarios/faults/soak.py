@@ -2,6 +2,9 @@
 
 Each seed is a world of its own: 15 s of faults in virtual time, more than a hundred worlds in a minute or two. The
 first broken promise ends it, and its seed is the last thing printed.
+
+Brokers move to new addresses and exchange their addresses. At least one bootstrap server keeps a broker, because
+operators keep one: without any, no producer finds its cluster again.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.testing import virtual_time
+from aioproducer import Producer
+from aioproducer.testing import Cluster, in_virtual_time, virtual_time
 from tests.scenarios.faults.chaos import chaos
+from tests.scenarios.faults.faults import may_move
 from tests.scenarios.faults.world import play
 
 
@@ -14,3 +16,18 @@ def test_every_promise_is_kept_whatever_comes(seed: int) -> None:
     scenario, mode = chaos(seed, seconds=5.0)
     verdict = virtual_time.run(play(scenario, mode, seed=seed), debug=False)
     assert not verdict.broken, f"{mode}, {dict(scenario.options)}\n{verdict}"
+
+
+@in_virtual_time
+async def test_one_bootstrap_server_keeps_a_broker() -> None:
+    cluster = Cluster(3, transport="memory")
+    async with cluster:
+        producer = Producer(cluster.bootstrap_servers)
+        for node in 1, 2:
+            assert may_move(cluster, producer, node)
+            await cluster.move_broker(node)
+        assert not may_move(cluster, producer, 3)
+        assert may_move(cluster, producer, 1)
+        await cluster.exchange_addresses(1, 3)
+        assert not may_move(cluster, producer, 1)
+        assert may_move(cluster, producer, 3)

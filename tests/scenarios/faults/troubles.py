@@ -22,6 +22,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import Cluster, Rule
 from tests.scenarios.faults.chronicle import Chronicle
+from tests.scenarios.faults.faults import may_move
 from tests.scenarios.faults.meddler import Meddler
 from tests.scenarios.faults.shortage import no_threads
 from tests.scenarios.faults.world import BROKERS
@@ -148,7 +149,7 @@ class Troubles:
     async def broker_moves(self) -> None:
         """Give a node another address."""
         node = self.chance.choice(self.alive or [None])
-        if node is not None:
+        if node is not None and self.producer is not None and may_move(self.cluster, self.producer, node):
             self._say(f"broker {node} moves")
             await self.cluster.move_broker(node)
 
