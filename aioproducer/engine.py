@@ -12,6 +12,7 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
+from aioproducer.batching.receipts import FutureKind
 from aioproducer.batching.waiters import Failure, acknowledgement_on
 from aioproducer.clock import Wakeup
 from aioproducer.config import ProducerConfig
@@ -178,6 +179,7 @@ class Engine:
             updater=self.updater,
             expired=self._sender.obstacles.failure,
             awaits=awaits,
+            receipts=FutureKind(self._loop),
         )
 
     @cached_property

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import warnings
-from asyncio import Future
 from collections.abc import Callable
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
-from aioproducer.batching.batch import NewWaiter, RecordFuture
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.receipts import ReceiptKind
+from aioproducer.batching.waiters import Acknowledgement, Failure, Kind
 from aioproducer.clock import LoopTurns
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
@@ -62,8 +61,8 @@ class Lifecycle:
         self._try_append: TryAppend = (
             self._refuse
         )  # replaced by the start: the hot path asks nothing about states
-        self._awaits: NewWaiter = Future
-        self._new_future: Callable[[], RecordFuture] = Future
+        self._awaits: Kind[Acknowledgement] = Acknowledgement
+        self._receipts = cast("ReceiptKind", None)  # the start sets both; before it each call is refused
         self._turns: LoopTurns  # the start has them; no call gets as far as that before
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
@@ -129,7 +128,7 @@ class Lifecycle:
             if self._state is State.STARTING:
                 self._state = State.NEW
             raise
-        self._awaits, self._new_future = engine.intake.awaits, engine.intake.new_future
+        self._awaits, self._receipts = engine.intake.awaits, engine.intake.receipts
         self._turns = engine.accumulator.turns
         self._state = State.READY
         if engine.transactions is None:

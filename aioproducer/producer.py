@@ -120,7 +120,7 @@ class Producer(Transactional):
         if timeout_s is not None:
             outcome = await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
         else:
-            outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
+            outcome = self._try_append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
         if type(outcome) is Pending:
             outcome = await self._wait(outcome)
         if self._turns.due:
@@ -144,7 +144,7 @@ class Producer(Transactional):
             MetadataUnavailable: the topic is not known yet; it is being asked for.
             TypeError, ValueError, ProducerError: as `enqueue`.
         """
-        outcome = self._try_append(self._new_future, topic, value, key, partition, headers, timestamp_ms)
+        outcome = self._try_append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
         if type(outcome) is Pending:
             raise self._sending().intake.refusal(outcome)
         return outcome

@@ -37,7 +37,7 @@ BATCHES = {
 """What a batch, or a line of them, is called."""
 APPEND_PATH = {
     ("aioproducer/batching/accumulator.py", each, "size") for each in ("append", "append_to_open", "extend")
-} | {("aioproducer/batching/accumulator.py", "append", "plain_waiter")}
+} | {("aioproducer/batching/accumulator.py", "append", "plain_kind")}
 """These add records to an open batch without a call for each: what every record passes is spared one."""
 NAMED_FIRST = [
     path

@@ -18,9 +18,10 @@ from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.interrupted import complete_or_undo
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.receipts import ReceiptKind
 from aioproducer.batching.schedule import Deadlines, JoinWindows, Paces, Schedule
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.batching.waiters import Acknowledgement, Failure
+from aioproducer.batching.waiters import Acknowledgement, Failure, Kind
 from aioproducer.clock import LoopClock, LoopTurns
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -145,7 +146,7 @@ class Accumulator:
             if any(queue.batches or queue.retrying for queue in self.topics[name].missing_queues())
         }
 
-    def append_to_open(self, topic: TopicQueues, value: bytes, new_waiter: Callable[[], W]) -> W | None:
+    def append_to_open(self, topic: TopicQueues, value: bytes, kind: Kind[W]) -> W | None:
         """Append a small record that has nothing but a *value* to the open batch of the sticky partition.
 
         This is `append` without what those do not need; it does all that is more than to join a batch.
@@ -156,23 +157,21 @@ class Accumulator:
         batch = sticky.open if sticky is not None else None
         if (
             batch is None
-            or batch.plain_waiter is not new_waiter
+            or batch.plain_kind is not kind
             or (grown := batch.size + size) > batch.limit
             or size > free
             or memory.waiters
         ):
-            return self.append(topic, None, value, None, (), None, size, new_waiter)
-        waiter = None
+            return self.append(topic, None, value, None, (), None, size, kind)
         try:
             memory.free = free - size
             batch.size = grown
             columns, clock = batch.columns, self.clock
             columns.values.append(value)
             columns.timestamps.append(clock.known_ms or clock.now_ms())
-            waiter = new_waiter()
-            batch.last_waiters.append(waiter)
+            waiter: W = batch.new_waiter()
         except BaseException:
-            self._recover(topic, free, waiter, 1, size)
+            self._recover(topic)
             raise
         return waiter
 
@@ -185,13 +184,13 @@ class Accumulator:
         headers: Headers,
         timestamp_ms: int | None,
         size: int,
-        new_waiter: Callable[[], W],
+        kind: Kind[W],
         *,
         reserved: int = 0,
         called_at: float | None = None,
         waiter: W | None = None,
     ) -> W | None:
-        """Append one record to *queue*, or to the sticky partition; return what waits for it, made by *new_waiter*.
+        """Append one record to *queue*, or to the sticky partition; return its waiter of *kind*, a new one by default.
 
         *timestamp_ms* None is now: as of this iteration of the event loop, unless the record is the first of its batch.
         *size* is the upper bound of its encoded size. Returns None, and nothing has happened, if there is no memory for
@@ -225,14 +224,12 @@ class Accumulator:
                 columns.timestamps.append(timestamp_ms)
             else:
                 columns.append(value, key, headers, timestamp_ms)
-                batch.plain_waiter = None
-            waiter = waiter or new_waiter()
-            if batch.new_waiter is new_waiter:
-                batch.last_waiters.append(waiter)
-            else:
-                batch.add_waiter(waiter, new_waiter)
+                batch.plain_kind = None
+            if batch.kind is not kind:
+                batch.begin_stretch(kind)
+            waiter = batch.new_waiter() if waiter is None else batch.add_waiter(waiter)
         except BaseException:
-            self._recover(topic, free, waiter, 1, size)
+            self._recover(topic)
             raise
         if reserved:
             memory.give_back(0)  # what is left of it may be enough for the next in line
@@ -248,6 +245,7 @@ class Accumulator:
         timestamp_ms: int,
         size: int,
         *,
+        kind: ReceiptKind,
         called_at: float,
         reserved: int = 0,
         waiter: RecordFuture | None = None,
@@ -255,7 +253,7 @@ class Accumulator:
         """Append the record of a call that has waited since *called_at*, and return its place."""
         self._admit(topic, queue or topic.sticky, called_at)
         future = self.append(
-            topic, queue, value, key, headers, timestamp_ms, size, RecordFuture,
+            topic, queue, value, key, headers, timestamp_ms, size, kind,
             reserved=reserved, called_at=called_at, waiter=waiter,
         )  # fmt: skip
         target = queue or topic.sticky
@@ -304,10 +302,9 @@ class Accumulator:
         share = topic.share(ends[-1]) if queue is None else ends[-1]
         now, start = self._loop.time(), 0
         joins_at = now if called_at is None else called_at
-        step: tuple[int, object, int, int] = memory.free, None, 0, 0
         try:
             while start < len(rows) and (reserved or not memory.waiters):
-                first, step = rows.sizes[start], ((free := memory.free), None, 0, 0)
+                first, free = rows.sizes[start], memory.free
                 target = queue or topic.sticky or topic.switch()
                 if joins_at < now:
                     self._admit(topic, target, joins_at)
@@ -325,7 +322,6 @@ class Accumulator:
                     break
                 part, size = rows.slice(start, stop), ends[stop] - ends[start]
                 waiters = call.waiters(part.positions, batch)
-                step = free, waiters, len(part), size
                 memory.free -= size
                 batch.size += size
                 batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
@@ -338,7 +334,7 @@ class Accumulator:
                     self._count_from(batch, joins_at)
                 start = stop
         except BaseException:
-            self._recover(topic, *step)
+            self._recover(topic)
             raise
         memory.give_back(0)
         return start
@@ -406,20 +402,18 @@ class Accumulator:
         return None if batch is None else Appended(waiter, batch, batch.indices_of(waiter)[0])
 
     def recount(self) -> None:
-        """Recompute the free memory after an exception interrupted a waiting call."""
+        """Recompute the free memory after an exception interrupted a call."""
         memory = self.memory
         held = sum(batch.size for batch in (*self.unresolved, *self._abandoned))
         memory.free = memory.limit - held - sum(memory.granted.values())
         memory.give_back(0)
         self.wake()
 
-    def _recover(self, topic: TopicQueues, free: int, waiter: object, records: int, size: int) -> None:
-        taken, dropped = complete_or_undo(topic, self.schedule, self._loop.time(), waiter, records, size)
-        for batch in dropped:
+    def _recover(self, topic: TopicQueues) -> None:
+        for batch in complete_or_undo(topic, self.schedule, self._loop.time()):
             self.unresolved.pop(batch, None)
             self.deadlines.discard(batch, batch.deadline)
-        self.memory.free = free - taken
-        self.wake()
+        self.recount()
 
     def seal(self, batch: Batch, now: float) -> None:
         """Let *batch* wait for no more records."""
@@ -457,6 +451,7 @@ class Accumulator:
         """Wait for no outcome of *batch* any more: its records have failed, and its answer is still to come."""
         self._abandoned.add(batch)
         self.unresolved.pop(batch, None)
+        batch.drop_waiters()
         self.deadlines.discard(batch, batch.deadline)
         self.wake()  # it may have been the last that a sender waits for which is to end
 
@@ -468,6 +463,7 @@ class Accumulator:
         if not batch.due:  # else it lingers no more
             self.schedule.forget(batch)
         batch.drop_encoded()
+        batch.drop_waiters()
         self.memory.give_back(batch.size)
 
     def finish(self) -> None:

@@ -5,18 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.persistence import Persistence
-from aioproducer.batching.waiters import (
-    Acknowledgement,
-    AwaitingWaiters,
-    Delivered,
-    FutureWaiters,
-    Waiter,
-    Waiters,
-)
+from aioproducer.batching.waiters import Delivered, Kind, Stretch, Waiter, Waiters
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.record_batch import RecordColumns
@@ -29,8 +22,7 @@ a split batch stand where it stood."""
 
 RecordFuture = asyncio.Future[RecordMetadata]
 
-NewWaiter = Callable[[], RecordFuture | Acknowledgement]
-"""Makes what waits for a single record."""
+W = TypeVar("W")
 
 _SEALED, _SEAL, _DRAIN = BatchState.SEALED, BatchEvent.SEAL, BatchEvent.DRAIN
 _ACKNOWLEDGE = BatchEvent.ACKNOWLEDGE
@@ -55,14 +47,15 @@ class Batch:
         "encoded",
         "encoded_sequence",
         "joins_until",
+        "kind",
+        "last",
         "last_error",
-        "last_waiters",
         "limit",
         "new_waiter",
         "numbered_before",
         "order",
         "persistence",
-        "plain_waiter",
+        "plain_kind",
         "rate",
         "retries",
         "retry_at",
@@ -96,12 +89,14 @@ class Batch:
         """Who waits for its records: one object for each stretch of them that has one kind of waiter."""
         self.withdrawn: set[int] | None = None
         """Indices of records withdrawn before the first drain; None without any."""
-        self.new_waiter: NewWaiter | None = None
-        """Has made the last stretch's waiters, if a single record may join that: the append path does so without a call."""
-        self.plain_waiter: NewWaiter | None = None
+        self.kind: Kind[Any] | None = None
+        """Kind of the last stretch if a single record may join that stretch, else None."""
+        self.plain_kind: Kind[Any] | None = None
         """The same, but None once a record has a key or headers: `append_to_open` compares this alone."""
-        self.last_waiters: list[Any] = []
-        """The waiters of the last stretch then."""
+        self.new_waiter: Callable[[], Any] = _no_waiter
+        """`new` of the last stretch, if `kind` is not None."""
+        self.last: Any = None
+        """`last` of the last stretch, if `kind` is not None."""
         self.size: int = BATCH_OVERHEAD
         """Upper bound of the encoded size before compression; what the batch holds of the byte budget."""
         self.rate: float = rate
@@ -261,7 +256,7 @@ class Batch:
         """Let *parts* take over."""
         self._happened(BatchEvent.SPLIT)
         self.successors = parts
-        self.stretches = []  # those of the parts; waiters refer to their batch
+        self.drop_waiters()  # those of the parts; waiters refer to their batch
 
     def part(
         self, indices: Sequence[int], number: int, state: BatchState, *, sequence: BatchSequence | None = None
@@ -305,35 +300,41 @@ class Batch:
 
     # --- its records, and who waits for them ---------------------------------------------------------------------
 
-    def add_waiter(self, waiter: RecordFuture | Acknowledgement, new_waiter: NewWaiter) -> None:
-        """Let *waiter*, made by *new_waiter*, wait for the record just appended; begins a stretch of its kind if need be."""
-        if new_waiter is not self.new_waiter:
-            self.new_waiter, self.last_waiters = new_waiter, []
-            self.plain_waiter = None if self.columns.keys or self.columns.headers else new_waiter
-            self.stretches.append(
-                AwaitingWaiters(self.last_waiters)
-                if isinstance(waiter, Acknowledgement)
-                else FutureWaiters(self.last_waiters)
-            )
-        self.last_waiters.append(waiter)
+    def begin_stretch(self, kind: Kind[Any]) -> None:
+        """Begin a stretch of *kind*, which single records join."""
+        stretch: Stretch[Any] = kind.stretch()
+        self.stretches.append(stretch)
+        self.new_waiter, self.last = stretch.new, stretch.last
+        self.plain_kind = None if self.columns.keys or self.columns.headers else kind
+        self.kind = kind
+
+    def add_waiter(self, waiter: W) -> W:
+        """Let *waiter*, of the kind of the last stretch, wait for the record just appended; return it."""
+        stretch: Any = self.stretches[-1]
+        stretch.add(waiter)
+        return waiter
 
     def add_waiters(self, waiters: Waiters) -> None:
         """Let *waiters* wait for the records just appended."""
         self.stretches.append(waiters)
-        self.new_waiter = self.plain_waiter = None
+        self._end_stretch()
 
-    def repair(self, waiter: object) -> bool:
-        """Drop the columns of records that have no waiter: their append was interrupted.
+    def drop_waiters(self) -> None:
+        """Drop the waiters, which have their outcomes: a traceback that leads to the batch keeps no task."""
+        self.stretches = []
+        self._end_stretch()
 
-        Returns True if the last append was complete: its *waiter* is then the last waiter.
-        """
+    def _end_stretch(self) -> None:
+        self.kind = self.plain_kind = self.last = None
+        self.new_waiter = _no_waiter
+
+    def repair(self) -> None:
+        """Drop the columns of records without a waiter: an exception interrupted their append."""
         self.stretches = [each for each in self.stretches if len(each)]
         self.columns.truncate(sum(map(len, self.stretches)))
         self.size = BATCH_OVERHEAD + _size_of(self.columns)
         if self.withdrawn:
             self.size -= _size_of(self.columns.take(self.withdrawn))
-        last = (*self.stretches[-1:], *self.last_waiters[-1:])
-        return any(each is waiter for each in last)
 
     def resolve(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell every waiter where its record is; *log_append_time_ms* is -1 for create time."""
@@ -385,7 +386,7 @@ class Batch:
         withdrawn, self.withdrawn = self.withdrawn or (), None
         kept = [index for index in range(len(self.columns.values)) if index not in withdrawn]
         self.stretches = self.take_waiters(kept)
-        self.new_waiter = self.plain_waiter = None
+        self._end_stretch()
         self.columns = self.columns.take(kept)
 
     def take_waiters(self, indices: Sequence[int]) -> list[Waiters]:
@@ -420,6 +421,10 @@ class Appended(NamedTuple):
     batch: Batch
     place: int
     """Index in the batch, valid until the first drain."""
+
+
+def _no_waiter() -> NoReturn:
+    raise AssertionError("a batch without a stretch of single records has no new waiter")
 
 
 def _size_of(columns: RecordColumns) -> int:

@@ -16,7 +16,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import RESOLVED, BatchState
 from aioproducer.batching.missing_partitions import failure_of_missing
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.waiters import Failure, Waiters
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -44,6 +44,15 @@ class Observer(Protocol):
 
     def split(self, batch: Batch) -> None:
         """*batch* was too large, and goes in parts."""
+
+
+class Expiring(Protocol):
+    """Waiters of consecutive records whose call has a deadline of its own."""
+
+    def __len__(self) -> int: ...
+
+    def fail(self, failure: Failure) -> None:
+        """Fail the waiters."""
 
 
 class BatchCompletion:
@@ -233,7 +242,7 @@ class BatchCompletion:
                 self.fail(batch, failure)
 
     @as_step
-    def expire_waiters(self, batch: Batch, waiters: Waiters, start: int, failure: Failure) -> None:
+    def expire_waiters(self, batch: Batch, waiters: Expiring, start: int, failure: Failure) -> None:
         """Fail *waiters*, whose call has a deadline before that of *batch*; their records begin at *start* there.
 
         Records of a batch that was never drained are withdrawn. After that only the waiters fail, and the records may

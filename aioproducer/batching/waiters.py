@@ -15,7 +15,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import Context
 from functools import partial
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Protocol, Self, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+)
 
 from aioproducer.acceleration import fastest
 from aioproducer.errors import DeliveryTimeout, ProducerError, TimeoutReason
@@ -92,6 +103,11 @@ class Acknowledgement:
     """Lets the tasks go on, of this loop."""
     herald: ClassVar[asyncio.Future[None]]
     """Is done: wakes whoever is to go on without an error."""
+
+    @classmethod
+    def stretch(cls) -> AwaitingWaiters:
+        """Return an empty stretch of acknowledgements: the class is their `Kind`."""
+        return AwaitingWaiters([], cls)
 
     def result(self) -> RecordMetadata:
         """Return where the record is, or raise its error, once."""
@@ -327,16 +343,59 @@ class Waiters(Protocol):
         """True if all its calls have failed at their own deadlines."""
 
 
+W_co = TypeVar("W_co", covariant=True)
+
+
+class Stretch(Waiters, Protocol[W_co]):
+    """Waiters with one record each."""
+
+    @property
+    def last(self) -> Any:
+        """The object that the append path in C adds a waiter to."""
+
+    def new(self) -> W_co:
+        """Add and return a waiter for the record just appended."""
+        ...
+
+
+class Kind(Protocol[W_co]):
+    """A kind of waiter. Consecutive records of a batch with the same kind share one stretch."""
+
+    def stretch(self) -> Stretch[W_co]:
+        """Return an empty stretch of this kind."""
+        ...
+
+
 class FutureWaiters:
     """Records whose senders each hold a Future."""
 
-    __slots__ = ("futures",)
+    __slots__ = ("_new_future", "futures")
 
-    def __init__(self, futures: list[asyncio.Future[RecordMetadata]]) -> None:
+    def __init__(
+        self,
+        futures: list[asyncio.Future[RecordMetadata]],
+        new_future: Callable[[], asyncio.Future[RecordMetadata]] = asyncio.Future,
+    ) -> None:
         self.futures: list[asyncio.Future[RecordMetadata]] = futures
+        self._new_future = new_future
 
     def __len__(self) -> int:
         return len(self.futures)
+
+    @property
+    def last(self) -> list[asyncio.Future[RecordMetadata]]:
+        """The list of the Futures."""
+        return self.futures
+
+    def new(self) -> asyncio.Future[RecordMetadata]:
+        """Add and return a Future for the record just appended."""
+        future = self._new_future()
+        self.futures.append(future)
+        return future
+
+    def add(self, waiter: asyncio.Future[RecordMetadata]) -> None:
+        """Add *waiter* for the record just appended."""
+        self.futures.append(waiter)
 
     def resolve(self, delivered: Delivered) -> None:
         """Resolve all Futures in one pass, without a step of the interpreter for each."""
@@ -376,13 +435,27 @@ class FutureWaiters:
 class AwaitingWaiters:
     """Records whose senders each await an Acknowledgement: their calls have no deadline of their own."""
 
-    __slots__ = ("acknowledgements",)
+    __slots__ = ("_kind", "acknowledgements")
 
-    def __init__(self, acknowledgements: list[Acknowledgement]) -> None:
+    def __init__(
+        self, acknowledgements: list[Acknowledgement], kind: type[Acknowledgement] = Acknowledgement
+    ) -> None:
         self.acknowledgements: list[Acknowledgement] = acknowledgements
+        self._kind = kind
 
     def __len__(self) -> int:
         return len(self.acknowledgements)
+
+    @property
+    def last(self) -> list[Acknowledgement]:
+        """The list of the acknowledgements."""
+        return self.acknowledgements
+
+    def new(self) -> Acknowledgement:
+        """Add and return an acknowledgement for the record just appended."""
+        acknowledgement = self._kind()
+        self.acknowledgements.append(acknowledgement)
+        return acknowledgement
 
     def resolve(self, delivered: Delivered) -> None:
         """Let all tasks go on."""

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, Protocol, Self, final
 
 from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.append_lock import Ticket
-from aioproducer.batching.batch import Appended, RecordFuture
+from aioproducer.batching.batch import Appended
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.receipts import ReceiptKind
 from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Kind
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout, ProducerError
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.types import Headers, HeadersInput
@@ -49,7 +51,7 @@ class TryAppend(Protocol):
 
     def __call__(
         self,
-        new_waiter: Callable[[], W],
+        kind: Kind[W],
         topic: str,
         value: Any,
         key: Any,
@@ -287,7 +289,16 @@ class AppendPermit:
 class Arrival:
     """A record whose call is in line; prepared once, whoever appends it."""
 
-    __slots__ = ("_accumulator", "_called_at", "_pending", "_prepare", "_queues", "_ready", "appended")
+    __slots__ = (
+        "_accumulator",
+        "_called_at",
+        "_kind",
+        "_pending",
+        "_prepare",
+        "_queues",
+        "_ready",
+        "appended",
+    )
 
     def __init__(
         self,
@@ -296,8 +307,10 @@ class Arrival:
         queues: TopicQueues,
         pending: Pending,
         called_at: float,
+        kind: ReceiptKind,
     ) -> None:
         self._prepare = prepare
+        self._kind = kind
         self._called_at = called_at
         self._accumulator = accumulator
         self._queues = queues
@@ -314,10 +327,16 @@ class Arrival:
     def attempt(self, reserved: int = 0) -> Appended | None:
         """Append the record once, with free memory or with *reserved* memory, even if an exception interrupts the call."""
         if self.appended is None:
-            ready, future = self.prepared(), RecordFuture()
+            ready, kind = self.prepared(), self._kind
+            future = kind.waiter()
             try:
                 self.appended = self._accumulator.append_and_locate(
-                    self._queues, *ready, called_at=self._called_at, reserved=reserved, waiter=future
+                    self._queues,
+                    *ready,
+                    kind=kind,
+                    called_at=self._called_at,
+                    reserved=reserved,
+                    waiter=future,
                 )
             except BaseException:  # raised by a signal handler before or after the append
                 self.appended = self._accumulator.appended(future)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, CancelledError, Future, get_running_loop
+from asyncio import AbstractEventLoop, CancelledError, get_running_loop
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -13,8 +13,9 @@ from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.batch import Appended, Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.receipts import ExpiringReceipt, ReceiptKind
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.batching.waiters import Acknowledgement, Failure, FutureWaiters, factory_of
+from aioproducer.batching.waiters import Acknowledgement, Failure, Kind
 from aioproducer.clock import running_loop_of
 from aioproducer.errors import (
     BufferFull,
@@ -72,16 +73,17 @@ class Intake:
         updater: MetadataUpdater,
         expired: Callable[[Batch, float, float], Failure],
         awaits: type[Acknowledgement],
+        receipts: ReceiptKind,
     ) -> None:
         self.settings = settings
         self.expired = expired
         """Returns the failure of a batch for a call with the given `timeout_s`, which expired at the given time (loop clock)."""
         self.loop: AbstractEventLoop = get_running_loop()
         self._running_loop = running_loop_of(self.loop)
-        self.new_future: Callable[[], RecordFuture] = factory_of(Future, {"loop": self.loop})
-        """What a call should offer that returns a Future: one that need not look for its loop."""
+        self.receipts: ReceiptKind = receipts
+        """Kind of waiter of a call that returns a Future or waits before its append."""
         self.awaits: type[Acknowledgement] = awaits
-        """What a call should offer that only awaits its record."""
+        """Kind of waiter of a call that only awaits its record."""
         self._accumulator = accumulator
         self._topics = accumulator.topics
         self._completion = completion
@@ -109,7 +111,7 @@ class Intake:
 
     def try_append(
         self,
-        new_waiter: Callable[[], W],
+        kind: Kind[W],
         topic: str,
         value: Any,
         key: Any,
@@ -117,7 +119,7 @@ class Intake:
         headers: HeadersInput,
         timestamp_ms: int | None,
     ) -> W | Pending:
-        """Append a record if that needs no waiting, and return what *new_waiter* makes; else it is `Pending`.
+        """Append a record if that needs no waiting, and return its waiter of *kind*; else it is `Pending`.
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
@@ -137,20 +139,20 @@ class Intake:
                 and timestamp_ms is None
                 and len(value) <= self._goes_to_open_up_to
             ):  # nothing to check, nothing to convert
-                waiter = self._accumulator.append_to_open(queues, value, new_waiter)
+                waiter = self._accumulator.append_to_open(queues, value, kind)
                 if waiter is not None:
                     return waiter
             elif self._append_short is not None:
                 outcome = self._append_short(
-                    new_waiter, queues, topic, value, key, partition, headers, timestamp_ms
+                    kind, queues, topic, value, key, partition, headers, timestamp_ms
                 )
                 if outcome is not None:
                     return outcome
         self.check_loop()
         pending = self.check(topic, value, key, partition, headers, timestamp_ms)
-        return self._append_pending(new_waiter, pending)
+        return self._append_pending(kind, pending)
 
-    def _append_pending(self, new_waiter: Callable[[], W], pending: Pending) -> W | Pending:
+    def _append_pending(self, kind: Kind[W], pending: Pending) -> W | Pending:
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic)
         if queues is None or not queues.leaders:
@@ -159,7 +161,7 @@ class Intake:
             return pending
         try:
             ready = self.prepare(queues, pending)
-            waiter = self._accumulator.append(queues, *ready, new_waiter)
+            waiter = self._accumulator.append(queues, *ready, kind)
         except ProducerError as error:
             self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
@@ -271,7 +273,7 @@ class Intake:
         if timeout_s is not None:
             limits_s.append(timeout_s)
         queues = self._accumulator.topic(pending.topic)
-        arrival = Arrival(self.prepare, self._accumulator, queues, pending, called_at)
+        arrival = Arrival(self.prepare, self._accumulator, queues, pending, called_at, self.receipts)
         caller = self.caller(queues, 1)
         try:
             # Serializers may look at context variables: those of this call, whoever makes the attempt for it.
@@ -328,7 +330,7 @@ class Intake:
         future, batch, place = appended
         if not future.done():
             failure = self.expired(batch, timeout_s, due_at)
-            self._completion.expire_waiters(batch, FutureWaiters([future]), place, failure)
+            self._completion.expire_waiters(batch, ExpiringReceipt(self.receipts, future), place, failure)
 
     def check_loop(self) -> None:
         """Raise WrongLoop unless called on the event loop that the producer was started on."""

@@ -9,6 +9,7 @@ from aioproducer.acceleration import fastest
 from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Kind
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import Pending, Ready
 from aioproducer.intake.checks import HIGHEST_TIMESTAMP
@@ -27,7 +28,7 @@ class AppendShort(Protocol):
 
     def __call__(
         self,
-        new_waiter: Callable[[], W],
+        kind: Kind[W],
         queues: TopicQueues,
         topic: str,
         value: Any,
@@ -68,7 +69,7 @@ class ShortWay:
 
     def append(
         self,
-        new_waiter: Callable[[], W],
+        kind: Kind[W],
         queues: TopicQueues,
         topic: str,
         value: Any,
@@ -78,7 +79,7 @@ class ShortWay:
         timestamp_ms: int | None,
         /,
     ) -> W | Pending | None:
-        """Append a record to *queues*, which has leaders, and return what *new_waiter* makes; `Pending` if there is no memory.
+        """Append a record to *queues*, which has leaders, and return its waiter of *kind*; `Pending` if there is no memory.
 
         Returns None for a record that has to go the long way; nothing has happened then. Raises: ProducerError.
         """
@@ -101,7 +102,7 @@ class ShortWay:
             queue: PartitionQueue | None = queues.by_partition[chosen]
         else:
             queue = self._queue(queues, key, partition, headers)
-        waiter = self._accumulator.append(queues, queue, value, key, headers, timestamp_ms, size, new_waiter)
+        waiter = self._accumulator.append(queues, queue, value, key, headers, timestamp_ms, size, kind)
         if waiter is not None:
             return waiter
         if timestamp_ms is None:

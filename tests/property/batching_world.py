@@ -22,6 +22,7 @@ from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
+from aioproducer.batching.receipts import FutureKind
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import (
     BufferTimeout,
@@ -108,6 +109,7 @@ class World:
 
     def __init__(self, *, idempotent: bool, retries: int, batch_max_bytes: int) -> None:
         self.loop = asyncio.get_running_loop()
+        self.receipts = FutureKind(self.loop)
         self.idempotent = idempotent
         self.heals = idempotent and retries == FOR_EVER
         self.cluster = ModelCluster(MAX_RECORDS, leader=NODES[0])
@@ -386,7 +388,16 @@ class World:
         size = record_size_bound(value, key, ())
         queue = self.queue(partition)
         appended = self.accumulator.append_and_locate(
-            self.topic, queue, value, key, (), 0, size, called_at=called_at, reserved=reserved
+            self.topic,
+            queue,
+            value,
+            key,
+            (),
+            0,
+            size,
+            kind=self.receipts,
+            called_at=called_at,
+            reserved=reserved,
         )
         if appended is None:
             return False

@@ -11,6 +11,7 @@ from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.receipts import FutureKind
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout, ProducerError, TimeoutReason
@@ -94,6 +95,7 @@ class FloorRig:
         **settings: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
+        self.receipts = FutureKind(self.loop)
         self.identities = identities or IdentityKeeper()
         if identified:
             self.identities.assign(*FIRST)
@@ -146,7 +148,7 @@ class FloorRig:
             headers,
             1_000,
             record_size_bound(value, key, headers),
-            RecordFuture,
+            self.receipts,
         )
         assert future is not None
         return future

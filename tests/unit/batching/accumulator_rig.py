@@ -19,7 +19,7 @@ def put(rig: FloorRig, partition: int | None = 0, *, reserved: int = 0) -> Recor
     queue = None if partition is None else rig.queue(partition)
     topic = rig.accumulator.topics[TOPIC]
     return rig.accumulator.append(
-        topic, queue, VALUE, None, (), 1_000, RECORD, RecordFuture, reserved=reserved
+        topic, queue, VALUE, None, (), 1_000, RECORD, rig.receipts, reserved=reserved
     )
 
 

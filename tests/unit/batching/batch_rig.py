@@ -9,6 +9,7 @@ from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchEvent, BatchState
 from aioproducer.batching.bulk import CallWaiters, SendManyCall
 from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.receipts import FutureKind
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.records.sizes import record_size_bound
 from tests.unit.floor_rig import TOPIC, batching_settings
@@ -53,8 +54,9 @@ def send(
     """Append one record, as `send` does."""
     batch.columns.append(value, key, (), timestamp_ms)
     batch.size += record_size_bound(value, key, ())
-    future: RecordFuture = asyncio.get_running_loop().create_future()
-    batch.add_waiter(future, asyncio.Future)
+    if batch.kind is None:
+        batch.begin_stretch(FutureKind(asyncio.get_running_loop()))
+    future: RecordFuture = batch.new_waiter()
     return future
 
 

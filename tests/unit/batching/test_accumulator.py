@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from aioproducer.batching.batch import Batch, RecordFuture
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.waiters import Failure
 from aioproducer.clock import TURN_AFTER_S
@@ -54,7 +54,7 @@ async def test_keys_and_headers_are_kept_for_those_that_have_them() -> None:
     parts: list[tuple[bytes | None, Headers]] = [(b"k", ()), (None, (("h", b"1"),)), (None, ())]
     for key, headers in parts:
         assert rig.accumulator.append(
-            rig.accumulator.topics[TOPIC], rig.queue(), VALUE, key, headers, 1, RECORD, RecordFuture
+            rig.accumulator.topics[TOPIC], rig.queue(), VALUE, key, headers, 1, RECORD, rig.receipts
         )
     [batch] = unresolved(rig)
     assert batch.columns.keys == [b"k", None, None]
@@ -200,7 +200,9 @@ async def test_who_has_deadlines_to_see_to_is_told_the_batch() -> None:
     rig = FloorRig()
     topic = rig.accumulator.topics[TOPIC]
     for queue in (rig.queue(), None):
-        appended = rig.accumulator.append_and_locate(topic, queue, VALUE, None, (), 1, RECORD, called_at=0.0)
+        appended = rig.accumulator.append_and_locate(
+            topic, queue, VALUE, None, (), 1, RECORD, kind=rig.receipts, called_at=0.0
+        )
         assert appended is not None
         assert appended.batch is rig.queue().open
         assert appended.batch.indices_of(appended.future) == [appended.place]
@@ -211,10 +213,17 @@ async def test_who_has_deadlines_to_see_to_is_told_that_there_was_no_memory() ->
     rig = FloorRig(buffer_bytes=10)
     topic = rig.accumulator.topics[TOPIC]
     assert (
-        rig.accumulator.append_and_locate(topic, rig.queue(), VALUE, None, (), 1, RECORD, called_at=0.0)
+        rig.accumulator.append_and_locate(
+            topic, rig.queue(), VALUE, None, (), 1, RECORD, kind=rig.receipts, called_at=0.0
+        )
         is None
     )
-    assert rig.accumulator.append_and_locate(topic, None, VALUE, None, (), 1, RECORD, called_at=0.0) is None
+    assert (
+        rig.accumulator.append_and_locate(
+            topic, None, VALUE, None, (), 1, RECORD, kind=rig.receipts, called_at=0.0
+        )
+        is None
+    )
 
 
 @in_virtual_time

@@ -8,7 +8,6 @@ from math import inf
 
 import pytest
 
-from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.schedule import JOINS_FOR_S
@@ -75,7 +74,7 @@ async def test_with_little_in_it_it_takes_a_batchs_worth_more() -> None:
     put(rig)
     [batch] = unresolved(rig)
     before, topic = batch.size, rig.accumulator.topics[TOPIC]
-    assert rig.accumulator.append(topic, rig.queue(0), VALUE, None, (), 1_000, RECORD + 1, RecordFuture)
+    assert rig.accumulator.append(topic, rig.queue(0), VALUE, None, (), 1_000, RECORD + 1, rig.receipts)
     assert batch.limit == before + READY
 
 
@@ -84,7 +83,7 @@ async def test_it_takes_one_record_that_is_larger_than_all_that_it_has() -> None
     rig = growing()
     put(rig)
     topic, large = rig.accumulator.topics[TOPIC], 5 * RECORD
-    assert rig.accumulator.append(topic, rig.queue(0), VALUE, None, (), 1_000, large, RecordFuture)
+    assert rig.accumulator.append(topic, rig.queue(0), VALUE, None, (), 1_000, large, rig.receipts)
     [batch] = unresolved(rig)
     assert (len(batch), batch.size, batch.state) == (2, FULL, BatchState.OPEN)
 

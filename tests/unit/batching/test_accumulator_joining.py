@@ -20,7 +20,7 @@ def join(rig: FloorRig, how: str) -> None:
     accumulator, topic = rig.accumulator, rig.accumulator.topics[TOPIC]
     if how == "value":
         topic.sticky = rig.queue()
-        _ = accumulator.append_to_open(topic, VALUE, rig.loop.create_future)
+        _ = accumulator.append_to_open(topic, VALUE, rig.receipts)
     elif how == "send_many":
         call = SendManyCall(TOPIC, 1, rig.loop)
         rows = Rows(TOPIC, range(1), [VALUE], None, None, 5, None, [RECORD])
@@ -33,7 +33,15 @@ def join(rig: FloorRig, how: str) -> None:
 def wait(rig: FloorRig, called_at: float) -> Batch:
     """Append the record of a call that has waited since *called_at*; return its batch."""
     appended = rig.accumulator.append_and_locate(
-        rig.accumulator.topics[TOPIC], rig.queue(), VALUE, None, (), 1, RECORD, called_at=called_at
+        rig.accumulator.topics[TOPIC],
+        rig.queue(),
+        VALUE,
+        None,
+        (),
+        1,
+        RECORD,
+        kind=rig.receipts,
+        called_at=called_at,
     )
     assert appended is not None
     assert appended.batch.indices_of(appended.future) == [appended.place]
@@ -120,7 +128,10 @@ async def test_call_that_finds_no_memory_leaves_an_old_batch_closed() -> None:
     old = wait(rig, 10.0)
     free, rig.accumulator.memory.free = rig.accumulator.memory.free, 0
     topic, args = rig.accumulator.topics[TOPIC], (VALUE, None, (), 1, RECORD)
-    assert rig.accumulator.append_and_locate(topic, rig.queue(), *args, called_at=10.0) is None
+    assert (
+        rig.accumulator.append_and_locate(topic, rig.queue(), *args, kind=rig.receipts, called_at=10.0)
+        is None
+    )
     rig.accumulator.memory.free = free
     join(rig, "value")
     assert counts([old]) == [1]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.waiters import acknowledgement_on
 from aioproducer.clock import TURN_AFTER_BYTES
@@ -24,9 +23,9 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time_ns", lambda: NOW_MS * 1_000_000)
 
 
-def join(rig: FloorRig, new_waiter: Any = RecordFuture) -> Any:
+def join(rig: FloorRig, kind: Any = None) -> Any:
     """Append `VALUE` to the open batch of the sticky partition."""
-    return rig.accumulator.append_to_open(rig.accumulator.topics[TOPIC], VALUE, new_waiter)
+    return rig.accumulator.append_to_open(rig.accumulator.topics[TOPIC], VALUE, kind or rig.receipts)
 
 
 def opened(**settings: Any) -> FloorRig:
@@ -49,7 +48,7 @@ async def test_the_first_opens_a_batch_and_the_second_joins_it() -> None:
     assert batch.columns.timestamps == [NOW_MS, NOW_MS]
     assert (batch.columns.keys, batch.columns.headers) == (None, None)
     assert batch.size == rig.accumulator.memory.used == room_for(1, 2)
-    assert batch.last_waiters == [first, second]
+    assert batch.last == [first, second]
 
 
 @pytest.mark.parametrize(("missing", "batches"), [(0, [2]), (1, [1, 1])])
@@ -158,7 +157,7 @@ async def test_who_has_waited_has_its_key_headers_and_time_kept() -> None:
     topic = rig.accumulator.topics[TOPIC]
     headers = (("trace", b"1"),)
     appended = rig.accumulator.append_and_locate(
-        topic, rig.queue(), VALUE, b"k", headers, 7, RECORD + 20, called_at=0.0
+        topic, rig.queue(), VALUE, b"k", headers, 7, RECORD + 20, kind=rig.receipts, called_at=0.0
     )
     assert appended is not None
     columns = appended.batch.columns

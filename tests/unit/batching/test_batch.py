@@ -53,8 +53,8 @@ def test_a_new_batch_is_open_empty_and_holds_the_memory_of_its_header() -> None:
     assert batch.state is BatchState.OPEN
     assert len(batch) == 0
     assert batch.size == BATCH_OVERHEAD
-    assert batch.stretches == batch.last_waiters == []
-    assert batch.new_waiter is None
+    assert batch.stretches == []
+    assert batch.kind is batch.last is None
     assert batch.due is False
     assert (batch.limit, batch.rate) == (0, 1.0), "unless somebody says otherwise"
     assert (batch.sequence, batch.numbered_before) == (None, 0)

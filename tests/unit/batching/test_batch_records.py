@@ -38,9 +38,8 @@ class TestRuns:
     async def test_consecutive_records_that_are_awaited_share_one_of_their_own_kind(self) -> None:
         batch = batch_in()
         kind = acknowledgement_on(asyncio.get_running_loop())
-        awaited = [kind(), kind()]
-        for each in awaited:
-            batch.add_waiter(each, kind)
+        batch.begin_stretch(kind)
+        awaited = [batch.new_waiter(), batch.new_waiter()]
         [waiters] = batch.stretches
         assert isinstance(waiters, AwaitingWaiters)
         assert waiters.acknowledgements == awaited
@@ -49,9 +48,9 @@ class TestRuns:
     async def test_bulk_records_end_a_run_of_single_ones(self) -> None:
         batch, futures, _ = mixed()
         assert [len(waiters) for waiters in batch.stretches] == [2, 3, 1]
-        assert batch.last_waiters == futures[2:]
+        assert batch.last == futures[2:]
         send_many(batch, call_of(1), 0)
-        assert batch.new_waiter is batch.plain_waiter is None
+        assert batch.kind is batch.plain_kind is None
 
     @in_virtual_time
     async def test_runs_of_chosen_records_keep_order_and_kind(self) -> None:
@@ -175,7 +174,7 @@ class TestWithdrawing:
         batch.leave_out_withdrawn()
         assert batch.columns.values == [b"zero", b"five"]
         assert batch.columns.timestamps == [10, 15]
-        assert (batch.new_waiter, batch.plain_waiter, batch.withdrawn) == (None, None, None)
+        assert (batch.kind, batch.plain_kind, batch.withdrawn) == (None, None, None)
         batch.resolve(40, -1)
         assert [futures[0].result().offset, futures[2].result().offset] == [40, 41]
         assert not futures[1].done()
@@ -192,7 +191,7 @@ class TestWithdrawing:
         assert withdraw(batch, indices) == sum(taken[index] for index in indices)
         expected = BATCH_OVERHEAD + sum(size for index, size in enumerate(taken) if index not in indices)
         assert batch.size == expected
-        batch.repair(object())
+        batch.repair()
         assert batch.size == expected
         batch.leave_out_withdrawn()
         assert batch.size == expected

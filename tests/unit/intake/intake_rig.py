@@ -88,6 +88,7 @@ class Rig(FloorRig):
             completion=self.completion,
             updater=self.updater.real,
             awaits=acknowledgement_on(self.loop),
+            receipts=self.receipts,
             expired=lambda batch, timeout_s, due_at: late(
                 batch, f"timeout_s={timeout_s:g} due_at={due_at:g}: {self.unreachable}", self.unreachable
             ),
@@ -103,7 +104,7 @@ class Rig(FloorRig):
         headers: HeadersInput = (),
         timestamp_ms: Any = None,
     ) -> RecordFuture | Pending:
-        return self.intake.try_append(RecordFuture, topic, value, key, partition, headers, timestamp_ms)
+        return self.intake.try_append(self.receipts, topic, value, key, partition, headers, timestamp_ms)
 
     def appended(self, value: Any = b"value", key: Any = None, **more: Any) -> RecordFuture:
         outcome = self.try_append(value, key, **more)

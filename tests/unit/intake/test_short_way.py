@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from aioproducer.batching.batch import RecordFuture
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import Pending
 from aioproducer.intake.short_way import ShortWay
@@ -55,7 +54,7 @@ class ShortRig(Rig):
         self, value: Any = b"value", key: Any = None, partition: Any = None, headers: Any = (), at: Any = None
     ) -> Any:
         queues = self.accumulator.topic(TOPIC)
-        return self.short.append(RecordFuture, queues, TOPIC, value, key, partition, headers, at)
+        return self.short.append(self.receipts, queues, TOPIC, value, key, partition, headers, at)
 
 
 class TestCommonRecords:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aioproducer.backoff import Backoff
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.errors import AuthenticationFailed, UnsupportedVersion
@@ -150,7 +148,7 @@ class TestWithoutConnection:
         async with Rig() as rig:
             rig.learn("lost", -1)
             queues = rig.accumulator.topics["lost"]
-            _ = rig.accumulator.append(queues, queues[0], b"v", None, (), 1, 20, asyncio.Future)
+            _ = rig.accumulator.append(queues, queues[0], b"v", None, (), 1, 20, rig.receipts)
             await pass_time(LINGER_S)
             assert rig.updater.refreshes[-1] == frozenset({"lost"})
             assert rig.connection.calls == []

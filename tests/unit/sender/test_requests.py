@@ -238,7 +238,7 @@ class TestProduceRequest:
         for partition in range(2):
             rig.fill(partition=partition)
         audit = rig.accumulator.topics["audit"]
-        _ = rig.accumulator.append(audit, audit[0], b"a", None, (), 1, 20, asyncio.Future)
+        _ = rig.accumulator.append(audit, audit[0], b"a", None, (), 1, 20, rig.receipts)
         batches = rig.drain()
         Encoder(sender_settings()).encode_all(batches)
         request = produce_request(
