@@ -27,10 +27,11 @@ from aioproducer.net.connection_protocol import (
 from aioproducer.net.dial import Dial, configure_socket
 from aioproducer.net.handshake import ExpectedNode
 from aioproducer.net.in_flight import Call, Decode
-from aioproducer.net.large_answers import decode_unless_large, decoded
-from aioproducer.net.waiting import let_go, resolve
+from aioproducer.net.large_answers import Undecoded, decode_unless_large
+from aioproducer.net.waiting import decoded, let_go, resolve
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response
 from aioproducer.steps import Log, as_step, step_here
+from aioproducer.worker_threads import WORK_THREADS
 
 if TYPE_CHECKING:  # it brings TLS and logins with it, which not everybody needs
     from aioproducer.net.connection_security import ConnectionSecurity
@@ -79,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._released: asyncio.Future[None] | None = None  # while requests are held back
         self._shaken_hands: asyncio.Future[None] = loop.create_future()  # or closed
         self._timer: asyncio.TimerHandle | None = None
+        self._decoding: asyncio.Task[tuple[Any, int]] | None = None  # meanwhile nothing is read
         self._wakes_at = inf
         self._told_of_surplus = False
         self._noted_throttle = 0.0  # end of the logged throttle; 0 after a response without a throttle
@@ -283,6 +285,8 @@ class Connection(asyncio.BufferedProtocol):
         if core.is_closed:
             return
         self._stop_timer()
+        if self._decoding is not None:
+            self._decoding.cancel()
         if self._session is not None:
             self._session.end()
         failed = core.connection_lost(cause, self._unwritten())
@@ -339,15 +343,39 @@ class Connection(asyncio.BufferedProtocol):
                     self.close()
             if core.throttled_until > now or self._noted_throttle:
                 self._note_throttle(now)
-        except ProducerError as error:
-            self.close(error)
-        except Exception as error:  # noqa: BLE001 - logged with its traceback
-            self.limits.log(log, logging.ERROR, str(self), "connection.bug connection=%s", self, error=error)
-            self.close(self._our_bug(error))
+        except Exception as reason:  # noqa: BLE001 - logged with its traceback
+            self._stop_reading(reason)
         if is_exchanging:
             self._write(now)
             if core.state is not ConnectionState.HANDSHAKE:
                 let_go(self._shaken_hands)
+
+    def _stop_reading(self, reason: Exception) -> None:
+        """Close because of *reason*, or read no more until a large answer is decoded."""
+        if isinstance(reason, Undecoded):
+            self._decode(reason)
+        elif isinstance(reason, ProducerError):
+            self.close(reason)
+        else:
+            self.limits.log(log, logging.ERROR, str(self), "connection.bug connection=%s", self, error=reason)
+            self.close(self._our_bug(reason))
+
+    def _decode(self, large: Undecoded) -> None:
+        """Decode *large* in a worker thread, and read on afterwards: answers are settled in their order."""
+        self._transport.pause_reading()
+        decoding = WORK_THREADS.run_anyway(large.decode)
+        self._decoding = self._loop.create_task(decoding, name=f"aioproducer: decode {large.call}")
+        self._decoding.add_done_callback(partial(self._read_on, large.call))
+
+    def _read_on(self, call: Call, decoding: asyncio.Task[tuple[Any, int]]) -> None:
+        self._decoding = None
+        if decoding.cancelled():  # by `close`, or by the end of the event loop
+            self.close(ConnectionFailed(f"{self}: closed before the answer to {call} was decoded"))
+            return
+        self._core.decoded(call, decoding.result)
+        self.buffer_updated(0)
+        if not self._transport.is_closing() and self._decoding is None:
+            self._transport.resume_reading()
 
     def eof_received(self) -> None:
         """Close: a broker that says no more will not listen either."""

@@ -22,6 +22,7 @@ from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 from aioproducer.net.address import Address
 from aioproducer.net.handshake import Ask, Exchange, ExpectedNode, handshake
 from aioproducer.net.in_flight import Call, Decode, FrameReader, InFlight
+from aioproducer.net.large_answers import Undecoded, decode_unless_large
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response, encode_request
 
 E = TypeVar("E", bound=ProducerError)
@@ -114,7 +115,7 @@ class ConnectionProtocol:
         self._logs_in = logs_in
         self._held: list[_Held] | None = None
         self._settings = settings
-        self._frames = FrameReader(settings.max_response_bytes, self._expected_bytes)
+        self._frames = FrameReader(settings.max_response_bytes, self._expected_bytes, self._postpone)
         self._in_flight = InFlight()
         self._to_send: list[bytearray] = []
         self._accepted = (
@@ -245,6 +246,8 @@ class ConnectionProtocol:
         The data is consumed when the iterator is exhausted; an answer counts as soon as it is yielded.
 
         Raises: ProtocolError, after the answers before it, where the bytes make no sense; whatever ends the handshake.
+            Undecoded, after the answers before it, at a large answer: call `decoded`, then `receive_data` with no bytes,
+            and feed nothing in between.
         """
         if self.state is _CLOSED:
             return
@@ -271,6 +274,10 @@ class ConnectionProtocol:
                 self._look_at_the_rest()
         except ProtocolError as error:
             raise ProtocolError(f"{self}: {error}") from error
+
+    def decoded(self, call: Call, result: Callable[[], tuple[Any, int]]) -> None:
+        """Let `receive_data` go on with *result* for *call*, which it left undecoded."""
+        self._in_flight.decoded(call, result)
 
     def handle_timeout(self, now: float) -> None:
         """Check that the broker has not been silent for too long.
@@ -371,6 +378,12 @@ class ConnectionProtocol:
         if oldest.count_records is not None:
             size += BYTES_PER_RECORD * oldest.count_records()
         return min(size, self._settings.max_response_bytes)
+
+    def _postpone(self, payload: bytes) -> None:
+        """Raise Undecoded for *payload*, which is large, unless its caller decodes it later."""
+        call = self._in_flight.expect(payload)
+        if call is not None and call.decode is not decode_unless_large:
+            raise Undecoded(call, payload)
 
     def _look_at_the_rest(self) -> None:
         """Look at what has come of an answer that is not whole: nonsense of a hundred megabytes is not waited for."""

@@ -35,10 +35,21 @@ _FOREIGN: Final = (
 class FrameReader:
     """Takes the stream in chunks of any size and gives back the payloads of its frames."""
 
-    def __init__(self, max_payload_bytes: int, expected_bytes: Callable[[], int] | None = None) -> None:
-        """*expected_bytes* returns the maximum size of the next frame, which depends on the request that it answers."""
+    def __init__(
+        self,
+        max_payload_bytes: int,
+        expected_bytes: Callable[[], int] | None = None,
+        on_large: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """*expected_bytes* returns the maximum size of the next frame, which depends on the request that it answers.
+
+        *on_large* is called with each payload of more than `UNCHECKED_BYTES`. If it raises, the next `feed` begins with
+        that payload, without another call.
+        """
         self._max = max_payload_bytes
         self._expected_bytes = expected_bytes
+        self._on_large = on_large
+        self._postponed: bytes | None = None  # the payload for which on_large has raised
         self._begun = bytearray()  # a frame that has begun, with its length
         self._wanted = LENGTH.size  # how long _begun has to be before looking at it pays
 
@@ -67,6 +78,9 @@ class FrameReader:
         return self._payloads(data)
 
     def _payloads(self, data: bytes) -> Iterator[bytes]:
+        if self._postponed is not None:
+            postponed, self._postponed = self._postponed, None
+            yield postponed
         if self._begun:
             self._begun += data
             if len(self._begun) < self._wanted:
@@ -78,18 +92,28 @@ class FrameReader:
             (length,) = LENGTH.unpack_from(data, pos)
             if not MIN_PAYLOAD_BYTES <= length <= self._max:
                 raise self._impossible_length(length, data[pos:end], self._max)
-            if length > UNCHECKED_BYTES and self._expected_bytes is not None:
-                most = self._expected_bytes()
-                if length > most:
-                    raise self._impossible_length(length, data[pos:end], most)
+            if length > UNCHECKED_BYTES:
+                self._check_expected(length, data[pos:end])
             end += length
             if end > size:
                 break
-            yield data[pos + LENGTH.size : end]
+            payload = data[pos + LENGTH.size : end]
             pos, end = end, end + LENGTH.size
+            if length > UNCHECKED_BYTES and self._on_large is not None:
+                self._begun += memoryview(data)[pos:]
+                self._wanted, self._postponed = LENGTH.size, payload
+                self._on_large(payload)
+                yield from self._payloads(b"")
+                return
+            yield payload
         if pos < size:
             self._begun += memoryview(data)[pos:]
         self._wanted = end - pos
+
+    def _check_expected(self, length: int, head: bytes) -> None:
+        most = self._max if self._expected_bytes is None else self._expected_bytes()
+        if length > most:
+            raise self._impossible_length(length, head, most)
 
     def _impossible_length(self, length: int, head: bytes, most: int) -> ProtocolError:
         likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
@@ -212,6 +236,11 @@ class InFlight:
 
     def _since_answered(self, correlation_id: int) -> int:
         return (correlation_id - self._last_answered) & _HIGHEST_ID
+
+    def decoded(self, call: Call, result: Callable[[], tuple[Any, int]]) -> None:
+        """Let `match` use *result* for *call*, the oldest; *result* returns or raises as `Call.decode` does."""
+        if self._calls and self._calls[0] is call:
+            self._calls[0] = call._replace(decode=lambda *_: result())
 
     def take_all(self) -> list[Call]:
         """Take out all calls, oldest first."""

@@ -1,15 +1,13 @@
-"""Large responses, decoded in a worker thread so that no frame can block the event loop."""
+"""Large responses, left undecoded for a worker thread so that no frame can block the event loop."""
 
-from __future__ import annotations
+# ruff: noqa: I002 - else typing compiles each annotation of a NamedTuple, for which every process waits
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from aioproducer.errors import ProtocolError
+from aioproducer.net.in_flight import Call
 from aioproducer.protocol.fields import field_specs
 from aioproducer.protocol.schema import decode_response, response_body
 from aioproducer.wire.primitives import read_int32
-from aioproducer.worker_threads import WORK_THREADS
 
 DECODE_OFF_LOOP_BYTES: Final = 64 * 1024
 """Minimum size of a response that is decoded in a thread, in bytes. Decoding takes about 20 ms per 100 KiB of small items."""
@@ -40,13 +38,14 @@ def decode_unless_large(response: type[Any], version: int, payload: bytes) -> tu
     return LargeAnswer(response, version, payload, throttle_time_ms), 0
 
 
-async def decoded(answer: Any, refuse: Callable[[ProtocolError], None]) -> Any:
-    """Return *answer* decoded. A ProtocolError is raised, and passed to *refuse*, which closes the connection."""
-    if not isinstance(answer, LargeAnswer):
-        return answer
-    try:
-        message, _ = await WORK_THREADS.run_anyway(answer.decode)
-    except ProtocolError as error:
-        refuse(error)
-        raise
-    return message
+class Undecoded(Exception):
+    """Raised at a large response whose place among the other responses matters."""
+
+    def __init__(self, call: Call, payload: bytes) -> None:
+        super().__init__(call, len(payload))
+        self.call: Final = call
+        self.payload: Final = payload
+
+    def decode(self) -> tuple[Any, int]:
+        """Return the answer and the number of bytes behind it. Raises: ProtocolError."""
+        return self.call.decode(self.call.response, self.call.version, self.payload)

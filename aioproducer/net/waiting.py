@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from aioproducer.errors import ProducerError
+from aioproducer.errors import ProducerError, ProtocolError
+from aioproducer.net.large_answers import LargeAnswer
+from aioproducer.worker_threads import WORK_THREADS
 
 
 def let_go(waiting: asyncio.Future[None] | None) -> None:
@@ -22,3 +25,15 @@ def resolve(answered: asyncio.Future[Any], outcome: Any) -> None:
         answered.set_exception(outcome)
     else:
         answered.set_result(outcome)
+
+
+async def decoded(answer: Any, refuse: Callable[[ProtocolError], None]) -> Any:
+    """Return *answer* decoded. A ProtocolError is raised, and passed to *refuse*, which closes the connection."""
+    if not isinstance(answer, LargeAnswer):
+        return answer
+    try:
+        message, _ = await WORK_THREADS.run_anyway(answer.decode)
+    except ProtocolError as error:
+        refuse(error)
+        raise
+    return message

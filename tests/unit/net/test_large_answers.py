@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from aioproducer.errors import ProtocolError
-from aioproducer.net.large_answers import DECODE_OFF_LOOP_BYTES, LargeAnswer, decode_unless_large, decoded
+from aioproducer.net.large_answers import DECODE_OFF_LOOP_BYTES, LargeAnswer, decode_unless_large
+from aioproducer.net.waiting import decoded
 from aioproducer.protocol.list_transactions import ListTransactionsResponse, TransactionState
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponseTopic
 from aioproducer.protocol.schema import Message, decode_response, encode_response
