@@ -52,8 +52,19 @@ def compile_in_place(root: str) -> str:
     unix = os.name == "posix"
     extension = Extension(
         "aioproducer._accelerator",
-        [f"aioproducer/{name}.c" for name in ("_accelerator", "_awaiting", "_encoding", "_produce", "_rows")],
-        depends=["aioproducer/_accelerator.h"],
+        [
+            f"aioproducer/{name}.c"
+            for name in (
+                "_accelerator",
+                "_awaiting",
+                "_buffer",
+                "_buffer_read",
+                "_encoding",
+                "_produce",
+                "_rows",
+            )
+        ],
+        depends=[f"aioproducer/{name}.h" for name in ("_accelerator", "_buffer", "_records")],
         py_limited_api=ABI3,
         extra_compile_args=COMPILE if unix else [],
         extra_link_args=LINK if sys.platform == "linux" else [],

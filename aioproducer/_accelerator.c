@@ -6,7 +6,7 @@
    exception all the same: no type and no size is taken for granted here.
 
    - Only the limited API of Python 3.11, so one build serves all later ones.
-   - No state besides the module, but in what waits for records, and in functions that are made of what they always need
+   - No state besides the module, but in what waits for records, in the records of a batch, and in functions that are made of what they always need
      (`factory_of`, `running_loop_without_getpid`, `produce_writer`). Columns are copied to tuples first: what is in a tuple stays there, so references borrowed from it are good, whoever changes the
      lists meanwhile (bytes, str and tuples do not change). Only `uniform_headers` reads the headers of a record where they
      are, while it holds the GIL and allocates nothing; without a GIL it leaves lists and dicts to Python.
@@ -34,7 +34,13 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static int add_types(PyObject *module)
+{
+    return aioproducer_add_buffer(module);
+}
+
 static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_types},
 #ifdef Py_GIL_DISABLED
     {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif

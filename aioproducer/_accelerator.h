@@ -25,6 +25,12 @@ PyObject *aioproducer_running_loop_without_getpid(PyObject *module, PyObject *ar
 PyObject *aioproducer_set_outcomes(PyObject *module, PyObject *args);
 PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved);
 
+/* _buffer.c */
+int aioproducer_add_buffer(PyObject *module);
+int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyObject *headers, long long timestamp_ms,
+                           Py_ssize_t room, Py_ssize_t free, Py_ssize_t *size, Py_ssize_t *more_held);
+int aioproducer_is_buffer(PyObject *object);
+
 /* _encoding.c */
 PyObject *aioproducer_keep_freed_memory(PyObject *module, PyObject *size);
 PyObject *aioproducer_records_section(PyObject *module, PyObject *args);

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from aioproducer.errors import ConfigError, ProtocolError
 from aioproducer.extras import needs
 
-Compress: TypeAlias = Callable[[bytes | bytearray], bytes]
+Compress: TypeAlias = Callable[[bytes | bytearray | memoryview], bytes]
 
 
 class Codec(IntEnum):
@@ -201,7 +201,7 @@ class _ZstdCompressor:
         self._level = level
         self._local = threading.local()
 
-    def __call__(self, data: bytes | bytearray) -> bytes:
+    def __call__(self, data: bytes | bytearray | memoryview) -> bytes:
         try:
             context = self._local.context
         except AttributeError:

@@ -13,12 +13,15 @@ All big-endian. Source: https://kafka.apache.org/documentation/#recordbatch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
+from typing import Any, Final, Protocol, Self, TypeAlias, cast, overload
 
+from aioproducer.acceleration import fastest
 from aioproducer.records.compression import Compress
 from aioproducer.records.headers import HeaderColumns, RecordHeaders
 from aioproducer.records.interleave import records_section
+from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
 from aioproducer.wire.crc32c import crc32c
 
 MAGIC = 2
@@ -47,6 +50,64 @@ CODEC_MASK = 0b111
 LOG_APPEND_TIME = 0b1000
 TRANSACTIONAL = 0b1_0000
 CONTROL = 0b10_0000
+
+
+Encoded: TypeAlias = bytearray | memoryview
+"""A whole batch; a view of the memory of its RecordBuffer."""
+
+
+class Records(Protocol):
+    """The records of a batch: `RecordColumns`, or `RecordBuffer` of the accelerator, which encodes each at once."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """Their values."""
+
+    @property
+    def keys(self) -> Sequence[bytes | None] | None:
+        """Their keys; None if no record has one."""
+
+    @property
+    def headers(self) -> Sequence[RecordHeaders] | None:
+        """Their headers; None if no record has any."""
+
+    @property
+    def timestamps(self) -> list[int]:
+        """Milliseconds since the epoch, of each record."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that count for the limit of the batch: exact for a buffer, an upper bound for columns."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of `buffer_memory`: the capacity of a buffer, the size of columns."""
+
+    def sizes(self) -> list[int]:
+        """Return the bytes that each record counts for."""
+
+    def append(
+        self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int, /
+    ) -> object:
+        """Add one record."""
+
+    def extend(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[RecordHeaders] | None,
+        timestamps: Sequence[int] | int,
+        /,
+    ) -> object:
+        """Add a record per value, or none with an exception."""
+
+    def truncate(self, count: int, /) -> None:
+        """Keep the first *count* records."""
+
+    def take(self, indices: Iterable[int], /) -> Self:
+        """Return the records at *indices*, in that order."""
 
 
 class RecordColumns:
@@ -81,6 +142,20 @@ class RecordColumns:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def size(self) -> int:
+        """Upper bound of the size of the batch before compression."""
+        return BATCH_OVERHEAD + sum(self.sizes())
+
+    @property
+    def held(self) -> int:
+        """The same: what `buffer_memory` counts."""
+        return self.size
+
+    def sizes(self) -> list[int]:
+        """Return an upper bound of the encoded size of each record."""
+        return sizes(self.values, self.keys, self.headers)
 
     def append(
         self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int
@@ -165,58 +240,100 @@ class RecordColumns:
         return self.headers
 
 
-def encode_records(columns: RecordColumns) -> bytes:
+open_records: Final[Callable[[], Records]] = fastest("RecordBuffer", RecordColumns)
+"""Makes what the records of a batch are appended to."""
+
+BUFFERED: Final = open_records is not RecordColumns
+"""True if `open_records` makes a RecordBuffer."""
+
+
+def encode_records(columns: Records) -> bytes:
     """Return the records section of a batch, uncompressed; offsets count from 0, times from the first record's."""
-    return bytes(_section(columns, room=0)) if columns.values else b""
+    if not len(columns):
+        return b""
+    return bytes(
+        _section(columns, 0) if isinstance(columns, RecordColumns) else _view(columns)[HEADER.size :]
+    )
 
 
+@overload
 def encode_batch(
     columns: RecordColumns,
+    attributes: int = ...,
+    compress: Compress | None = ...,
+    producer_id: int = ...,
+    producer_epoch: int = ...,
+    base_sequence: int = ...,
+) -> bytearray: ...
+@overload
+def encode_batch(
+    columns: Records,
+    attributes: int = ...,
+    compress: Compress | None = ...,
+    producer_id: int = ...,
+    producer_epoch: int = ...,
+    base_sequence: int = ...,
+) -> Encoded: ...
+def encode_batch(
+    columns: Records,
     attributes: int = 0,
     compress: Compress | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
-) -> bytearray:
+) -> Encoded:
     """Return a whole batch: header, records (through *compress*, if given, which is what is among *attributes*), CRC.
 
     The base offset is 0 and the leader epoch -1: the broker sets them. The base timestamp is the first record's;
     others may be earlier. Compressed is sent even if it turns out larger, as the JVM producer does.
+
+    Without *compress*, the batch of a RecordBuffer is its memory: the buffer takes no records as long as the batch exists.
 
     *attributes* is a Codec, with TRANSACTIONAL or without. The arguments have an order for who does this for each batch:
     names take as long as a tenth of it. Safe to call from any thread, as long as nobody changes *columns* meanwhile.
 
     Raises: ValueError if there are no records.
     """
-    if not columns.values:
+    count = len(columns)
+    if not count:
         raise ValueError("a batch has at least one record")
-    if compress is None:
-        batch = _section(columns, HEADER.size)
+    batch: Encoded
+    if isinstance(columns, RecordColumns):
+        batch = _section(columns, HEADER.size if compress is None else 0)
+        timestamps = columns.timestamps
+        # Where batches are many they have one record, most often.
+        first_ms, last_ms = timestamps[0], max(timestamps) if count > 1 else timestamps[0]
+        records: Encoded = batch
     else:
+        batch = _view(columns)
+        first_ms, last_ms = cast("Any", columns).span
+        records = batch[HEADER.size :]
+    if compress is not None:
         batch = bytearray(HEADER.size)
-        batch += compress(_section(columns, 0))
-    timestamps, count = columns.timestamps, len(columns.timestamps)
-    # Where batches are many they have one record, most often.
-    last_ms = max(timestamps) if count > 1 else timestamps[0]
+        batch += compress(records)
     HEADER.pack_into(
         batch, 0,
         0, len(batch) - LENGTH_PREFIX, -1, MAGIC, 0, attributes, count - 1,
-        timestamps[0], last_ms, producer_id, producer_epoch, base_sequence, count,
+        first_ms, last_ms, producer_id, producer_epoch, base_sequence, count,
     )  # fmt: skip
     _set_crc(batch)
     return batch
 
 
-def set_sequence(batch: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
+def set_sequence(batch: Encoded, producer_id: int, epoch: int, base_sequence: int) -> None:
     """Give an encoded batch another producer id, epoch and base sequence, in place; the records stay as they are."""
     IDENTITY.pack_into(batch, IDENTITY_AT, producer_id, epoch, base_sequence)
     _set_crc(batch)
+
+
+def _view(columns: Records) -> memoryview:
+    return memoryview(cast("Any", columns))
 
 
 def _section(columns: RecordColumns, room: int) -> bytearray:
     return records_section(columns.values, columns.keys, columns.headers, columns.timestamps, room)
 
 
-def _set_crc(batch: bytearray) -> None:
+def _set_crc(batch: Encoded) -> None:
     checked = batch[CHECKED_FROM:] if len(batch) < _COPIED_BYTES else memoryview(batch)[CHECKED_FROM:]
     CRC.pack_into(batch, CRC_AT, crc32c(checked))

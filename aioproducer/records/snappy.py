@@ -22,7 +22,7 @@ _LENGTH = Struct(">I")
 _BLOCK_BYTES = 32 * 1024
 
 
-def compress(data: bytes | bytearray) -> bytes:
+def compress(data: bytes | bytearray | memoryview) -> bytes:
     """Return *data* in blocks, framed."""
     parts: list[bytes | memoryview] = [_HEADER]
     view = memoryview(data)

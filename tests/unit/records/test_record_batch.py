@@ -99,9 +99,9 @@ def test_a_batch_has_at_least_one_record() -> None:
 
 
 def test_only_the_records_are_compressed() -> None:
-    seen = list[bytes | bytearray]()
+    seen = list[bytes | bytearray | memoryview]()
 
-    def compress(data: bytes | bytearray) -> bytes:
+    def compress(data: bytes | bytearray | memoryview) -> bytes:
         seen.append(data)
         return b"compressed, and longer than before: that is sent all the same"
 

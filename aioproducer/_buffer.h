@@ -1,0 +1,80 @@
+/* What the C files of RecordBuffer share: see _buffer.c. */
+#ifndef AIOPRODUCER_BUFFER_H
+#define AIOPRODUCER_BUFFER_H
+
+#include "_records.h"
+
+#define HEADER 61
+#define LENGTH_PREFIX 12 /* base offset and length: the length does not count them, and it is an int32 */
+#define MARKED 64        /* one record in this many has a mark */
+
+typedef struct {
+    PyObject_HEAD
+    char *data;
+    Py_ssize_t size;     /* of header and records */
+    Py_ssize_t capacity; /* of data; 0 before the first record */
+    Py_ssize_t count;
+    Py_ssize_t views; /* of its memory */
+    int64_t first_ms;
+    int64_t min_ms;
+    int64_t max_ms;
+    int has_keys;
+    int has_headers;
+    Py_ssize_t *marks; /* positions of records 0, 64, 128, …: made on request, so that a record far behind is found at once */
+    Py_ssize_t marked;
+} Buffer;
+
+static inline Py_ssize_t held(const Buffer *own)
+{
+    return own->capacity < HEADER ? HEADER : own->capacity;
+}
+
+static inline int refuse_views(const Buffer *own)
+{
+    if (own->views == 0)
+        return 0;
+    PyErr_SetString(PyExc_BufferError, "RecordBuffer: a view of its memory exists; release the view before it changes");
+    return -1;
+}
+
+/* ---- Timestamps ---- */
+
+/* Set how much later than the first record *timestamp_ms* is; return -1 if a varlong cannot hold that. */
+static inline int delta_of(int64_t first_ms, int64_t timestamp_ms, int64_t *delta)
+{
+    if (first_ms < 0 ? timestamp_ms > INT64_MAX + first_ms : timestamp_ms < INT64_MIN + first_ms)
+        return -1;
+    *delta = timestamp_ms - first_ms;
+    return 0;
+}
+
+static inline int delta_or_error(int64_t first_ms, int64_t timestamp_ms, int64_t *delta)
+{
+    if (delta_of(first_ms, timestamp_ms, delta) == 0)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "the timestamps are too far apart for a varlong");
+    return -1;
+}
+
+static inline void note(Buffer *own, int64_t timestamp_ms)
+{
+    if (own->count == 0)
+        own->first_ms = own->min_ms = own->max_ms = timestamp_ms;
+    else if (timestamp_ms > own->max_ms)
+        own->max_ms = timestamp_ms;
+    else if (timestamp_ms < own->min_ms)
+        own->min_ms = timestamp_ms;
+    own->count++;
+}
+
+/* _buffer.c */
+int aioproducer_buffer_resize(Buffer *own, Py_ssize_t capacity);
+int aioproducer_buffer_room(Buffer *own, Py_ssize_t more, Py_ssize_t room, Py_ssize_t free);
+
+/* _buffer_read.c */
+extern PyGetSetDef aioproducer_buffer_parts[];
+PyObject *aioproducer_buffer_sizes(PyObject *self, PyObject *unused);
+PyObject *aioproducer_buffer_take(PyObject *self, PyObject *indices);
+PyObject *aioproducer_buffer_truncate(PyObject *self, PyObject *count);
+
+#endif
