@@ -198,7 +198,10 @@ class FakeUpdater:
             if not answered.done():
                 answered.set_exception(error())
 
-    async def topic(self, name: str, deadline: float, *, anew: bool = False) -> TopicInfo:
+    async def topic(
+        self, name: str, deadline: float, *, anew: bool = False, partition: int | None = None
+    ) -> TopicInfo:
+        anew = anew or partition is not None
         if self.snapshot.knows(name) and not anew:
             self.touch(name, asyncio.get_running_loop().time())
             return self.snapshot.topics[name]

@@ -256,12 +256,15 @@ class AppendPermit:
         self._check_open()
 
     async def _stand_aside(self, ticket: Ticket[Appended]) -> None:
-        """Wait for our partition, which may have been added, and hold up nobody; return once we are back in line."""
+        """Wait outside the line for the partition, which may have been added; return once the call is back in line.
+
+        Raises: ValueError if two brokers, asked after the call, deny the partition.
+        """
         queues, partition = self._queues, self._partition
         assert partition is not None, "a topic that is known has a partition"
         queues.awaiting_partition[ticket] = partition
         try:
-            await self._updater.topic(queues.name, self.deadline, anew=True)
+            await self._updater.topic(queues.name, self.deadline, partition=partition)
         except MetadataTimeout:
             if ticket.served is None:
                 raise

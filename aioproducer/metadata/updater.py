@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from math import inf, isinf
@@ -16,21 +16,18 @@ from typing import Final, Protocol, TypeAlias
 
 from aioproducer.errors import (
     AuthenticationFailed,
-    BrokerError,
-    ClusterAuthorizationFailed,
     ConnectionFailed,
-    InvalidTopicException,
     MetadataTimeout,
     ProducerClosed,
     ProducerError,
     RebootstrapRequired,
-    TopicAuthorizationFailed,
 )
 from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.last_connection import LastConnection
 from aioproducer.metadata.metadata_source import ConnectionPool, MetadataSource, OpenConnection
 from aioproducer.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
+from aioproducer.metadata.topic_waiters import Answer, NewAnswer, TopicWaiters, Waiter, topic_error
 from aioproducer.net.address import Address
 from aioproducer.net.connection import Connection
 from aioproducer.net.dial_failures import again
@@ -84,6 +81,7 @@ class MetadataUpdater:
         self._missing = MissingBrokers(pool)
         self._last_connection = LastConnection(pool)
         self._waiters = TopicWaiters()
+        self._requests = 0  # sent so far
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -98,7 +96,7 @@ class MetadataUpdater:
         Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline* (loop time).
         Cancelling leaves no connection open. It may be called again after a failure.
         """
-        refresh = self._schedule.begin(_now())
+        refresh = self._begin()
         self._let_in()
         try:
             answer = await self._source.begin(self._request(refresh), deadline)
@@ -153,10 +151,13 @@ class MetadataUpdater:
         else:
             self.request_refresh([topic])
 
-    async def topic(self, name: str, deadline: float, *, anew: bool = False) -> TopicInfo:
+    async def topic(
+        self, name: str, deadline: float, *, anew: bool = False, partition: int | None = None
+    ) -> TopicInfo:
         """Return the topic once its partitions are known, whether they have leaders or not.
 
-        *anew*: what is known now does not do, somebody has to be asked again first.
+        With *anew* a broker is asked first; answers to requests from before this call do not count. With *partition*,
+        which the known topic lacks, brokers are asked until the topic has it or two of them deny it.
 
         Raises: MetadataTimeout at *deadline* (loop time), its cause being why the topic is not known;
             AuthenticationFailed if nothing else has come of any request for a while;
@@ -165,14 +166,16 @@ class MetadataUpdater:
         """
         if self._closed:
             raise ProducerClosed("the producer is closed")
-        if self.snapshot.knows(name) and not anew:
+        is_new = anew or partition is not None
+        if self.snapshot.knows(name) and not is_new:
             self.touch(name, _now())
             return self.snapshot.topics[name]
         self.request_refresh([name])
         if self._refused is not None and not self._is_patient():
             raise again(self._refused)  # callers come one by one: each would wait for a login of its own
         loop = asyncio.get_running_loop()
-        waiter = self._waiters.enter(name)
+        condition = NewAnswer(self._requests, partition) if is_new else None
+        waiter = self._waiters.enter(name, condition)
         timer = loop.call_at(deadline, self._give_up, name, waiter, loop.time())
         try:
             outcome = await waiter
@@ -246,7 +249,7 @@ class MetadataUpdater:
                     await self._wakeup.wait()
 
     async def _refresh(self) -> None:
-        refresh = self._schedule.begin(_now())
+        refresh = self._begin()
         self._refused = None
         try:
             answer = await self._source.ask(self._request(refresh), self.snapshot.brokers)
@@ -285,6 +288,10 @@ class MetadataUpdater:
             self._patience.cancel()
         self._refused = self._patience = None
 
+    def _begin(self) -> Refresh:
+        self._requests += 1
+        return self._schedule.begin(_now())
+
     def _request(self, refresh: Refresh) -> MetadataRequest:
         return MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in refresh.topics],
@@ -321,14 +328,13 @@ class MetadataUpdater:
         self._let_in()
         counts = len(after.brokers), len(refresh.topics)
         self._limits.over("metadata.failed", "", "metadata.recovered brokers=%d topics=%d", *counts)
-        self._waiters.serve(after, refresh.topics)
+        told_by = self._source.told_by
+        self._waiters.serve(after, refresh.topics, Answer(self._requests, told_by, len(after.brokers) == 1))
         self._schedule.answered(refresh, before, after, self._waiters.topics, now)
         self._install(after)
-        self._on_answer(
-            [each.name for each in answer.topics if each.name and each.partitions], self._source.told_by
-        )
-        # Nobody else would: an answer that changes nothing wakes nobody.
-        self.request_refresh(self._leaderless())
+        self._on_answer([each.name for each in answer.topics if each.name and each.partitions], told_by)
+        # No other task requests these topics, because an answer without changes wakes none.
+        self.request_refresh({*self._leaderless(), *(self._waiters.topics & set(refresh.topics))})
         if self._source.starts_over:  # a broker of another cluster answered in the meantime
             self.request_refresh()
 
@@ -374,67 +380,6 @@ class MetadataUpdater:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-FINAL_ERRORS: Final = (InvalidTopicException, TopicAuthorizationFailed, ClusterAuthorizationFailed)
-"""What will not be different a moment later, so nobody waits for that."""
-
-Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
-"""Errors are results here: a waiter that was cancelled retrieves no exception, which asyncio would complain about."""
-
-
-class TopicWaiters:
-    """The waiters by topic; those of one topic are woken in the order in which they came."""
-
-    def __init__(self) -> None:
-        self._waiters: dict[str, dict[Waiter, None]] = {}
-
-    @property
-    def topics(self) -> KeysView[str]:
-        """The topics that somebody waits for."""
-        return self._waiters.keys()
-
-    def enter(self, topic: str) -> Waiter:
-        """Return a future for *topic*."""
-        waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(topic, {})[waiter] = None
-        return waiter
-
-    def leave(self, topic: str, waiter: Waiter) -> None:
-        """Forget *waiter*; it may have left already."""
-        waiters = self._waiters.get(topic, {})
-        waiters.pop(waiter, None)
-        if not waiters:
-            self._waiters.pop(topic, None)
-
-    def serve(self, snapshot: MetadataSnapshot, topics: Iterable[str]) -> None:
-        """Wake those whose topic, one of *topics*, is known now, or will not be."""
-        for topic in self.topics & set(topics):
-            info = snapshot.topics.get(topic)
-            if info is None:
-                continue
-            for waiter in tuple(self._waiters[topic]):
-                if info.partitions:
-                    self.wake(topic, waiter, info)
-                elif info.error is not None and info.error in FINAL_ERRORS:
-                    self.wake(topic, waiter, topic_error(topic, info.error))
-
-    def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
-        """Wake *waiter* with *outcome*, which it raises if it is an error."""
-        self.leave(topic, waiter)
-        if not waiter.done():  # cancelled, and not run since
-            waiter.set_result(outcome)
-
-    def fail_all(self, error: Callable[[], ProducerError]) -> None:
-        """Wake everybody, each with an *error* of its own."""
-        for topic, waiters in tuple(self._waiters.items()):
-            for waiter in tuple(waiters):
-                self.wake(topic, waiter, error())
-
-
-def topic_error(topic: str, kind: type[BrokerError]) -> BrokerError:
-    """Return a new instance of what the last answer said about *topic*."""
-    return kind(f"topic {topic!r}: {kind.__doc__ or kind.__name__}")
 
 
 class Dialler(Protocol):

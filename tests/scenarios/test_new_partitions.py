@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer import MetadataTimeout, Producer, ProducerClosed
 from aioproducer.testing import Cluster
+from tests.scenarios.faults import hostile
 from tests.scenarios.story import TOPIC, now, producing, settle, story, values
 
 KEY = b"3"
@@ -157,6 +158,56 @@ class TestOneThatIsNew:
             ]
             assert log[:10] == [b"%d" % n for n in range(10)]
             assert {b"by key", b"keys", b"by number", b"by chance"} <= set(log[10:])
+
+
+SENT: dict[str, Callable[[Producer], Awaitable[Any]]] = {
+    "send": lambda producer: producer.send(TOPIC, b"v", key=b"k", partition=1),
+    "with a timeout": lambda producer: producer.send(
+        TOPIC, b"v", headers={"h": b"1"}, partition=1, timeout_s=60
+    ),
+    "send_many": lambda producer: producer.send_many(TOPIC, [b"v"], partition=1),
+    "a column": lambda producer: producer.send_many(TOPIC, [b"w", b"v"], partitions=[0, 1]),
+}
+
+
+class TestBrokersThatLag:
+    @pytest.mark.parametrize("send", SENT.values(), ids=list(SENT))
+    @pytest.mark.parametrize("codec", ["none", "gzip"])
+    @story
+    async def test_one_lagging_broker_refuses_no_partition(
+        self, send: Callable[[Producer], Awaitable[Any]], codec: str
+    ) -> None:
+        async with producing(brokers=3, compression_type=codec) as (producer, cluster):
+            await unknown_to(producer, cluster)
+            cluster.on("metadata", topic=TOPIC).rewrite(hostile.lagging(1))
+            await send(producer)
+            assert values(cluster, 1) == [b"v"]
+            assert now() < 1.0
+
+    @pytest.mark.parametrize("send", SENT.values(), ids=list(SENT))
+    @story
+    async def test_answer_from_before_the_call_refuses_no_partition(
+        self, send: Callable[[Producer], Awaitable[Any]]
+    ) -> None:
+        """The answer is made before the partition exists, and arrives during the call."""
+        async with producing() as (producer, cluster):
+            cluster.on("metadata", topic=TOPIC).delay(0.5, before_append=False)
+            with pytest.raises(ValueError, match="has 1 partition"):
+                _ = producer.send_nowait(TOPIC, b"v", partition=1)  # sends the request
+            await asyncio.sleep(0.1)
+            await unknown_to(producer, cluster)
+            await send(producer)
+            assert values(cluster, 1) == [b"v"]
+
+    @wrong_calls
+    @story
+    async def test_missing_partition_is_refused_soon(
+        self, wrong: Callable[[Producer], Awaitable[object]]
+    ) -> None:
+        async with producing(brokers=3) as (producer, _):
+            with pytest.raises(ValueError, match=rf"={MISSING}: 'orders' has 1 partition, 0$"):
+                await wrong(producer)
+            assert now() < 0.5
 
 
 class TestWaitingForOne:

@@ -122,3 +122,13 @@ def stale(leaders: Mapping[int, int]) -> Rewrite:
                     partition.leader_id, partition.leader_epoch = leaders[partition.partition_index], 0
 
     return _altered(MetadataResponse, change)
+
+
+def lagging(partitions: int) -> Rewrite:
+    """Metadata of a broker that a growth has not reached: topics have their first *partitions* only."""
+
+    def change(answer: MetadataResponse) -> None:
+        for topic in answer.topics:
+            topic.partitions = topic.partitions[:partitions]
+
+    return _altered(MetadataResponse, change)

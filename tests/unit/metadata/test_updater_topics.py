@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from aioproducer.errors import (
 )
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.testing.virtual_time import in_virtual_time
-from tests.unit.metadata.answers import refused, topic
+from tests.unit.metadata.answers import answer, refused, topic
 from tests.unit.metadata.fakes import LATENCY_S, now, settings
 from tests.unit.metadata.updater_rig import error_of, started, waiting
 
@@ -177,6 +178,46 @@ class TestTopic:
             await setup.knowing("orders")
             known = setup.snapshot.topics["orders"]
             assert await setup.topic("orders", anew=True) is known
+
+    @pytest.mark.parametrize("wanted", [{"anew": True}, {"partition": 1}])
+    @in_virtual_time
+    async def test_answer_to_an_earlier_request_does_not_count(self, wanted: dict[str, Any]) -> None:
+        async with started() as setup:
+            setup.cluster.has(topic("orders", 1))
+            await setup.knowing("orders")
+            setup.cluster.next_answers = [answer(topic("orders", 1))]  # from before the partition is added
+            setup.updater.request_refresh(["orders"])
+            await asyncio.sleep(0.5 * LATENCY_S)
+            setup.cluster.has(topic("orders", 1, 2))
+            assert len((await setup.topic("orders", **wanted)).partitions) == 2
+            assert setup.cluster.asked_for == [("orders",)] * 2
+
+    @in_virtual_time
+    async def test_absent_partition_is_denied_by_two_brokers(self) -> None:
+        async with started() as setup:
+            setup.cluster.has(topic("orders", 1))
+            await setup.knowing("orders")
+            assert len((await setup.topic("orders", partition=1)).partitions) == 1
+            nodes = [node_id for _, node_id, _ in setup.cluster.asked]
+            assert len(nodes) == len(set(nodes)) == 2
+
+    @in_virtual_time
+    async def test_partition_is_found_though_one_broker_lags(self) -> None:
+        async with started() as setup:
+            setup.cluster.has(topic("orders", 1))
+            await setup.knowing("orders")
+            setup.cluster.next_answers = [answer(topic("orders", 1))]
+            setup.cluster.has(topic("orders", 1, 2))
+            assert len((await setup.topic("orders", partition=1)).partitions) == 2
+
+    @in_virtual_time
+    async def test_only_broker_denies_a_partition_at_once(self) -> None:
+        async with started() as setup:
+            setup.cluster.nodes = [1]
+            setup.cluster.has(topic("orders", 1))
+            await setup.knowing("orders")
+            assert len((await setup.topic("orders", partition=1)).partitions) == 1
+            assert len(setup.cluster.asked) == 1
 
     @in_virtual_time
     async def test_waits_that_are_cancelled_leave_nothing_behind(self) -> None:

@@ -46,8 +46,10 @@ class Setup:
         self.cluster.asked.clear()
         self.updates.clear()
 
-    async def topic(self, name: str, timeout_s: float = 60.0, *, anew: bool = False) -> TopicInfo:
-        return await self.updater.topic(name, now() + timeout_s, anew=anew)
+    async def topic(
+        self, name: str, timeout_s: float = 60.0, *, anew: bool = False, partition: int | None = None
+    ) -> TopicInfo:
+        return await self.updater.topic(name, now() + timeout_s, anew=anew, partition=partition)
 
     async def knowing(self, *names: str) -> None:
         """Have asked for topics, long ago."""

@@ -16,7 +16,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartition,
 )
 from aioproducer.metadata.snapshot import MetadataSnapshot
-from aioproducer.metadata.updater import TopicWaiters, topic_error
+from aioproducer.metadata.topic_waiters import MOST_DENIALS, Answer, NewAnswer, TopicWaiters, topic_error
 from tests.unit.metadata.answers import after, refused, topic
 
 NOTHING = MetadataSnapshot()
@@ -144,3 +144,42 @@ def test_the_error_of_a_topic_names_it_and_says_what_it_means() -> None:
     assert "'orders'" in str(error)
     assert str(TopicAuthorizationFailed.__doc__) in str(error)
     assert not error.possibly_persisted
+
+
+TWO = after(NOTHING, topic("orders", 1, 1))
+THREE = after(NOTHING, topic("orders", 1, 1, 1))
+
+
+def served(snapshot: MetadataSnapshot, condition: NewAnswer, *answers: Answer) -> list[bool]:
+    """Serve a waiter with each of *answers*; return after each one whether the waiter is done."""
+    room, done = TopicWaiters(), list[bool]()
+    waiter = room.enter("orders", condition)
+    for answer in answers:
+        room.serve(snapshot, ["orders"], answer)
+        done.append(waiter.done())
+    assert bool(room.topics) != done[-1]
+    return done
+
+
+async def test_answer_counts_when_the_request_is_sent_after_the_call() -> None:
+    assert served(TWO, NewAnswer(4), Answer(4, 1), Answer(4, 2), Answer(5, 1)) == [False, False, True]
+
+
+async def test_new_partition_ends_the_wait_in_any_answer() -> None:
+    assert served(THREE, NewAnswer(4, 2), Answer(3, 1)) == [True]
+
+
+async def test_absent_partition_needs_the_denials_of_two_brokers() -> None:
+    denials = Answer(4, 2), Answer(5, 1), Answer(6, 1), Answer(7, 2)
+    assert served(TWO, NewAnswer(4, 2), *denials) == [False, False, False, True]
+
+
+async def test_only_broker_denies_a_partition_alone() -> None:
+    denials = Answer(4, 1, is_only_broker=True), Answer(5, 1, is_only_broker=True)
+    assert served(TWO, NewAnswer(4, 2), *denials) == [False, True]
+
+
+@pytest.mark.parametrize("node_id", [1, -1])
+async def test_reachable_broker_denies_a_partition_repeatedly(node_id: int) -> None:
+    denials = [Answer(1 + each, node_id) for each in range(MOST_DENIALS)]
+    assert served(TWO, NewAnswer(0, 2), *denials) == [False] * (MOST_DENIALS - 1) + [True]

@@ -1,0 +1,125 @@
+"""The calls that wait for metadata of a topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, KeysView
+from typing import Final, NamedTuple, TypeAlias
+
+from aioproducer.errors import (
+    BrokerError,
+    ClusterAuthorizationFailed,
+    InvalidTopicException,
+    ProducerError,
+    TopicAuthorizationFailed,
+)
+from aioproducer.metadata.snapshot import MetadataSnapshot, TopicInfo
+
+FINAL_ERRORS: Final = (InvalidTopicException, TopicAuthorizationFailed, ClusterAuthorizationFailed)
+"""What will not be different a moment later, so nobody waits for that."""
+
+Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
+"""Errors are results here: a waiter that was cancelled retrieves no exception, which asyncio would complain about."""
+
+
+MOST_DENIALS: Final = 3
+"""Number of denials that suffice even if one broker gave all of them, because the others may not answer."""
+
+
+class Answer(NamedTuple):
+    """The origin of a snapshot."""
+
+    request: int = 0
+    """Number of the request, counted from 1."""
+    node_id: int = -1
+    """Node that answered; below 0 if unknown."""
+    is_only_broker: bool = False
+    """True if the cluster has one broker."""
+
+
+ANY_ANSWER: Final = Answer()
+
+
+class NewAnswer:
+    """Condition of a waiter: an answer to a request that is sent after the call. The waiter needs a reply as of now.
+
+    With a *partition*, the topic has that partition, or two brokers deny it. One broker is no proof, because metadata of
+    brokers lags behind (the Java client waits for `max.block.ms` instead).
+    """
+
+    __slots__ = ("_denials", "_first_node", "_partition", "_requests")
+
+    def __init__(self, requests: int, partition: int | None = None) -> None:
+        """*requests* is the number of requests that were sent before the call."""
+        self._requests = requests
+        self._partition = partition
+        self._denials = 0
+        self._first_node = -1
+
+    def is_met(self, info: TopicInfo, answer: Answer) -> bool:
+        """Add *answer*, which led to *info*; return True if the wait is over."""
+        if self._partition is not None and self._partition < len(info.partitions):
+            return True
+        if answer.request <= self._requests:
+            return False
+        if self._partition is None or answer.is_only_broker:
+            return True
+        self._denials += 1
+        if self._first_node < 0:
+            self._first_node = answer.node_id
+        return 0 <= self._first_node != answer.node_id >= 0 or self._denials == MOST_DENIALS
+
+
+class TopicWaiters:
+    """The waiters by topic; those of one topic are woken in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[str, dict[Waiter, NewAnswer | None]] = {}
+
+    @property
+    def topics(self) -> KeysView[str]:
+        """The topics that somebody waits for."""
+        return self._waiters.keys()
+
+    def enter(self, topic: str, condition: NewAnswer | None = None) -> Waiter:
+        """Return a future for *topic*; without *condition* any answer with partitions completes it."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(topic, {})[waiter] = condition
+        return waiter
+
+    def leave(self, topic: str, waiter: Waiter) -> None:
+        """Forget *waiter*; it may have left already."""
+        waiters = self._waiters.get(topic, {})
+        waiters.pop(waiter, None)
+        if not waiters:
+            self._waiters.pop(topic, None)
+
+    def serve(self, snapshot: MetadataSnapshot, topics: Iterable[str], answer: Answer = ANY_ANSWER) -> None:
+        """Wake waiters of *topics* whose condition is met by *answer*, or whose topic is refused for good."""
+        for topic in self.topics & set(topics):
+            info = snapshot.topics.get(topic)
+            if info is None:
+                continue
+            for waiter, condition in tuple(self._waiters[topic].items()):
+                if info.partitions:
+                    if condition is None or condition.is_met(info, answer):
+                        self.wake(topic, waiter, info)
+                elif info.error is not None and info.error in FINAL_ERRORS:
+                    self.wake(topic, waiter, topic_error(topic, info.error))
+
+    def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
+        """Wake *waiter* with *outcome*, which it raises if it is an error."""
+        self.leave(topic, waiter)
+        if not waiter.done():  # cancelled, and not run since
+            waiter.set_result(outcome)
+
+    def fail_all(self, error: Callable[[], ProducerError]) -> None:
+        """Wake everybody, each with an *error* of its own."""
+        for topic, waiters in tuple(self._waiters.items()):
+            for waiter in tuple(waiters):
+                self.wake(topic, waiter, error())
+
+
+def topic_error(topic: str, kind: type[BrokerError]) -> BrokerError:
+    """Return a new instance of what the last answer said about *topic*."""
+    return kind(f"topic {topic!r}: {kind.__doc__ or kind.__name__}")
