@@ -156,7 +156,7 @@ def test_the_driver_is_killed(job: Job, guarantee: str, step: str, tmp_path: Pat
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG])
 def test_the_driver_is_killed_again_and_again(job: Job, guarantee: str, tmp_path: Path) -> None:
     """At moments that nobody has chosen."""
-    files, kills = 24, 6
+    files, kills = 60, 6  # every driver finds files that earlier drivers have left
     make_events(job.directory / "events", files=files, events_per_file=EVENTS_PER_FILE)
     for number in range(kills):
         directory = tmp_path / f"killed-{number}"
