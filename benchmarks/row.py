@@ -27,6 +27,7 @@ FIGURES: Final = {
     "p999_ms": Figure("latency p99.9", "ms"),
     "compressor_us": Figure("of which the compressor", "µs"),
     "rss_mib": Figure("peak memory", "MiB"),
+    "kept_mib": Figure("memory kept after the last acknowledgement, above the start", "MiB"),
     "lag_ms": Figure("event loop lag p99.9, beyond a control", "ms"),
     "control_ms": Figure("the control's p99.9", "ms"),
     "import_ms": Figure("import, beyond asyncio's", "ms"),

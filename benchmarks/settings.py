@@ -15,6 +15,8 @@ WINDOW: Final = 10_000
 """Records per window and per bulk call …"""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """… but not more than this: every client's memory for unsent records holds it several times over."""
+GATHERED: Final = 100_000
+"""Records whose Futures one call gathers."""
 TRANSACTION: Final = 10
 """Records in a transaction."""
 
@@ -26,6 +28,10 @@ class Work(StrEnum):
     """256 tasks, each awaiting one acknowledgement after the other."""
     FIRE = "fire"
     """Windows of records handed over one by one, then each outcome awaited."""
+    CALLBACKS = "callbacks"
+    """The same windows, with a callback per record."""
+    GATHER = "gather"
+    """100,000 records handed over one by one, then their Futures gathered at once."""
     BULK = "bulk"
     """Windows handed over with one call each, several calls in flight."""
     ONE_BY_ONE = "one-by-one"
@@ -35,7 +41,7 @@ class Work(StrEnum):
     TRANSACTIONS = "transactions"
     """Transactions of ten records with keys, one after the other, each committed before the next begins."""
     MEMORY = "memory"
-    """Distinct values handed over as fast as the client takes them, nothing kept."""
+    """A million distinct values handed over as fast as the client takes them, their Futures dropped."""
     LAG = "lag"
     """How late the event loop's timers are meanwhile."""
     STEADY = "steady"

@@ -111,6 +111,7 @@ def cells_of(row: Row, played: Played, client: str) -> list[str]:
 
 COLUMNS: Final = ("cpu_us", "mean_ms", "p50_ms", "p99_ms", "rss_mib")
 MORE: Final = {
+    "kept_mib": "kept afterwards",
     "compressor_us": "compressor alone",
     "lag_ms": "lag p99.9",
     "control_ms": "control's",

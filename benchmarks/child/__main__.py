@@ -24,6 +24,8 @@ from benchmarks.settings import Settings, Work
 WORKS = {
     Work.CLOSED: works.closed,
     Work.FIRE: works.fire,
+    Work.CALLBACKS: works.callbacks,
+    Work.GATHER: works.gather,
     Work.BULK: works.bulk,
     Work.ONE_BY_ONE: works.one_by_one,
     Work.LONE: works.lone,

@@ -6,7 +6,7 @@ All that was begun is acknowledged, and its time counted, before the watch is st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import cycle
 from time import perf_counter
 from typing import Final
@@ -16,7 +16,7 @@ from benchmarks.clients.base import Client, Send, sends
 from benchmarks.figures import Run
 from benchmarks.payload import Window
 from benchmarks.percentiles import latency_figures
-from benchmarks.settings import TASKS, TRANSACTION, Settings
+from benchmarks.settings import GATHERED, TASKS, TRANSACTION, Settings
 
 TIMED_TASKS: Final = 16
 """So many of the tasks take the time of their calls: it costs as much as a twentieth of a fast call."""
@@ -134,14 +134,44 @@ async def lone(client: Client, window: Window, settings: Settings) -> Run:
 
 async def fire(client: Client, window: Window, settings: Settings) -> Run:
     """Windows of records handed over one by one, then each outcome awaited."""
-    await client.fire(window)
+    return await _windows(client.fire, client, window, settings)
+
+
+async def callbacks(client: Client, window: Window, settings: Settings) -> Run:
+    """Windows of records handed over one by one, each with a callback; the next one after all callbacks."""
+    return await _windows(client.callbacks, client, window, settings)
+
+
+async def _windows(
+    send: Callable[[Window], Awaitable[None]], client: Client, window: Window, settings: Settings
+) -> Run:
+    await check(client, window)
     turns, watch, windows = Turns(settings), Watch(), 0
     while True:
-        await client.fire(window)
+        await send(window)
         windows += 1
         if turns.over(len(window)):
             break
     return Run(sent=(windows + 1) * len(window), figures=watch.figures(windows * len(window)))
+
+
+async def gather(client: Client, window: Window, settings: Settings) -> Run:
+    """100,000 records handed over one by one, then all outcomes gathered at once."""
+    await check(client, window)
+    turns, watch, times = Turns(settings), Watch(), 0
+    while True:
+        await client.gather(window, GATHERED)
+        times += 1
+        if turns.over(GATHERED):
+            break
+    return Run(sent=len(window) + times * GATHERED, figures=watch.figures(times * GATHERED))
+
+
+async def check(client: Client, window: Window) -> None:
+    """Send *window* once, as a warm-up. Raises: RuntimeError if two records have the same partition and offset."""
+    places = await client.outcomes(window)
+    if places is not None and len(set(places)) != len(window):
+        raise RuntimeError(f"{len(window)} records were sent, to {len(set(places))} different offsets")
 
 
 async def bulk(client: Client, window: Window, settings: Settings) -> Run:

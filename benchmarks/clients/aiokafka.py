@@ -8,13 +8,14 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any, ClassVar
 
-from benchmarks.clients.base import Client, Send, rows
+from benchmarks.clients.base import Send, rows
+from benchmarks.clients.futures import FuturesClient, HandOver
 from benchmarks.clients.options import options
 from benchmarks.payload import Header, Window
 from benchmarks.settings import Work
 
 
-class Aiokafka(Client):
+class Aiokafka(FuturesClient):
     """It has no call for many records: bulk is the same as fire."""
 
     works: ClassVar = frozenset(Work) - {Work.SCALE}
@@ -52,15 +53,15 @@ class Aiokafka(Client):
         taken: Awaitable[Future[Any]] = self._producer.send(self.topic, value)
         return taken
 
-    async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for each."""
-        topic, send = self.topic, self._producer.send
-        if window.keys is None and window.headers is None:
-            futures = [await send(topic, value) for value in window.values]
-        else:
-            futures = [await send(topic, value, key, headers=headers) for value, key, headers in rows(window)]
-        for future in futures:
-            await future
+    @property
+    def hand_over(self) -> HandOver:
+        """`send`."""
+        send: HandOver = self._producer.send
+        return send
+
+    async def settle(self) -> None:
+        """Wait for everything."""
+        await self._producer.flush()
 
     async def transact(self, window: Window) -> None:
         """Begin a transaction, hand the records over, commit."""

@@ -12,6 +12,7 @@ from benchmarks.payload import Header, Window
 from benchmarks.settings import Settings, Work
 
 Send: TypeAlias = Callable[[], Awaitable[Any]]
+Record: TypeAlias = tuple[bytes, bytes | None, list[Header] | None]
 
 
 class Client(ABC):
@@ -55,6 +56,19 @@ class Client(ABC):
         """Hand records over one by one, then wait for the outcome of each."""
         raise NotImplementedError
 
+    async def outcomes(self, window: Window) -> list[tuple[int, int]] | None:
+        """Send *window* and return the partition and offset of each record; None if the client reports none."""
+        await self.fire(window)
+        return None
+
+    async def callbacks(self, window: Window) -> None:
+        """Hand records over one by one, each with a callback, and wait until all callbacks were called."""
+        raise NotImplementedError
+
+    async def gather(self, window: Window, count: int) -> None:
+        """Hand *count* records over one by one, from *window* again and again, then gather the outcomes."""
+        raise NotImplementedError
+
     async def bulk(self, window: Window) -> None:
         """Hand records over with one call, if the client has one; they are acknowledged after `settle`."""
         raise NotImplementedError
@@ -64,10 +78,10 @@ class Client(ABC):
         raise NotImplementedError
 
     async def settle(self) -> None:  # noqa: B027 - for many there is nothing to do
-        """Wait for what `bulk` has left open."""
+        """Wait for everything that was handed over with `bulk` or `enqueue`."""
 
 
-def rows(window: Window) -> Iterable[tuple[bytes, bytes | None, list[Header] | None]]:
+def rows(window: Window) -> Iterable[Record]:
     """Return the value, key and headers of each record."""
     return zip(window.values, window.keys or repeat(None), window.headers or repeat(None), strict=False)
 

@@ -22,7 +22,7 @@ class ConfluentAio(Client):
     It takes no headers. With equal settings its buffer holds one record where others get no linger.
     """
 
-    works: ClassVar = frozenset({Work.CLOSED, Work.FIRE, Work.LONE, Work.MEMORY, Work.LAG})
+    works: ClassVar = frozenset({Work.CLOSED, Work.FIRE, Work.LONE, Work.LAG})
     distribution: ClassVar = "confluent-kafka"
 
     async def start(self) -> None:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Future
 from collections.abc import Awaitable
 from functools import partial
+from itertools import cycle, islice
 from typing import Any, ClassVar
 
-from benchmarks.clients.base import Client, Send, rows
+from benchmarks.clients.base import Send, rows
+from benchmarks.clients.futures import TURN_EVERY, FuturesClient, HandOver, repeated
 from benchmarks.clients.options import options
 from benchmarks.payload import Header, Window
 from benchmarks.settings import Work
 
 
-class Aioproducer(Client):
-    """Fires through `enqueue`; in bulk through `send_many`."""
+class Aioproducer(FuturesClient):
+    """Fires through `enqueue`; gathers through `send_nowait`; in bulk through `send_many`."""
 
     works: ClassVar = frozenset(Work)
     distribution: ClassVar = "aioproducer"
 
     async def start(self) -> None:
         """Connect."""
-        from aioproducer import Producer
+        from aioproducer import BufferFull, Producer
         from aioproducer.config import ProducerConfig
 
         given = self.options()
         if self.settings.tls:
             given["ssl_truststore_location"] = self.settings.ca_file
         config = ProducerConfig(bootstrap_servers=self.servers, **given)
+        self._full = BufferFull
         self._producer = Producer.from_config(config)
         await self._producer.start()
 
@@ -51,18 +55,43 @@ class Aioproducer(Client):
         """Hand one record over."""
         return self._producer.enqueue(self.topic, value)
 
-    async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for each."""
-        topic, enqueue = self.topic, self._producer.enqueue
+    @property
+    def hand_over(self) -> HandOver:
+        """`enqueue`."""
+        return self._producer.enqueue
+
+    async def gather(self, window: Window, count: int) -> None:
+        """Append by `send_nowait`, by one `enqueue` where the memory is full, then gather the Futures."""
+        topic, send_nowait, enqueue, full = (
+            self.topic,
+            self._producer.send_nowait,
+            self._producer.enqueue,
+            self._full,
+        )
+        futures = []
         if window.keys is None and window.headers is None:
-            futures = [await enqueue(topic, value) for value in window.values]
+            for number, value in enumerate(islice(cycle(window.values), count), 1):
+                try:
+                    future = send_nowait(topic, value)
+                except full:
+                    future = await enqueue(topic, value)
+                futures.append(future)
+                if not number % TURN_EVERY:
+                    await asyncio.sleep(0)
         else:
-            futures = [
-                await enqueue(topic, value, key, headers=headers or ())
-                for value, key, headers in rows(window)
-            ]
-        for future in futures:
-            await future
+            for number, (value, key, headers) in enumerate(repeated(window, count), 1):
+                try:
+                    future = send_nowait(topic, value, key, headers=headers or ())
+                except full:
+                    future = await enqueue(topic, value, key, headers=headers or ())
+                futures.append(future)
+                if not number % TURN_EVERY:
+                    await asyncio.sleep(0)
+        await asyncio.gather(*futures)
+
+    async def settle(self) -> None:
+        """Wait for everything."""
+        await self._producer.flush()
 
     async def bulk(self, window: Window) -> None:
         """Hand records over with one call."""
@@ -82,17 +111,12 @@ class AioproducerNowait(Aioproducer):
         await super().start()
         await self._producer.partitions_for(self.topic)
 
-    async def fire(self, window: Window) -> None:
-        """Hand records over one by one, then wait for each."""
+    async def futures(self, window: Window) -> list[Future[Any]]:
+        """Append the records of *window* one by one and return their Futures."""
         topic, send_nowait = self.topic, self._producer.send_nowait
         if window.keys is None and window.headers is None:
-            futures = [send_nowait(topic, value) for value in window.values]
-        else:
-            futures = [
-                send_nowait(topic, value, key, headers=headers or ()) for value, key, headers in rows(window)
-            ]
-        for future in futures:
-            await future
+            return [send_nowait(topic, value) for value in window.values]
+        return [send_nowait(topic, value, key, headers=headers or ()) for value, key, headers in rows(window)]
 
 
 class AioproducerLinger0(Aioproducer):

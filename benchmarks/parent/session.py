@@ -20,7 +20,7 @@ from benchmarks.parent.topics import Topics
 from benchmarks.row import Row
 from benchmarks.scale import curve
 from benchmarks.settings import PARTITIONS, Settings, Tuning, Work
-from benchmarks.sweep.grid import Options
+from benchmarks.sweep.grid import TUNED_AS, Options
 from benchmarks.sweep.winners import Winners
 from benchmarks.table import ROWS
 from tests.kafka.apache.broker import HOST, THROUGHPUT, ApacheKafka, free_ports
@@ -76,7 +76,7 @@ def steps_of(asked: Asked, winners: Winners) -> dict[Tuning, list[Step]]:
         rows = [row for row in rows if not row.settings.tls]
 
     def best(row: Row, client: str) -> Options:
-        return winners.options(row.tuned_as or row.name, client)
+        return winners.options(row.tuned_as or row.name, TUNED_AS.get(client, client))
 
     steps = {
         tuning: plan(

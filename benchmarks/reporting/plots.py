@@ -33,7 +33,7 @@ STYLE: Final[Any] = {
 OUR_COLOUR: Final = "#0b6e4f"
 PALETTE: Final = (
     *("#4fa37f", "#86c5a4", "#a8b545"),
-    *("#d1495b", "#edae49", "#c77b30", "#66497a", "#7d8597", "#2e6f9e"),
+    *("#d1495b", "#edae49", "#c77b30", "#66497a", "#7d8597", "#2e6f9e", "#b08968"),
 )
 COLOURS: Final = {
     client: OUR_COLOUR if client == OURS else PALETTE[index - 1] for index, client in enumerate(CLIENTS)
@@ -179,7 +179,7 @@ def scale(results: Results) -> Figure | None:
 
 def memory(results: Results) -> Figure | None:
     """Return resident memory over time, of the first round that there is of each client."""
-    played = results.tables.get(Tuning.EQUAL, {}).get("memory")
+    played = next((rows["memory"] for rows in results.tables.values() if "memory" in rows), None)
     lines = {
         client: run.series
         for client in (ordered(ROWS["memory"], played) if played else ())

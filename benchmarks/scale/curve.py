@@ -32,7 +32,7 @@ def measure(name: str, sizes: Sequence[int], least_records: int = 0) -> Run:
             run.sent += told.sent
             costs[size] = min(costs[size], told.figures["cpu_us"])
     run.series.extend(costs.items())
-    run.figures["growth"] = growth(list(costs.values()))
+    run.figures["growth"] = growth([cost for size, cost in costs.items() if size >= Shape(shape).counts_from])
     return run
 
 

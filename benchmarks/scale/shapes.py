@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 SIZES: Final = {"partitions": (10, 100, 1_000, 10_000), "topics": (1, 10, 100, 1_000, 5_000)}
-QUICK_SIZES: Final = {"partitions": (10, 1_000), "topics": (1, 500)}
+QUICK_SIZES: Final = {"partitions": (10, 1_000), "topics": (100, 1_000)}
 """For the short session and for trying things out."""
 
 FEW: Final = 10
@@ -28,6 +28,11 @@ class Shape(StrEnum):
     ALL = "all"
     SINGLE = "single"
     """All, with one record a batch."""
+
+    @property
+    def counts_from(self) -> int:
+        """Smallest size in the growth: one record a batch is cheaper to a single partition, which is no matter of scale."""
+        return 100 if self is Shape.SINGLE else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,12 @@ HEADINGS: Final = {
     "aioproducer-nowait": OURS,
     "confluent-produce": "confluent-kafka",
     "confluent-batch": "confluent-kafka",
+    "confluent-callback": "confluent-kafka",
     "confluent-aio": "AIOProducer",
 }
 """Where a client's options stand, if not under its own name."""
+TUNED_AS: Final = {"confluent-callback": "confluent-produce"}
+"""Clients that take another client's winners: the same calls with a callback."""
 AWAITED: Final = frozenset({Work.CLOSED, Work.LONE})
 
 Options = dict[str, Any]

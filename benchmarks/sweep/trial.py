@@ -9,7 +9,7 @@ from benchmarks.parent.rounds import Step, estimate
 from benchmarks.parent.session import Asked
 from benchmarks.row import Row
 from benchmarks.settings import Tuning, Work
-from benchmarks.sweep.grid import points
+from benchmarks.sweep.grid import TUNED_AS, points
 from benchmarks.sweep.winners import Winners, ranked
 from benchmarks.table import ROWS
 
@@ -20,7 +20,7 @@ def steps_of(asked: Asked) -> list[Step]:
 
 
 def _steps_of(row: Row, asked: Asked) -> list[Step]:
-    clients = [client for client in row.clients if client in asked.clients]
+    clients = [client for client in row.clients if client in asked.clients and client not in TUNED_AS]
     estimate_s = estimate(row, asked.seconds)
     steps = []
     for number in range(asked.rounds):

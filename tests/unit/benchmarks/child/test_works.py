@@ -5,7 +5,7 @@ import pytest
 from benchmarks.child import works
 from benchmarks.clients.base import Client, Send
 from benchmarks.payload import Header, Window, window_of
-from benchmarks.settings import TASKS, TRANSACTION, Settings, Work
+from benchmarks.settings import GATHERED, TASKS, TRANSACTION, WINDOW_BYTES, Settings, Work
 
 
 class Clock:
@@ -106,3 +106,39 @@ async def test_a_warm_up_of_some_seconds_has_the_same_rate_and_is_not_timed(
     assert run.sent == len(client.came_at) == TASKS + 20 + 5
     assert [len(latencies) for latencies in timed] == [5]
     assert clock.now == pytest.approx(24 / 1_000)
+
+
+class Outcomes(FakeClient):
+    """Reports some places, and takes a tenth of a second for whatever is sent."""
+
+    def __init__(self, settings: Settings, clock: Clock, places: list[tuple[int, int]] | None) -> None:
+        super().__init__(settings, clock)
+        self.places = places
+        self.counts: list[int] = []
+
+    async def outcomes(self, window: Window) -> list[tuple[int, int]] | None:
+        return self.places
+
+    async def callbacks(self, window: Window) -> None:
+        await self.gather(window, len(window))
+
+    async def gather(self, window: Window, count: int) -> None:
+        self.clock.now += 0.1
+        self.counts.append(count)
+
+
+@pytest.mark.parametrize("work", [Work.CALLBACKS, Work.GATHER])
+async def test_outcomes_are_checked_before_they_are_timed(clock: Clock, work: Work) -> None:
+    settings = Settings(work=work, value_bytes=WINDOW_BYTES // 2, seconds=0.25)
+    play = works.callbacks if work is Work.CALLBACKS else works.gather
+    count = 2 if work is Work.CALLBACKS else GATHERED
+    for places in ([(0, 0), (0, 1)], [(0, 0), (1, 0)], None):
+        client = Outcomes(settings, clock, places)
+        run = await play(client, window_of(settings), settings)
+        assert client.counts == [count] * 3
+        assert run.sent == 2 + 3 * count
+        assert run.figures["records_s"] > 0
+    client = Outcomes(settings, clock, [(0, 0), (0, 0)])
+    with pytest.raises(RuntimeError, match="2 records were sent, to 1 different offsets"):
+        await play(client, window_of(settings), settings)
+    assert client.counts == []

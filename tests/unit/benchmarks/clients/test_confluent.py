@@ -8,6 +8,7 @@ import pytest
 from benchmarks.clients.confluent import configuration, flush
 from benchmarks.clients.confluent_aio import ConfluentAio
 from benchmarks.clients.confluent_batch import ConfluentBatch
+from benchmarks.clients.confluent_callback import ConfluentCallback
 from benchmarks.payload import Window
 from benchmarks.settings import Settings, Tuning, Work
 
@@ -113,6 +114,73 @@ async def test_what_is_not_taken_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     client = await started(monkeypatch, 20)
     with pytest.raises(BufferError, match="only 10 of 12 records were taken"):
         await client.bulk(Window([b"v"] * 12))
+
+
+class Reporting:
+    """Has room for ten messages, and delivers them at a poll or flush, but for some."""
+
+    def __init__(self, loses: int = 0, fails: int = 0) -> None:
+        self.queued: list[Any] = []
+        self.offset = 0
+        self.loses, self.fails = loses, fails
+
+    def produce(self, topic: str, value: bytes, key: bytes | None = None, **more: Any) -> None:
+        if len(self.queued) == 10:
+            raise BufferError
+        self.queued.append(more["on_delivery"])
+
+    def poll(self, timeout: float) -> int:
+        for delivered in self.queued:
+            offset = self.offset
+            self.offset += 1
+            if offset >= self.loses:
+                delivered("lost" if offset < self.fails else None, Place(offset))
+        self.queued.clear()
+        return 0
+
+    def flush(self, timeout: float) -> int:
+        return self.poll(timeout)
+
+
+class Place:
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def partition(self) -> int:
+        return 3
+
+    def offset(self) -> int:
+        return self._offset
+
+
+async def reporting(monkeypatch: pytest.MonkeyPatch, producer: Reporting) -> ConfluentCallback:
+    monkeypatch.setattr("confluent_kafka.Producer", lambda _: producer)
+    client = ConfluentCallback("here:1", "t", replace(SETTINGS, work=Work.FIRE))
+    await client.start()
+    return client
+
+
+@pytest.mark.parametrize("keys", [None, [b"k"] * 7])
+async def test_produce_with_callback_waits_for_every_outcome(
+    keys: list[bytes] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, window = Reporting(), Window([b"v"] * 7, keys)
+    client = await reporting(monkeypatch, producer)
+    assert await client.outcomes(window) == [(3, offset) for offset in range(7)]
+    await client.gather(window, 1_003)
+    await client.callbacks(window)
+    assert producer.offset == 7 + 1_003 + 7
+
+
+@pytest.mark.parametrize(
+    ("loses", "fails", "message"), [(1, 0, "1 records without an outcome"), (0, 2, "2 failed")]
+)
+async def test_outcome_that_is_missing_or_an_error_fails_the_run(
+    loses: int, fails: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await reporting(monkeypatch, Reporting(loses, fails))
+    with pytest.raises(RuntimeError, match=message):
+        await client.fire(Window([b"v"] * 7))
 
 
 def test_what_is_never_acknowledged_is_an_error() -> None:

@@ -65,6 +65,10 @@ def test_each_table_has_its_rows() -> None:
 
 def test_clients_at_their_best_have_what_the_sweep_found_for_their_row() -> None:
     winners = Winners(rows={"closed": {"aiokafka": [{"options": {"linger_ms": 7}}]}})
+    produce = {"linger.ms": 7}
+    winners.note("fire", "confluent-produce", [{"options": produce}])
+    both = asked(rows=("fire",), clients=("confluent-produce", "confluent-callback"), rounds=1)
+    assert [dict(step.options) for step in steps_of(both, winners)[Tuning.BEST]] == [produce, produce]
     what = asked(rows=("closed", "closed-uvloop"), clients=("aiokafka",), rounds=1)
     tables = steps_of(what, winners)
     assert [dict(step.options) for step in tables[Tuning.BEST]] == [{"linger_ms": 7}] * 2

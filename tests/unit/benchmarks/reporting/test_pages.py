@@ -115,4 +115,4 @@ def test_what_is_missed_comes_before_the_index(tmp_path: Path) -> None:
     write(slow, tmp_path)
     for page in ("README.md", "index.html"):
         before, _, _ = (tmp_path / page).read_text().partition("Index")
-        assert "best: closed, throughput next to aiokafka: 2.00× (2.00-2.00), must be ≥ 3.4×" in before
+        assert "best: closed, throughput next to aiokafka: 2.00× (2.00-2.00), must be ≥ 4.5×" in before

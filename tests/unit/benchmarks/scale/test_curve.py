@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.testing import ThreadedCluster
+from benchmarks.figures import Run
 from benchmarks.parent.topics import stored
 from benchmarks.scale import curve
 from benchmarks.scale.child import measure
@@ -29,3 +30,16 @@ def test_a_curve_has_a_point_for_each_size() -> None:
     assert all(cost > 0 for _, cost in run.series)
     assert run.figures["growth"] >= 1
     assert run.sent == curve.TURNS * 2 * 1_100
+
+
+@pytest.mark.parametrize(("shape", "expected"), [("all", 6.0), ("single", 1.5)])
+def test_growth_of_one_record_a_batch_counts_from_100(
+    shape: str, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = {1: 1.0, 10: 2.0, 100: 4.0, 5_000: 6.0}
+
+    def measured(point: Point, least_records: int) -> Run:
+        return Run(sent=1, figures={"cpu_us": costs[point.size]})
+
+    monkeypatch.setattr(curve, "_measure_at", measured)
+    assert curve.measure(f"scale-topics-{shape}", list(costs)).figures["growth"] == expected
