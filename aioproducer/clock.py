@@ -25,6 +25,10 @@ ITERATIONS: Final = 3
 """Of the event loop, in such a turn: the sender writes what is there; what brokers have answered is read; the sender writes
 what that made room for."""
 
+TIMER_ITERATIONS: Final = 3
+"""Iterations of the event loop between a timer of the sender and its turn. A timer of the program that is due at the same
+moment resumes a task, the task starts a second task, and the second task appends a record."""
+
 
 def wall_ms() -> int:
     """Return the milliseconds since the epoch, as Kafka's CreateTime counts them."""
@@ -187,7 +191,14 @@ class Wakeup:
         while self._timers and self._timers[-1][0] <= until:
             self._timers.pop()
         self._rings_at = self._timers[-1][0] if self._timers else inf
-        (self.on_time or self.ring)()
+        self._ring_after(TIMER_ITERATIONS)
+
+    def _ring_after(self, iterations: int) -> None:
+        """Ring, or call `on_time`, after *iterations* of the event loop."""
+        if iterations:
+            self._loop.call_soon(self._ring_after, iterations - 1, context=self._context)
+        else:
+            (self.on_time or self.ring)()
 
 
 def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:

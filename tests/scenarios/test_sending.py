@@ -94,6 +94,21 @@ class TestTheFiveWays:
             assert now() - began_at == pytest.approx(2)
 
     @story
+    async def test_linger_takes_along_records_of_its_last_moment(self) -> None:
+        async with producing(partitions=2, linger_ms=10) as (producer, cluster):
+            _ = await producer.send(TOPIC, b"warm", partition=0)
+            before = cluster.request_count("produce")
+
+            async def serve() -> None:
+                await asyncio.sleep(0.01)
+                await asyncio.create_task(producer.send(TOPIC, b"last", partition=1))
+
+            first = await producer.enqueue(TOPIC, b"first", partition=0)
+            await serve()
+            _ = await first
+            assert cluster.request_count("produce") - before == 1
+
+    @story
     async def test_flush_does_not_raise_what_is_in_the_futures(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce").answer(87)

@@ -52,6 +52,25 @@ async def test_at_that_time_it_does_what_it_is_told_to() -> None:
 
 
 @in_virtual_time
+async def test_timer_rings_behind_work_of_the_same_moment() -> None:
+    loop = asyncio.get_running_loop()
+    wakeup, done = Wakeup(loop), list[str]()
+    wakeup.on_time = lambda: done.append("timer")
+
+    async def handle() -> None:
+        done.append("request")
+
+    async def serve() -> None:
+        await asyncio.sleep(5)
+        await loop.create_task(handle())
+
+    wakeup.ring_at(5)  # before the timer of `serve` in the loop's heap
+    await serve()
+    await asyncio.sleep(1)
+    assert done == ["request", "timer"]
+
+
+@in_virtual_time
 async def test_what_it_does_then_sees_nothing_of_whoever_has_set_the_time() -> None:
     request: ContextVar[str] = ContextVar("request")
     wakeup = Wakeup(asyncio.get_running_loop())
