@@ -187,7 +187,9 @@ class Engine:
         """What `send_many` sends through, made when it is first called: the first record of others comes the sooner."""
         from aioproducer.intake.many import ManyIntake  # noqa: PLC0415
 
-        return ManyIntake(self.intake, accumulator=self.accumulator, completion=self._completion)
+        return ManyIntake(
+            self.intake, accumulator=self.accumulator, completion=self._completion, updater=self.updater
+        )
 
     @property
     def sending(self) -> asyncio.Task[None] | None:

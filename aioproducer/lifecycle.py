@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, NoReturn, Self, cast
 
 from aioproducer.batching.receipts import ReceiptKind
 from aioproducer.batching.waiters import Acknowledgement, Failure, Kind
@@ -16,8 +16,8 @@ from aioproducer.clock import LoopTurns
 from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed, ProducerError
-from aioproducer.intake.appending import Pending, TryAppend
 from aioproducer.intake.checks import check_timeout
+from aioproducer.intake.intake import Intake
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.log_limits import REMINDER_S
 from aioproducer.steps import Log
@@ -58,9 +58,8 @@ class Lifecycle:
         self._crash: BaseException | None = None
         self._ended = False
         self._interceptors = InterceptorChain(config.interceptors)
-        self._try_append: TryAppend = (
-            self._refuse
-        )  # replaced by the start: the hot path asks nothing about states
+        # Another object per state, so that no record asks for the state.
+        self._intake: Intake | NoIntake = NoIntake(self)
         self._awaits: Kind[Acknowledgement] = Acknowledgement
         self._receipts = cast("ReceiptKind", None)  # the start sets both; before it each call is refused
         self._turns: LoopTurns  # the start has them; no call gets as far as that before
@@ -132,7 +131,7 @@ class Lifecycle:
         self._turns = engine.accumulator.turns
         self._state = State.READY
         if engine.transactions is None:
-            self._try_append = engine.intake.try_append
+            self._intake = engine.intake
 
     async def close(self, timeout_s: float | None = None) -> int:
         """Send the appended records, then end; return the number of records that failed instead.
@@ -154,7 +153,7 @@ class Lifecycle:
             self._end()
             return 0
         engine.intake.check_loop()
-        self._try_append = self._refuse
+        self._intake = NoIntake(self)
         if self._crash is None:
             self._state = State.CLOSING
         if engine.transactions is not None and timeout_s is None:
@@ -217,14 +216,9 @@ class Lifecycle:
         error.__cause__ = self._crash
         return error
 
-    def _refuse(self, *_: object) -> Pending:
-        """Stand in for the intake while there is none, or no transaction is open."""
-        self._sending()
-        raise self._not_usable()
-
     def _crashed(self, error: BaseException) -> None:
         self._crash = error
-        self._try_append = self._refuse
+        self._intake = NoIntake(self)
         if self._state is State.READY:
             self._state = State.CLOSED  # although nobody has called close() yet
 
@@ -237,7 +231,19 @@ class Lifecycle:
         """Note whether a transaction takes records now."""
         engine = self._engine
         if engine is not None and self._state in {State.READY, State.FAILED}:
-            self._try_append = engine.intake.try_append if takes_records else self._refuse
+            self._intake = engine.intake if takes_records else NoIntake(self)
+
+
+class NoIntake:
+    """An intake that refuses records: the producer is not started or closed, or no transaction is open."""
+
+    def __init__(self, producer: Lifecycle) -> None:
+        self._producer = producer
+
+    def append(self, *_: object) -> NoReturn:
+        """Raise the error of the producer's state."""
+        self._producer._sending()  # noqa: SLF001 - of this module
+        raise self._producer._not_usable()  # noqa: SLF001
 
 
 def _close(code: object) -> None:

@@ -11,7 +11,7 @@ from aioproducer.batching.waiters import Failure
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.describing import described
 from aioproducer.errors import ConfigError, RecordPurged
-from aioproducer.intake.appending import Pending
+from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.checks import check_timeout, check_topic
 from aioproducer.lifecycle import State
 from aioproducer.transactional import Transactional
@@ -91,8 +91,8 @@ class Producer(Transactional):
         """
         if timeout_s is not None:
             return await (await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s))
-        outcome = self._try_append(self._awaits, topic, value, key, partition, headers, timestamp_ms)
-        if type(outcome) is Pending:
+        outcome = self._intake.append(self._awaits, topic, value, key, partition, headers, timestamp_ms)
+        if type(outcome) is PendingAppend:
             return await (await self._wait(outcome))
         return await outcome
 
@@ -116,12 +116,12 @@ class Producer(Transactional):
 
         Raises: as `send`, for what happens before the append; the rest is in the Future.
         """
-        outcome: RecordFuture | Pending
+        outcome: RecordFuture | PendingAppend
         if timeout_s is not None:
             outcome = await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
         else:
-            outcome = self._try_append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
-        if type(outcome) is Pending:
+            outcome = self._intake.append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
+        if type(outcome) is PendingAppend:
             outcome = await self._wait(outcome)
         if self._turns.due:
             await self._turns.take()
@@ -144,8 +144,8 @@ class Producer(Transactional):
             MetadataUnavailable: the topic is not known yet; it is being asked for.
             TypeError, ValueError, ProducerError: as `enqueue`.
         """
-        outcome = self._try_append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
-        if type(outcome) is Pending:
+        outcome = self._intake.append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
+        if type(outcome) is PendingAppend:
             raise self._sending().intake.refusal(outcome)
         return outcome
 
@@ -299,6 +299,6 @@ class Producer(Transactional):
         pending = intake.check(topic, value, key, partition, headers, timestamp_ms)
         return await intake.append_when_possible(pending, intake.loop.time(), timeout_s)
 
-    async def _wait(self, pending: Pending) -> RecordFuture:
+    async def _wait(self, pending: PendingAppend) -> RecordFuture:
         intake = self._sending().intake
         return await intake.append_when_possible(pending, intake.loop.time(), None)

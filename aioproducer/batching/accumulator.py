@@ -13,7 +13,7 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aioproducer.batching.batch import Appended, Batch, RecordFuture
+from aioproducer.batching.batch import Batch, Place, RecordFuture
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.interrupted import complete_or_undo
 from aioproducer.batching.memory_budget import MemoryBudget
@@ -247,20 +247,20 @@ class Accumulator:
         *,
         kind: ReceiptKind,
         called_at: float,
+        waiter: RecordFuture,
         reserved: int = 0,
-        waiter: RecordFuture | None = None,
-    ) -> Appended | None:
-        """Append the record of a call that has waited since *called_at*, and return its place."""
+    ) -> Place | None:
+        """Append the record of a call that has waited since *called_at*, and return its place; None without memory."""
         self._admit(topic, queue or topic.sticky, called_at)
-        future = self.append(
+        appended = self.append(
             topic, queue, value, key, headers, timestamp_ms, size, kind,
             reserved=reserved, called_at=called_at, waiter=waiter,
         )  # fmt: skip
         target = queue or topic.sticky
         if target is None or (batch := target.open) is None:
             return None
-        self._count_from(batch, called_at if future is not None else inf)
-        return None if future is None else Appended(future, batch, len(batch.columns.values) - 1)
+        self._count_from(batch, called_at if appended is not None else inf)
+        return None if appended is None else (batch, len(batch.columns.values) - 1)
 
     def _admit(self, topic: TopicQueues, queue: PartitionQueue | None, called_at: float) -> None:
         """Open the batch of *queue* to a call at *called_at*; seal the batch if the call is too far from its oldest record."""
@@ -396,10 +396,10 @@ class Accumulator:
             self._wake_at(until)
         return batch
 
-    def appended(self, waiter: RecordFuture) -> Appended | None:
-        """Return the record of *waiter* if it is in a batch without an outcome."""
+    def place_of(self, waiter: RecordFuture) -> Place | None:
+        """Return the place of the record of *waiter*, if a batch without an outcome has it."""
         batch = next((each for each in self.unresolved if each.holds(waiter)), None)
-        return None if batch is None else Appended(waiter, batch, batch.indices_of(waiter)[0])
+        return None if batch is None else (batch, batch.indices_of(waiter)[0])
 
     def recount(self) -> None:
         """Recompute the free memory after an exception interrupted a call."""

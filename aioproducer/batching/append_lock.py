@@ -1,104 +1,107 @@
-"""A fair lock for appending to a topic, and the tickets of those who wait for it."""
+"""A fair lock for appending to a topic, and the calls that queue for it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import count
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Final
 
 from aioproducer.errors import ProducerError
 
-T = TypeVar("T")
-
-_by_number = attrgetter("number")
-
-
-class Ticket(Generic[T]):
-    """A call's number in the line. It may step aside, and come back in front of those that came after it."""
-
-    __slots__ = ("attempt", "number", "served")
-
-    def __init__(self, number: int, attempt: Callable[[], T | None]) -> None:
-        self.number: int = number
-        self.attempt: Callable[[], T | None] = attempt
-        self.served: asyncio.Future[T | None] | None = None
-        """Done once it need not wait any more; None while it does not wait in line."""
+_numbers: Final = count(1)
+_by_number: Final = attrgetter("number")
 
 
-class AppendLock(Generic[T]):
-    """A fair lock whose holder, on release, does what it can for those behind it.
+class QueuedCall:
+    """A call in the queue of an `AppendLock`. It may leave the queue, and come back in front of later calls."""
+
+    __slots__ = ("number", "served")
+
+    number: int
+    """Position of the call among all calls."""
+    served: asyncio.Future[bool] | None
+    """Result of `AppendLock.acquire` while the call is in the queue; else None."""
+
+    def __init__(self) -> None:
+        self.served = None
+        self.take_number()
+
+    def take_number(self) -> None:
+        """Take a position behind all earlier calls."""
+        self.number = next(_numbers)
+
+    def attempt(self) -> bool:
+        """Append the records of the call if that needs no waiting; return True if nothing is left to do."""
+        return False
+
+
+class AppendLock:
+    """A fair lock. A call that releases it makes the attempts of the calls behind it.
 
     An `asyncio.Lock` wakes one waiter per iteration of the event loop. A few hundred tasks that had to wait once,
-    for metadata at the start, would then stay in line for good: each comes back before the last one is served.
+    for metadata at the start, would then queue for good: each comes back before the last one is served.
     """
 
-    __slots__ = ("_holder", "_last_number", "_line", "held")
+    __slots__ = ("_holder", "_line", "held")
 
     def __init__(self) -> None:
         self.held: bool = False
-        """Whether a call has it; if none has, none waits for it."""
-        self._holder: Ticket[T] | None = None
-        self._last_number = 0
-        self._line: OrderedDict[Ticket[T], asyncio.Future[T | None]] = OrderedDict()
-        """Who waits for it: a ticket, and its `served`. Whoever gives up leaves the middle of it."""
+        """True if a call holds the lock; if none does, none waits for it."""
+        self._holder: QueuedCall | None = None
+        self._line: OrderedDict[QueuedCall, asyncio.Future[bool]] = OrderedDict()
+        """The waiting calls in the order of their numbers, each with its `served`. A call may leave the middle."""
 
     @property
     def calls(self) -> int:
-        """How many calls hold it or wait for it."""
+        """Number of calls that hold the lock or wait for it."""
         return self.held + len(self._line)
 
-    def ticket(self, attempt: Callable[[], T | None]) -> Ticket[T]:
-        """Return the ticket of a call that comes now, for `acquire`.
+    async def acquire(self, call: QueuedCall, deadline: float) -> bool:
+        """Wait until *call* holds the lock, and return False; `release` follows.
 
-        Whoever leaves may make its *attempt* for it, which must not wait.
+        Return True, without the lock, if another call made the attempt of *call* and the attempt succeeded.
+        Raises the error of that attempt.
+
+        Raises: TimeoutError once the loop's clock passes *deadline*. A late or cancelled call leaves the queue.
         """
-        self._last_number += 1
-        return Ticket(self._last_number, attempt)
-
-    async def acquire(self, ticket: Ticket[T], deadline: float) -> T | None:
-        """Wait for the lock, and return None: `release` has to be called then.
-
-        Or return what our attempt returned, if somebody made it for us and it was not None: then
-        we do not hold the lock, and need not. What the attempt raised, this raises.
-
-        Raises: TimeoutError once the loop's clock passes *deadline*. Late or cancelled, we are in line no more.
-        """
-        if ticket.served is None and not self.held:
-            self._holder = ticket
+        if call.served is None and not self.held:
+            self._holder = call
             self.held = True
-            return None
-        served = ticket.served = ticket.served or self._line_up(ticket)
-        timer = asyncio.get_running_loop().call_at(deadline, self._give_up, ticket, served)
+            return False
+        served = call.served = call.served or self._line_up(call)
+        timer = asyncio.get_running_loop().call_at(deadline, self._give_up, call, served)
         try:
             return await served
         except BaseException:
-            self.withdraw(ticket)
+            self.withdraw(call)
             raise
         finally:
             timer.cancel()
-            ticket.served = None
+            call.served = None
 
-    def readmit(self, tickets: Iterable[Ticket[T]]) -> None:
-        """Put calls that stepped aside back in line, where their numbers belong; `acquire` waits for the lock as usual."""
-        for ticket in tickets:
-            ticket.served = self._line_up(ticket)
-        for ticket in sorted(self._line, key=_by_number):
-            self._line.move_to_end(ticket)
+    def readmit(self, calls: Iterable[QueuedCall]) -> None:
+        """Put *calls* that left the queue back where their numbers belong; `acquire` waits for the lock as usual."""
+        for call in calls:
+            call.served = self._line_up(call)
+        for call in sorted(self._line, key=_by_number):
+            self._line.move_to_end(call)
         if not self.held:
             self.held = True
             self.release()
 
-    def is_first(self, ticket: Ticket[T]) -> bool:
-        """Whether nobody waits who came before *ticket*: one that stepped aside may be back since."""
-        return all(each.number > ticket.number for each, served in self._line.items() if not served.done())
+    def is_first(self, call: QueuedCall) -> bool:
+        """Return True if no earlier call waits: one that left the queue may be back since."""
+        first = next((each for each, served in self._line.items() if not served.done()), call)
+        return first.number >= call.number
 
-    def withdraw(self, ticket: Ticket[T]) -> None:
-        """Drop *ticket* of an ended call, and release the lock if *ticket* holds it. May be called repeatedly."""
-        self._line.pop(ticket, None)
+    def withdraw(self, call: QueuedCall) -> None:
+        """Drop *call* from the queue, and release the lock if *call* holds it. May be called repeatedly."""
+        self._line.pop(call, None)
         is_orphan = self.held and self._holder is None  # an exception interrupted `readmit`
-        if self._holder is ticket or is_orphan:
+        if self._holder is call or is_orphan:
             self.release()
 
     def release(self) -> None:
@@ -110,31 +113,31 @@ class AppendLock(Generic[T]):
         if before is not None and before in self._line and self._line[before].done():
             del self._line[before]  # granted by a call that was interrupted directly afterwards
         while self._line:
-            ticket, served = next(iter(self._line.items()))
+            call, served = next(iter(self._line.items()))
             try:
                 if not served.done():  # else it was cancelled, or this was interrupted
-                    served.set_result(ticket.attempt())
+                    served.set_result(call.attempt())
             except asyncio.CancelledError:  # raised by user code, because this code awaits nothing
                 served.cancel()
             except (ProducerError, ValueError) as error:
                 served.set_exception(error)
             except BaseException:  # perhaps of a signal handler: the call makes its attempt itself
                 if not served.done():
-                    served.set_result(None)
+                    served.set_result(False)
                 raise
-            is_granted = not served.cancelled() and served.exception() is None and served.result() is None
+            is_granted = not served.cancelled() and served.exception() is None and not served.result()
             if is_granted:
-                self._holder = ticket
-            self._line.pop(ticket, None)
+                self._holder = call
+            self._line.pop(call, None)
             if is_granted:
                 return
         self.held = False
 
-    def _line_up(self, ticket: Ticket[T]) -> asyncio.Future[T | None]:
-        served = self._line[ticket] = asyncio.get_running_loop().create_future()
+    def _line_up(self, call: QueuedCall) -> asyncio.Future[bool]:
+        served = self._line[call] = asyncio.get_running_loop().create_future()
         return served
 
-    def _give_up(self, ticket: Ticket[T], served: asyncio.Future[T | None]) -> None:
+    def _give_up(self, call: QueuedCall, served: asyncio.Future[bool]) -> None:
         if not served.done():
-            del self._line[ticket]
+            del self._line[call]
             served.set_exception(TimeoutError())

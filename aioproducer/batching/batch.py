@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.persistence import Persistence
@@ -23,6 +23,9 @@ a split batch stand where it stood."""
 RecordFuture = asyncio.Future[RecordMetadata]
 
 W = TypeVar("W")
+
+Place: TypeAlias = "tuple[Batch, int]"
+"""A batch, and the index of a record in it; the index is valid until the first drain."""
 
 _SEALED, _SEAL, _DRAIN = BatchState.SEALED, BatchEvent.SEAL, BatchEvent.DRAIN
 _ACKNOWLEDGE = BatchEvent.ACKNOWLEDGE
@@ -412,15 +415,6 @@ class Batch:
             await asyncio.shield(self._resolved)
         for successor in self.successors:
             await successor.wait_resolved()
-
-
-class Appended(NamedTuple):
-    """A record that has found its place."""
-
-    future: RecordFuture
-    batch: Batch
-    place: int
-    """Index in the batch, valid until the first drain."""
 
 
 def _no_waiter() -> NoReturn:

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from aioproducer.batching.append_lock import AppendLock, Ticket
-from aioproducer.batching.batch import Appended, Batch
+from aioproducer.batching.append_lock import AppendLock, QueuedCall
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.missing_partitions import MissingPartitions
 from aioproducer.batching.partition_queue import PartitionQueue
@@ -213,10 +213,10 @@ class TopicQueues:
         """How large its batches become; smaller than the settings once the broker refused one for its size."""
         self.missing: MissingPartitions | None = None
         """The evidence that partitions were deleted; None unless there are queues for others than the cluster has."""
-        self.append_lock: AppendLock[Appended] = AppendLock()
-        """The calls that have to wait before they append. Others look first whether it is held, and queue behind them."""
-        self.awaiting_partition: dict[Ticket[Appended], int] = {}
-        """The calls that wait beside the line for a partition that is not there, and for which."""
+        self.append_lock: AppendLock = AppendLock()
+        """Orders the calls that wait before they append. Other calls append only while it is not held."""
+        self.awaiting_partition: dict[QueuedCall, int] = {}
+        """Calls that left the queue until the topic has a partition, with its number."""
         self.pending_calls: set[object] = set()
         """Pending calls, queued or not."""
         self.sticky: PartitionQueue | None = None
@@ -281,10 +281,10 @@ class TopicQueues:
         if self.sticky is not None and self.sticky.leader == NO_LEADER and self.available:
             self.switch()
         self._note_missing(is_same=is_same, is_another=is_another)
-        there = [ticket for ticket, partition in self.awaiting_partition.items() if partition < len(leaders)]
+        there = [call for call, partition in self.awaiting_partition.items() if partition < len(leaders)]
         if there:
-            for ticket in there:
-                del self.awaiting_partition[ticket]
+            for call in there:
+                del self.awaiting_partition[call]
             self.append_lock.readmit(there)
         return changed
 

@@ -1,75 +1,32 @@
-"""Calls that have to wait before they append: records of a topic stay in the order of the calls."""
+"""Calls that wait before they append: records of a topic stay in the order of the calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, final
+from contextvars import copy_context
+from typing import Any, Final, TypeAlias, final
 
-from aioproducer.batching.accumulator import Accumulator, W
-from aioproducer.batching.append_lock import Ticket
-from aioproducer.batching.batch import Appended
+from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.append_lock import QueuedCall
+from aioproducer.batching.batch import Place, RecordFuture
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.receipts import ReceiptKind
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.batching.waiters import Kind
 from aioproducer.errors import BufferFull, BufferTimeout, MetadataTimeout, ProducerError
 from aioproducer.metadata.updater import MetadataUpdater
-from aioproducer.types import Headers, HeadersInput
+from aioproducer.types import Headers
 
+Ready: TypeAlias = tuple[PartitionQueue | None, bytes | None, bytes | None, Headers, int, int]
+"""Arguments of `Accumulator.append`: queue (None: the sticky partition's), value, key, headers, timestamp, size."""
 
-class Ready(NamedTuple):
-    """A record that only needs a place in a batch."""
-
-    queue: PartitionQueue | None
-    """None: whatever partition the topic's records without a key stick to."""
-    value: bytes | None
-    key: bytes | None
-    headers: Headers
-    timestamp_ms: int
-    size: int
-
-
-@final  # so its type alone tells it: `isinstance` takes three times as long, for every record
-class Pending(NamedTuple):
-    """A record whose call has to wait: for the topic's metadata, for its turn, or for memory."""
-
-    topic: str
-    value: Any
-    key: Any
-    partition: int | None
-    headers: Headers
-    timestamp_ms: int
-    ready: Ready | None
-    """Set once the record is serialized and its partition chosen: both happen once."""
-
-
-class TryAppend(Protocol):
-    """`Intake.offer`, or what stands in for it."""
-
-    def __call__(
-        self,
-        kind: Kind[W],
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersInput,
-        timestamp_ms: int | None,
-        /,
-    ) -> W | Pending:
-        """Append a record if that needs no waiting."""
-        ...
-
-
-Attempt = Callable[[], Appended | None]
-"""Appends if that needs no waiting."""
+REFUSALS: Final = (ProducerError, ValueError, asyncio.CancelledError)
+"""Exceptions that end a waiting call; every other exception has interrupted it."""
 
 
 def has_partition(queues: TopicQueues, partition: int | None) -> bool:
-    """Whether the topic is known, and *partition*, if given, is one of its partitions."""
+    """Return True if the topic is known, and *partition*, if given, is one of its partitions."""
     return len(queues.leaders) > (partition or 0)
 
 
@@ -93,150 +50,92 @@ def no_memory(memory: MemoryBudget) -> BufferFull:
     )
 
 
-class Caller:
-    """A call on its way to the batches of a topic: in `with`, it and the records it has still to append are counted."""
+class WaitingCall(QueuedCall):
+    """A call on its way to the batches of a topic: it waits for earlier calls, for metadata and for memory.
 
-    def __init__(
-        self, queues: TopicQueues, records: int, *, accumulator: Accumulator, updater: MetadataUpdater
-    ) -> None:
-        self._queues = queues
-        self._records = records
-        self._accumulator = accumulator
-        self._updater = updater
-        self._permit: AppendPermit | None = None
-
-    def __enter__(self) -> Self:
-        self._accumulator.enter(self, self._queues, self._records)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._accumulator.leave(self, self._queues)
-
-    def abandon(self, error: BaseException) -> None:
-        """Clean up the call after *error*, which a signal handler may have raised at any point of the call."""
-        if self._permit is not None:
-            self._permit.abandon()
-        self._accumulator.leave(self, self._queues)
-        if not isinstance(error, (ProducerError, ValueError, asyncio.CancelledError)):
-            self._accumulator.recount()
-
-    def arrived(self, records: int) -> None:
-        """Count *records* of the call as appended or failed."""
-        self._accumulator.arrived(self, records)
-
-    def permit(
-        self,
-        deadline: float,
-        *,
-        partition: int | None = None,
-        argument: str = "partition",
-        attempt: Attempt | None = None,
-    ) -> AppendPermit:
-        """Return a permit that waits until *deadline* at most; for *partition*, too, if given, as *argument*.
-
-        *attempt* may be made by somebody else, when all is there but memory, instead of giving this call the lock;
-        it appends all records.
-        """
-        queues, accumulator = self._queues, self._accumulator
-
-        def append() -> Appended | None:
-            if attempt is None or accumulator.closed_for is not None or not has_partition(queues, partition):
-                return None
-            appended = attempt()
-            if appended is not None:
-                self.arrived(self._accumulator.pending_calls[self])
-            return appended
-
-        self._permit = AppendPermit(
-            queues,
-            deadline,
-            partition=partition,
-            argument=argument,
-            attempt=append,
-            accumulator=accumulator,
-            updater=self._updater,
-        )
-        return self._permit
-
-
-class AppendPermit:
-    """`async with`: from here on this call is the only one that appends to the topic, whose partitions are known.
-
-    Everything it waits for shares one *deadline* in loop time: `max_block_ms` bounds metadata and
-    memory together. Cancelled or late, it leaves nothing behind, and the next call goes on.
-    Whatever it waited for, it raises what the producer was closed for, if it was meanwhile.
-
-    Raises, when it is entered: BufferTimeout, MetadataTimeout; ValueError for a partition that does not exist; what
-    the cluster says against the topic.
+    `begin` starts it, `enter` has its records counted, `take_turn` and `reserve` wait, and `end` follows in any case.
+    All waits of a turn share one deadline: `max_block_ms` bounds metadata and memory together. A cancelled or late call
+    leaves nothing behind. A call raises the error of a producer that was closed meanwhile.
     """
 
-    def __init__(
-        self,
-        queues: TopicQueues,
-        deadline: float,
-        *,
-        partition: int | None,
-        argument: str,
-        attempt: Attempt,
-        accumulator: Accumulator,
-        updater: MetadataUpdater,
-    ) -> None:
-        self._queues = queues
-        self._partition = partition
-        self._argument = argument
-        self._attempt = attempt
-        self.deadline = deadline
-        """When the present wait is over; it may be moved."""
-        self.appended: Appended | None = None
-        """What *attempt* returned, if somebody else has made it for us: then nothing is left to do."""
+    __slots__ = (
+        "_accumulator",
+        "_began_at",
+        "_updater",
+        "argument",
+        "deadline",
+        "partition",
+        "queues",
+    )
+
+    queues: TopicQueues
+    partition: int | None
+    """Partition of the records, which the topic may lack so far; None without one."""
+    argument: str
+    """Argument with the partition, for a message."""
+    deadline: float
+    """End of the present wait (loop clock)."""
+
+    def begin(self, queues: TopicQueues, accumulator: Accumulator, updater: MetadataUpdater) -> None:
+        """Note the topic, and what the call needs for its waits."""
+        self.served = None
+        self.queues = queues
+        self.argument = "partition"
         self._accumulator = accumulator
         self._updater = updater
-        self._ticket: Ticket[Appended] | None = None
-        self._began_at = asyncio.get_running_loop().time()
 
-    async def __aenter__(self) -> Self:
-        queues, lock = self._queues, self._queues.append_lock
-        ticket = self._ticket = lock.ticket(self._attempt)
+    def enter(self, records: int) -> None:
+        """Count the call and the *records* that it still appends."""
+        self._accumulator.enter(self, self.queues, records)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Leave the queue, release the lock and give up memory; *error* may have interrupted the call at any point.
+
+        May be called repeatedly.
+        """
+        self.queues.awaiting_partition.pop(self, None)
+        self.queues.append_lock.withdraw(self)
+        if error is not None:
+            self._accumulator.memory.forget(self)
+        self._accumulator.leave(self, self.queues)
+        if error is not None and not isinstance(error, REFUSALS):
+            self._accumulator.recount()
+
+    async def take_turn(self, deadline: float) -> bool:
+        """Wait until only this call appends to the topic, whose partitions are known, but no longer than *deadline*.
+
+        The call queues behind all earlier calls; `end_turn` follows. Return True, without the turn, if another call has made the attempt of this call.
+
+        Raises: BufferTimeout, MetadataTimeout; ValueError for a partition that does not exist; the error that the cluster
+            answers for the topic.
+        """
+        queues, lock = self.queues, self.queues.append_lock
+        self.take_number()
+        self.deadline, self._began_at = deadline, asyncio.get_running_loop().time()
         while True:
-            if queues.leaders and not has_partition(queues, self._partition):
-                await self._stand_aside(ticket)
+            if queues.leaders and not has_partition(queues, self.partition):
+                await self._await_partition()
             try:
-                self.appended = await lock.acquire(ticket, self.deadline)
+                if await lock.acquire(self, deadline):
+                    return True
             except TimeoutError:
                 raise self._late(f"{earlier_calls(queues)} to be appended") from None
-            if self.appended is not None:
-                return self
-            try:
-                self._check_open()
-                await self._know_the_topic()
-            except BaseException:
-                lock.release()
-                raise
-            if has_partition(queues, self._partition):
-                if lock.is_first(ticket):
-                    return self
-                lock.readmit([ticket])
+            self._check_open()
+            await self._await_topic()
+            if has_partition(queues, self.partition):
+                if lock.is_first(self):
+                    return False
+                lock.readmit([self])
             lock.release()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self.appended is None:
-            self._queues.append_lock.release()
-
-    def abandon(self) -> None:
-        """Leave the queue, and release the lock and reserved memory. May be called repeatedly."""
-        if self._ticket is not None:
-            self._queues.awaiting_partition.pop(self._ticket, None)
-            self._queues.append_lock.withdraw(self._ticket)
-        self._accumulator.memory.forget(self)
+    def end_turn(self) -> None:
+        """Let the calls behind this one append."""
+        self.queues.append_lock.release()
 
     async def reserve(self, size: int) -> int:
         """Wait for *size* bytes of `buffer_memory` and return *size*. Raises: BufferTimeout."""
         memory = self._accumulator.memory
-        self._accumulator.wake()  # nothing lingers while somebody waits for memory
+        self._accumulator.wake()  # no batch lingers while a call waits for memory
         try:
             await memory.take(size, self.deadline, self)
         except TimeoutError:
@@ -246,37 +145,34 @@ class AppendPermit:
         self._check_open()
         return memory.use(self)
 
-    async def _know_the_topic(self) -> None:
-        queues = self._queues
+    async def _await_topic(self) -> None:
+        """Wait for the topic's metadata, in front of all later calls."""
+        queues = self.queues
         if queues.leaders:
             return
         info = await self._updater.topic(queues.name, self.deadline)
-        if not queues.leaders:  # it was known before anybody wrote to it
+        if not queues.leaders:  # the topic was known before its first record
             self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
         self._check_open()
 
-    async def _stand_aside(self, ticket: Ticket[Appended]) -> None:
-        """Wait outside the line for the partition, which may have been added; return once the call is back in line.
+    async def _await_partition(self) -> None:
+        """Wait outside the queue for the partition, which may have been added; return once the call is back in it.
 
         Raises: ValueError if two brokers, asked after the call, deny the partition.
         """
-        queues, partition = self._queues, self._partition
+        queues, partition = self.queues, self.partition
         assert partition is not None, "a topic that is known has a partition"
-        queues.awaiting_partition[ticket] = partition
+        queues.awaiting_partition[self] = partition
         try:
             await self._updater.topic(queues.name, self.deadline, partition=partition)
         except MetadataTimeout:
-            if ticket.served is None:
+            if self.served is None:
                 raise
-            # Let in, and perhaps served, in the iteration of the event loop in which time was up: `acquire` says which.
-        except BaseException:
-            queues.append_lock.withdraw(ticket)
-            raise
-        finally:
-            queues.awaiting_partition.pop(ticket, None)
-        if ticket.served is None:
+            # Readmitted in the iteration of the event loop in which time was up: `acquire` has the outcome.
+        queues.awaiting_partition.pop(self, None)
+        if self.served is None:
             self._check_open()
-            raise no_such_partition(self._argument, queues.name, partition, len(queues.leaders))
+            raise no_such_partition(self.argument, queues.name, partition, len(queues.leaders))
 
     def _check_open(self) -> None:
         if self._accumulator.closed_for is not None:
@@ -284,71 +180,106 @@ class AppendPermit:
 
     def _late(self, what: str) -> BufferTimeout | MetadataTimeout:
         waited_s = asyncio.get_running_loop().time() - self._began_at
-        known = bool(self._queues.leaders)
-        kind = BufferTimeout if known else MetadataTimeout
+        kind = BufferTimeout if self.queues.leaders else MetadataTimeout
         return kind(f"waited {waited_s:.3f} s for {what}; max_block_ms or the call's timeout_s ran out")
 
 
-class Arrival:
-    """A record whose call is in line; prepared once, whoever appends it."""
+@final  # so that a comparison of its type suffices: `isinstance` takes three times as long, for every record
+class PendingAppend(WaitingCall):
+    """A checked record whose call has to wait: for the topic's metadata, for its turn, or for memory."""
 
     __slots__ = (
-        "_accumulator",
         "_called_at",
+        "_context",
         "_kind",
-        "_pending",
         "_prepare",
-        "_queues",
-        "_ready",
-        "appended",
+        "future",
+        "headers",
+        "key",
+        "place",
+        "ready",
+        "timestamp_ms",
+        "topic",
+        "value",
     )
+
+    future: RecordFuture
+    """Future of the record; unset before the first attempt."""
 
     def __init__(
         self,
-        prepare: Callable[[TopicQueues, Pending], Ready],
-        accumulator: Accumulator,
-        queues: TopicQueues,
-        pending: Pending,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers,
+        timestamp_ms: int,
+        ready: Ready | None = None,
+    ) -> None:
+        self.topic = topic
+        self.value = value
+        self.key = key
+        self.partition = partition
+        self.headers = headers
+        self.timestamp_ms = timestamp_ms
+        self.ready = ready
+        """The serialized record with its partition; serialized and chosen once."""
+        self.place: Place | None = None
+        """The record's place at its append; None before."""
+
+    def begin_at(
+        self,
         called_at: float,
+        queues: TopicQueues,
+        accumulator: Accumulator,
+        updater: MetadataUpdater,
+        prepare: Callable[[TopicQueues, PendingAppend], Ready],
         kind: ReceiptKind,
     ) -> None:
+        """Note what the call needs for its waits; the record's deadline counts from *called_at*."""
+        self.begin(queues, accumulator, updater)
+        self._called_at = called_at
         self._prepare = prepare
         self._kind = kind
-        self._called_at = called_at
-        self._accumulator = accumulator
-        self._queues = queues
-        self._pending = pending
-        self._ready = pending.ready
-        self.appended: Appended | None = None
+        # Serializers see the context variables of their call, also in an attempt that another call makes.
+        self._context = copy_context()
 
-    def prepared(self) -> Ready:
-        """Return the record, serialized and with its partition chosen."""
-        if self._ready is None:
-            self._ready = self._prepare(self._queues, self._pending)
-        return self._ready
+    def attempt(self) -> bool:
+        """Append the record for its call if that needs no waiting."""
+        accumulator = self._accumulator
+        if accumulator.closed_for is not None or not has_partition(self.queues, self.partition):
+            return False
+        if not self._context.run(self.append):
+            return False
+        accumulator.arrived(self, accumulator.pending_calls[self])
+        return True
 
-    def attempt(self, reserved: int = 0) -> Appended | None:
-        """Append the record once, with free memory or with *reserved* memory, even if an exception interrupts the call."""
-        if self.appended is None:
+    def append(self, reserved: int = 0) -> bool:
+        """Append the record once, with free or *reserved* memory; return False without memory.
+
+        An exception of a signal handler may interrupt the append; a repeated call continues.
+        """
+        if self.place is None:
             ready, kind = self.prepared(), self._kind
-            future = kind.waiter()
+            self.future = kind.waiter()
             try:
-                self.appended = self._accumulator.append_and_locate(
-                    self._queues,
+                self.place = self._accumulator.append_and_locate(
+                    self.queues,
                     *ready,
                     kind=kind,
                     called_at=self._called_at,
+                    waiter=self.future,
                     reserved=reserved,
-                    waiter=future,
                 )
             except BaseException:  # raised by a signal handler before or after the append
-                self.appended = self._accumulator.appended(future)
+                self.place = self._accumulator.place_of(self.future)
                 raise
-        return self.appended
+            if self.place is None and reserved:
+                raise AssertionError("reserved memory did not suffice")
+        return self.place is not None
 
-    def append(self, reserved: int) -> Appended:
-        """Append it with memory that was waited for."""
-        appended = self.attempt(reserved)
-        if appended is None:
-            raise AssertionError("reserved memory did not suffice")
-        return appended
+    def prepared(self) -> Ready:
+        """Return the record, serialized and with its partition chosen."""
+        if self.ready is None:
+            self.ready = self._prepare(self.queues, self)
+        return self.ready

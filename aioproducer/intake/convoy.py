@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aioproducer.batching.append_lock import AppendLock
+from aioproducer.batching.append_lock import AppendLock, QueuedCall
 from aioproducer.errors import BufferTimeout
 
 
@@ -19,7 +19,7 @@ class Convoy:
     """
 
     def __init__(self) -> None:
-        self._locks: dict[str, AppendLock[None]] = {}
+        self._locks: dict[str, AppendLock] = {}
 
     @asynccontextmanager
     async def in_order(self, topic: str, deadline: float) -> AsyncIterator[None]:
@@ -42,17 +42,13 @@ class Convoy:
             pass
 
     @staticmethod
-    async def _enter(lock: AppendLock[None], topic: str, deadline: float) -> None:
+    async def _enter(lock: AppendLock, topic: str, deadline: float) -> None:
         began_at = asyncio.get_running_loop().time()
         try:
-            await lock.acquire(lock.ticket(_nothing), deadline)
+            await lock.acquire(QueuedCall(), deadline)
         except TimeoutError:
             waited_s = asyncio.get_running_loop().time() - began_at
             raise BufferTimeout(
                 f"waited {waited_s:.3f} s for the records of an earlier call for {topic!r} to be appended;"
                 " max_block_ms or the call's timeout_s ran out"
             ) from None
-
-
-def _nothing() -> None:
-    """Append nothing for others."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, CancelledError, get_running_loop
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
-from functools import partial
 from operator import index
 from typing import Any, Final, cast
 
 from aioproducer.batching.accumulator import Accumulator, W
-from aioproducer.batching.batch import Appended, Batch, RecordFuture
+from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.receipts import ExpiringReceipt, ReceiptKind
@@ -26,10 +24,8 @@ from aioproducer.errors import (
     WrongLoop,
 )
 from aioproducer.intake.appending import (
-    AppendPermit,
-    Arrival,
-    Caller,
-    Pending,
+    REFUSALS,
+    PendingAppend,
     Ready,
     earlier_calls,
     has_partition,
@@ -61,7 +57,7 @@ _NO_HEADERS: Final = ()
 class Intake:
     """Takes records from the five ways to send.
 
-    `try_append` never awaits; `append_when_possible` takes over where it could not finish.
+    `append` never awaits; `append_when_possible` takes over where it could not finish.
     """
 
     def __init__(
@@ -91,14 +87,10 @@ class Intake:
         self._partitioner = settings.partitioner
         self.in_context: InContext | None = in_context(settings.key_serializer, settings.value_serializer)
         """Both serializers, if any of them sees topic and headers."""
-        self.prepare: Callable[[TopicQueues, Pending], Ready] = self._prepare_plain
-        """Serializes a record and chooses its partition. Raises: SerializationError, RecordTooLarge, ProducerError."""
         self.key_serializer: Serializer | None = None
         self.value_serializer: Serializer | None = None
         """Those that are called with the key, or the value, alone."""
-        if self.in_context is not None:
-            self.prepare = partial(self._prepare_in_context, self.in_context)
-        else:
+        if self.in_context is None:
             self.key_serializer = cast("Serializer | None", settings.key_serializer)
             self.value_serializer = cast("Serializer | None", settings.value_serializer)
         plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
@@ -109,7 +101,7 @@ class Intake:
         self._goes_to_open_up_to = short_up_to - RECORD_OVERHEAD if goes_to_open else -1
         """How long a value may be for `Accumulator.append_to_open`."""
 
-    def try_append(
+    def append(
         self,
         kind: Kind[W],
         topic: str,
@@ -118,8 +110,8 @@ class Intake:
         partition: int | None,
         headers: HeadersInput,
         timestamp_ms: int | None,
-    ) -> W | Pending:
-        """Append a record if that needs no waiting, and return its waiter of *kind*; else it is `Pending`.
+    ) -> W | PendingAppend:
+        """Append a record if that needs no waiting, and return its waiter of *kind*; else a `PendingAppend`.
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
@@ -152,7 +144,7 @@ class Intake:
         pending = self.check(topic, value, key, partition, headers, timestamp_ms)
         return self._append_pending(kind, pending)
 
-    def _append_pending(self, kind: Kind[W], pending: Pending) -> W | Pending:
+    def _append_pending(self, kind: Kind[W], pending: PendingAppend) -> W | PendingAppend:
         topic = pending.topic  # an interceptor may have changed it
         queues = self._topics.get(topic)
         if queues is None or not queues.leaders:
@@ -160,12 +152,12 @@ class Intake:
         if queues is None or queues.append_lock.held or not has_partition(queues, pending.partition):
             return pending
         try:
-            ready = self.prepare(queues, pending)
-            waiter = self._accumulator.append(queues, *ready, kind)
+            pending.ready = self.prepare(queues, pending)
+            waiter = self._accumulator.append(queues, *pending.ready, kind)
         except ProducerError as error:
             self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
-        return pending._replace(ready=ready) if waiter is None else waiter
+        return pending if waiter is None else waiter
 
     def _known(self, topic: str) -> TopicQueues | None:
         """Return the queues of *topic*, which was not written to yet, if its partitions are known all the same."""
@@ -184,7 +176,7 @@ class Intake:
         partition: int | None,
         headers: HeadersInput,
         timestamp_ms: int | None,
-    ) -> Pending:
+    ) -> PendingAppend:
         """Check a record and make it immutable, after the interceptors have seen it.
 
         Raises: TypeError, ValueError, naming the argument; ProducerError if the interceptors spoilt it.
@@ -217,8 +209,8 @@ class Intake:
         partition: int | None,
         headers: HeadersInput,
         timestamp_ms: int | None,
-    ) -> Pending:
-        return Pending(
+    ) -> PendingAppend:
+        return PendingAppend(
             topic=check_topic(topic),
             value=value if self.settings.value_serializer is not None else as_bytes("value", value),
             key=key if self.settings.key_serializer is not None else as_bytes("key", key),
@@ -227,10 +219,9 @@ class Intake:
             timestamp_ms=self._accumulator.clock.fresh_ms()
             if timestamp_ms is None
             else check_timestamp("timestamp_ms", timestamp_ms),
-            ready=None,
         )
 
-    def refusal(self, pending: Pending) -> Exception:
+    def refusal(self, pending: PendingAppend) -> Exception:
         """Return why *pending* would have to wait, as the error to raise where it may not."""
         topic, partition = pending.topic, pending.partition
         queues = self._topics.get(topic)
@@ -258,7 +249,7 @@ class Intake:
         return no_memory(self._accumulator.memory)
 
     async def append_when_possible(
-        self, pending: Pending, called_at: float, timeout_s: float | None
+        self, pending: PendingAppend, called_at: float, timeout_s: float | None
     ) -> RecordFuture:
         """Append *pending* as soon as earlier calls, the topic's metadata and memory allow; return its Future.
 
@@ -266,53 +257,41 @@ class Intake:
         Cancelling before the append leaves nothing behind.
 
         Raises: MetadataTimeout, BufferTimeout; ValueError for a partition that does not exist;
-            and as `try_append` for what could not be checked there.
+            and as `append` for what could not be checked there.
         """
-        delivery_timeout_s = self._accumulator.settings.delivery_timeout_s
-        limits_s = [self.settings.max_block_s, delivery_timeout_s]
+        settings = self._accumulator.settings
+        limits_s = [self.settings.max_block_s, settings.delivery_timeout_s]
         if timeout_s is not None:
             limits_s.append(timeout_s)
         queues = self._accumulator.topic(pending.topic)
-        arrival = Arrival(self.prepare, self._accumulator, queues, pending, called_at, self.receipts)
-        caller = self.caller(queues, 1)
+        pending.begin_at(called_at, queues, self._accumulator, self._updater, self.prepare, self.receipts)
         try:
-            # Serializers may look at context variables: those of this call, whoever makes the attempt for it.
-            attempt = partial(copy_context().run, arrival.attempt)
-            deadline, partition = called_at + min(limits_s), pending.partition
-            permit = caller.permit(deadline, partition=partition, attempt=attempt)
-            appended = await self._append_in_turn(caller, permit, arrival)
-        except (ProducerError, ValueError, CancelledError) as error:
-            caller.abandon(error)
-            if arrival.appended is None:  # else another call made the attempt
+            pending.enter(records=1)
+            if not (await pending.take_turn(called_at + min(limits_s)) or pending.append()):
+                reserved = await pending.reserve(settings.room_for(pending.prepared()[-1]))
+                pending.append(reserved)
+            pending.end()
+        except BaseException as error:
+            pending.end(error)
+            if pending.place is None and isinstance(error, REFUSALS):  # else another call has appended it
                 self.tell(pending.topic, pending.partition, pending.headers, error)
             raise
-        except BaseException as interrupt:
-            caller.abandon(interrupt)
-            raise
         if timeout_s is not None:
-            self.limit(appended, called_at, timeout_s)
-        return appended.future
-
-    async def _append_in_turn(self, caller: Caller, permit: AppendPermit, arrival: Arrival) -> Appended:
-        with caller:
-            async with permit:
-                appended = permit.appended or arrival.attempt()
-                if appended is None:
-                    reserved = self._accumulator.settings.room_for(arrival.prepared().size)
-                    appended = arrival.append(await permit.reserve(reserved))
-                return appended
+            self._limit(pending, called_at, timeout_s)
+        return pending.future
 
     def tell(self, topic: str, partition: int | None, headers: Headers, error: BaseException) -> None:
         """Let the interceptors hear of a record that fails before it is appended, too, and have it counted."""
         self.settings.on_refused(1, error)
         self.settings.interceptors.on_send_error(topic, partition, headers, error)
 
-    def limit(self, appended: Appended, called_at: float, timeout_s: float) -> None:
-        """Fail the Future of *appended* at the call's deadline, if that is earlier than the batch's deadline."""
-        if (due_at := called_at + timeout_s) >= appended.batch.deadline:
-            return
-        timer = self.loop.call_at(due_at, self._expire, appended, timeout_s, due_at)
-        appended.future.add_done_callback(lambda _: timer.cancel())
+    def _limit(self, pending: PendingAppend, called_at: float, timeout_s: float) -> None:
+        """Fail the Future of *pending* at the call's deadline, if that is earlier than the batch's deadline."""
+        assert pending.place is not None, "it is appended"
+        future, (batch, place) = pending.future, pending.place
+        if (due_at := called_at + timeout_s) < batch.deadline:
+            timer = self.loop.call_at(due_at, self._expire, future, batch, place, timeout_s, due_at)
+            future.add_done_callback(lambda _: timer.cancel())
 
     def not_appended(self, what: str, timeout_s: float, due_at: float) -> DeliveryTimeout:
         """Return the error of a call that could not append all its records within its *timeout_s*."""
@@ -326,8 +305,9 @@ class Intake:
             else failure.reason or TimeoutReason.NO_ANSWER,
         )
 
-    def _expire(self, appended: Appended, timeout_s: float, due_at: float) -> None:
-        future, batch, place = appended
+    def _expire(
+        self, future: RecordFuture, batch: Batch, place: int, timeout_s: float, due_at: float
+    ) -> None:
         if not future.done():
             failure = self.expired(batch, timeout_s, due_at)
             self._completion.expire_waiters(batch, ExpiringReceipt(self.receipts, future), place, failure)
@@ -343,10 +323,6 @@ class Intake:
                 "a producer belongs to the event loop, thread and process that it was started in;"
                 " start another one here, or hand the call over with asyncio.run_coroutine_threadsafe"
             )
-
-    def caller(self, queues: TopicQueues, records: int) -> Caller:
-        """Return a call that is to append so many *records* to *queues*."""
-        return Caller(queues, records, accumulator=self._accumulator, updater=self._updater)
 
     def choose(self, queues: TopicQueues, key: bytes | None) -> PartitionQueue | None:
         """Return the queue that the partitioner wants for *key*; None for the sticky one.
@@ -381,17 +357,17 @@ class Intake:
             )
         return chosen
 
-    def _prepare_plain(self, queues: TopicQueues, pending: Pending) -> Ready:
-        topic, raw_value, raw_key, partition, headers, timestamp_ms, _ = pending
-        key = serialized("key", self.key_serializer, topic, raw_key)
-        value = serialized("value", self.value_serializer, topic, raw_value)
+    def prepare(self, queues: TopicQueues, pending: PendingAppend) -> Ready:
+        """Serialize a record and choose its partition. Raises: SerializationError, RecordTooLarge, ProducerError."""
+        topic, key, value, headers = pending.topic, pending.key, pending.value, pending.headers
+        if self.in_context is not None:
+            key, value, headers = self.in_context(topic, headers, key, value)
+        else:
+            key = serialized("key", self.key_serializer, topic, key)
+            value = serialized("value", self.value_serializer, topic, value)
         size = record_size_bound(value, key, headers)
-        self._accumulator.settings.check_size(
-            topic, size
-        )  # first: a partitioner would hash a key of any size
+        # First: a partitioner would hash a key of any size.
+        self._accumulator.settings.check_size(topic, size)
+        partition = pending.partition
         queue = self.choose(queues, key) if partition is None else queues[partition]
-        return Ready(queue, value, key, headers, timestamp_ms, size)
-
-    def _prepare_in_context(self, serialize: InContext, queues: TopicQueues, pending: Pending) -> Ready:
-        key, value, headers = serialize(pending.topic, pending.headers, pending.key, pending.value)
-        return self._prepare_plain(queues, pending._replace(key=key, value=value, headers=headers))
+        return queue, value, key, headers, pending.timestamp_ms, size

@@ -14,12 +14,13 @@ from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.errors import ProducerError
 from aioproducer.errors.send_many import SendManyResult
-from aioproducer.intake.appending import Caller, has_partition
+from aioproducer.intake.appending import WaitingCall, has_partition
 from aioproducer.intake.checks import check_timeout
 from aioproducer.intake.convoy import Convoy
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.preparing import Group, Preparing, failure
 from aioproducer.intake.rows import check_rows
+from aioproducer.metadata.updater import MetadataUpdater
 
 CHUNK_RECORDS: Final = 4096
 """After so many records others have their turn: calls that wait for the topic, and the event loop."""
@@ -28,11 +29,19 @@ CHUNK_RECORDS: Final = 4096
 class ManyIntake:
     """Takes the columns of `send_many` calls: chunk by chunk, partition by partition, as memory allows."""
 
-    def __init__(self, intake: Intake, *, accumulator: Accumulator, completion: BatchCompletion) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        *,
+        accumulator: Accumulator,
+        completion: BatchCompletion,
+        updater: MetadataUpdater,
+    ) -> None:
         self._intake = intake
         self._settings = intake.settings
         self._accumulator = accumulator
         self._completion = completion
+        self._updater = updater
         self._preparing = Preparing(intake, accumulator=accumulator)
 
     async def send_columns(
@@ -69,8 +78,9 @@ class ManyIntake:
             deadline = loop.time() + timeout_s
             timer = loop.call_at(deadline, self._expire, call, timeout_s, deadline)
         try:
-            queues = self._accumulator.topic(rows.topic)
-            await self._append(_Sending(rows, call, queues, deadline, timeout_s), convoy)
+            sending = _Sending(rows, call, deadline, timeout_s)
+            sending.begin(self._accumulator.topic(rows.topic), self._accumulator, self._updater)
+            await self._append(sending, convoy)
             await call.wait()
         finally:
             if timer is not None:
@@ -78,55 +88,50 @@ class ManyIntake:
         return call.result
 
     async def _append(self, sending: _Sending, convoy: Convoy | None) -> None:
-        rows, call, queues = sending.rows, sending.call, sending.queues
-        caller = self._intake.caller(queues, len(rows))
+        rows, call = sending.rows, sending.call
         try:
-            await self._append_in_turn(sending, caller, convoy)
-        except ProducerError as error:
-            caller.abandon(error)
-            for rest in sending.begun():
-                self._preparing.fail(rest, error, call)
-            untouched = rows.positions[sending.taken :]
-            self._settings.on_refused(len(untouched), error)
-            call.failed(untouched, failure(error))  # interceptors have not seen these
-        except asyncio.CancelledError as error:
-            caller.abandon(error)
-            for rest in sending.begun():
-                self._preparing.tell(rest, asyncio.CancelledError)
-            raise
-        except BaseException as interrupt:
-            caller.abandon(interrupt)
+            sending.enter(len(rows))
+            until = self._block_deadline(sending)
+            async with nullcontext() if convoy is None else convoy.in_order(rows.topic, until):
+                await self._append_chunks(sending)
+            sending.end()
+        except BaseException as error:
+            sending.end(error)
+            if isinstance(error, ProducerError):
+                for rest in sending.begun():
+                    self._preparing.fail(rest, error, call)
+                untouched = rows.positions[sending.taken :]
+                self._settings.on_refused(len(untouched), error)
+                call.failed(untouched, failure(error))  # interceptors have not seen these
+                return
+            if isinstance(error, asyncio.CancelledError):
+                for rest in sending.begun():
+                    self._preparing.tell(rest, asyncio.CancelledError)
             raise
         finally:
-            self._seal(queues, call)
+            self._seal(sending.queues, call)
 
-    async def _append_in_turn(self, sending: _Sending, caller: Caller, convoy: Convoy | None) -> None:
-        with caller:
-            until = self._block_deadline(sending)
-            async with nullcontext() if convoy is None else convoy.in_order(sending.rows.topic, until):
-                await self._append_chunks(sending, caller)
-
-    async def _append_chunks(self, sending: _Sending, caller: Caller) -> None:
-        """Append all there is, chunk by chunk, the lock released in between: other calls wait for one chunk at most."""
+    async def _append_chunks(self, sending: _Sending) -> None:
+        """Append all records, chunk by chunk. Other calls wait for one chunk at most, since each takes its own turn."""
         queues = sending.queues
-        partition, argument = _highest_partition(sending.rows, queues)
+        sending.partition, sending.argument = _highest_partition(sending.rows, queues)
         while sending.has_more():
-            until = self._block_deadline(sending)
-            async with caller.permit(until, partition=partition, argument=argument) as permit:
-                partition = None  # that one is there
-                if not sending.groups:
-                    self._prepare_chunk(sending, caller)
-                self._extend(sending, caller)
-                patience = self._patience(queues)
-                while sending.groups and patience > 0:
-                    permit.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
-                    reserved = self._accumulator.settings.room_for(sending.groups[0][1].sizes[0])
-                    patience -= self._extend(sending, caller, await permit.reserve(reserved))
+            await sending.take_turn(self._block_deadline(sending))
+            sending.partition = None  # the topic has it
+            if not sending.groups:
+                self._prepare_chunk(sending)
+            self._extend(sending)
+            patience = self._patience(queues)
+            while sending.groups and patience > 0:
+                sending.deadline = self._block_deadline(sending)  # a wait of its own, as each `send` has
+                reserved = self._accumulator.settings.room_for(sending.groups[0][1].sizes[0])
+                patience -= self._extend(sending, await sending.reserve(reserved))
+            sending.end_turn()
             if sending.has_more() and not sending.groups:
                 await asyncio.sleep(0)
                 self._check_time(sending)
 
-    def _prepare_chunk(self, sending: _Sending, caller: Caller) -> None:
+    def _prepare_chunk(self, sending: _Sending) -> None:
         """Let the next rows be seen by user code, if they were not, and go into groups; some may fail."""
         rows, failed = sending.prepared, 0
         if not rows:
@@ -137,9 +142,9 @@ class ManyIntake:
         groups, taken = self._preparing.grouped(sending.queues, rows, sending.call)
         sending.prepared = rows.slice(taken, len(rows))
         sending.groups.extend(groups)
-        caller.arrived(failed + taken - sum(len(group) for _, group in groups))
+        self._accumulator.arrived(sending, failed + taken - sum(len(group) for _, group in groups))
 
-    def _extend(self, sending: _Sending, caller: Caller, reserved: int = 0) -> int:
+    def _extend(self, sending: _Sending, reserved: int = 0) -> int:
         """Append as many groups, from the first one on, as memory allows; return the size of what had to wait for it."""
         size, measured, done = 0, bool(reserved), 0
         while sending.groups:
@@ -148,7 +153,7 @@ class ManyIntake:
                 sending.queues, queue, rows, sending.call, reserved, called_at=sending.waits_since
             )
             reserved = 0
-            caller.arrived(done)
+            self._accumulator.arrived(sending, done)
             if measured:
                 size += sum(rows.sizes[:done])
             if done < len(rows):
@@ -164,14 +169,14 @@ class ManyIntake:
         return max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
 
     def _check_time(self, sending: _Sending) -> None:
-        due_at, timeout_s = sending.deadline, sending.timeout_s
+        due_at, timeout_s = sending.due_at, sending.timeout_s
         if due_at is not None and timeout_s is not None and self._intake.loop.time() >= due_at:
             raise self._intake.not_appended(f"{sending.rows.topic!r}: not appended", timeout_s, due_at)
 
     def _block_deadline(self, sending: _Sending) -> float:
         block_s = min(self._settings.max_block_s, self._accumulator.settings.delivery_timeout_s)
         until = self._intake.loop.time() + block_s
-        return until if sending.deadline is None else min(until, sending.deadline)
+        return until if sending.due_at is None else min(until, sending.due_at)
 
     def _seal(self, queues: TopicQueues, call: SendManyCall) -> None:
         """Let the call's last batches go: it never lingers."""
@@ -189,22 +194,15 @@ class ManyIntake:
                 self._completion.expire_waiters(batch, waiters, waiters.start, failure)
 
 
-class _Sending:
-    """One call, and how far it has come."""
+class _Sending(WaitingCall):
+    """A `send_many` call, with its progress."""
 
-    def __init__(
-        self,
-        rows: Rows,
-        call: SendManyCall,
-        queues: TopicQueues,
-        deadline: float | None,
-        timeout_s: float | None,
-    ) -> None:
+    def __init__(self, rows: Rows, call: SendManyCall, due_at: float | None, timeout_s: float | None) -> None:
         self.rows = rows
         self.timeout_s = timeout_s
         self.call = call
-        self.queues = queues
-        self.deadline = deadline
+        self.due_at = due_at
+        """When `timeout_s` is over (loop clock)."""
         self.waits_since: float = asyncio.get_running_loop().time()
         """Start time of the next record's deadline: the time of the call, or of the previous record."""
         self.taken = 0

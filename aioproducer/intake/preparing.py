@@ -13,7 +13,7 @@ from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
-from aioproducer.intake.appending import Pending, no_such_partition
+from aioproducer.intake.appending import PendingAppend, no_such_partition
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.serializing import Contents, InContext, serialized
 from aioproducer.partitioning.partitioner import chooses_columns
@@ -93,7 +93,7 @@ class Preparing:
     def _intercepted(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
         taken = 0
         kept: list[int] = []
-        checked: list[Pending] = []
+        checked: list[PendingAppend] = []
         for index in self._in_time(len(rows)):
             taken = index + 1
             try:
@@ -114,7 +114,7 @@ class Preparing:
         )
         return intercepted, taken
 
-    def _check(self, rows: Rows, index: int) -> Pending:
+    def _check(self, rows: Rows, index: int) -> PendingAppend:
         """Return what interceptors and serializers make of a row. Raises: ProducerError, of which the former know."""
         pending = self._intake.check(
             rows.topic,
@@ -135,16 +135,14 @@ class Preparing:
             self._intake.tell(rows.topic, pending.partition, pending.headers, error)
             raise
 
-    def _with_contents(self, pending: Pending, position: int) -> Pending:
+    def _with_contents(self, pending: PendingAppend, position: int) -> PendingAppend:
         intake, topic, key, value = self._intake, pending.topic, pending.key, pending.value
         if intake.in_context is not None:
-            key, value, headers = intake.in_context(topic, pending.headers, key, value, position)
-            return pending._replace(key=key, value=value, headers=headers)
-        if intake.key_serializer is not None:
-            pending = pending._replace(key=serialized("key", intake.key_serializer, topic, key, position))
-        if intake.value_serializer is not None:
+            key, value, pending.headers = intake.in_context(topic, pending.headers, key, value, position)
+        else:
+            key = serialized("key", intake.key_serializer, topic, key, position)
             value = serialized("value", intake.value_serializer, topic, value, position)
-            pending = pending._replace(value=value)
+        pending.key, pending.value = key, value
         return pending
 
     def _serialized(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:

@@ -11,7 +11,7 @@ from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Kind
 from aioproducer.errors import ProducerError
-from aioproducer.intake.appending import Pending, Ready
+from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.checks import HIGHEST_TIMESTAMP
 from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
 from aioproducer.records.sizes import HEADER_SIZES, RECORD_OVERHEAD
@@ -37,7 +37,7 @@ class AppendShort(Protocol):
         headers: HeadersInput,
         timestamp_ms: int | None,
         /,
-    ) -> W | Pending | None:
+    ) -> W | PendingAppend | None:
         """Append a record, or return None."""
         ...
 
@@ -78,8 +78,8 @@ class ShortWay:
         headers: HeadersInput,
         timestamp_ms: int | None,
         /,
-    ) -> W | Pending | None:
-        """Append a record to *queues*, which has leaders, and return its waiter of *kind*; `Pending` if there is no memory.
+    ) -> W | PendingAppend | None:
+        """Append a record to *queues*, which has leaders, and return its waiter of *kind*; a `PendingAppend` without memory.
 
         Returns None for a record that has to go the long way; nothing has happened then. Raises: ProducerError.
         """
@@ -107,8 +107,8 @@ class ShortWay:
             return waiter
         if timestamp_ms is None:
             timestamp_ms = self._accumulator.clock.fresh_ms()
-        ready = Ready(queue, value, key, headers, timestamp_ms, size)
-        return Pending(queues.name, value, key, partition, headers, timestamp_ms, ready)
+        ready = (queue, value, key, headers, timestamp_ms, size)
+        return PendingAppend(queues.name, value, key, partition, headers, timestamp_ms, ready)
 
     def _queue(
         self, queues: TopicQueues, key: bytes | None, partition: int | None, headers: Headers

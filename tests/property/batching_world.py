@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from aioproducer.backoff import Backoff
 from aioproducer.batching.accumulator import Accumulator
+from aioproducer.batching.append_lock import QueuedCall
 from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
@@ -365,7 +366,7 @@ class World:
     async def _my_turn(self) -> AsyncIterator[None]:
         self.accumulator.enter(call := object(), self.topic, 0)
         try:
-            await self.topic.append_lock.acquire(self.topic.append_lock.ticket(lambda: None), math.inf)
+            await self.topic.append_lock.acquire(QueuedCall(), math.inf)
             try:
                 if self.accumulator.closed_for is not None:
                     raise self.accumulator.closed_for.error()
@@ -387,7 +388,8 @@ class World:
     ) -> bool:
         size = record_size_bound(value, key, ())
         queue = self.queue(partition)
-        appended = self.accumulator.append_and_locate(
+        future = self.receipts.waiter()
+        place = self.accumulator.append_and_locate(
             self.topic,
             queue,
             value,
@@ -397,13 +399,15 @@ class World:
             size,
             kind=self.receipts,
             called_at=called_at,
+            waiter=future,
             reserved=reserved,
         )
-        if appended is None:
+        if place is None:
             return False
-        self.futures[value], self.index_of[value] = appended.future, appended.place
+        batch, self.index_of[value] = place
+        self.futures[value] = future
         self._note_appended()
-        assert self.batch_of[value] is appended.batch
+        assert self.batch_of[value] is batch
         return True
 
     def _note_appended(self) -> None:

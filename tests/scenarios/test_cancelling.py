@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -60,16 +61,16 @@ class TestSend:
                 cluster.on("produce", topic=TOPIC).answer(error)
             sending = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(2)]
             await settle()
-            try_append = producer._try_append
+            intake = producer._intake
 
             def interrupted(*arguments: Any) -> Any:
-                try_append(*arguments)
+                intake.append(*arguments)
                 raise KeyboardInterrupt
 
-            producer._try_append = interrupted
+            producer._intake = Mock(append=interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.send(TOPIC, b"2").send(None)
-            producer._try_append = try_append
+            producer._intake = intake
             sending.append(asyncio.create_task(producer.send(TOPIC, b"3")))
             outcomes = await asyncio.gather(*sending, return_exceptions=True)
             if error is None:

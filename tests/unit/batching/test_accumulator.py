@@ -200,30 +200,30 @@ async def test_who_has_deadlines_to_see_to_is_told_the_batch() -> None:
     rig = FloorRig()
     topic = rig.accumulator.topics[TOPIC]
     for queue in (rig.queue(), None):
-        appended = rig.accumulator.append_and_locate(
-            topic, queue, VALUE, None, (), 1, RECORD, kind=rig.receipts, called_at=0.0
+        record, future = (VALUE, None, (), 1, RECORD), rig.receipts.waiter()
+        place = rig.accumulator.append_and_locate(
+            topic, queue, *record, kind=rig.receipts, called_at=0.0, waiter=future
         )
-        assert appended is not None
-        assert appended.batch is rig.queue().open
-        assert appended.batch.indices_of(appended.future) == [appended.place]
+        assert place is not None
+        batch, index = place
+        assert batch is rig.queue().open
+        assert batch.indices_of(future) == [index]
+        assert rig.accumulator.place_of(future) == place
 
 
 @in_virtual_time
 async def test_who_has_deadlines_to_see_to_is_told_that_there_was_no_memory() -> None:
     rig = FloorRig(buffer_bytes=10)
     topic = rig.accumulator.topics[TOPIC]
-    assert (
-        rig.accumulator.append_and_locate(
-            topic, rig.queue(), VALUE, None, (), 1, RECORD, kind=rig.receipts, called_at=0.0
+    record, future = (VALUE, None, (), 1, RECORD), rig.receipts.waiter()
+    for queue in (rig.queue(), None):
+        assert (
+            rig.accumulator.append_and_locate(
+                topic, queue, *record, kind=rig.receipts, called_at=0.0, waiter=future
+            )
+            is None
         )
-        is None
-    )
-    assert (
-        rig.accumulator.append_and_locate(
-            topic, None, VALUE, None, (), 1, RECORD, kind=rig.receipts, called_at=0.0
-        )
-        is None
-    )
+    assert rig.accumulator.place_of(future) is None
 
 
 @in_virtual_time

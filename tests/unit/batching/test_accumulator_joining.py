@@ -32,20 +32,14 @@ def join(rig: FloorRig, how: str) -> None:
 
 def wait(rig: FloorRig, called_at: float) -> Batch:
     """Append the record of a call that has waited since *called_at*; return its batch."""
-    appended = rig.accumulator.append_and_locate(
-        rig.accumulator.topics[TOPIC],
-        rig.queue(),
-        VALUE,
-        None,
-        (),
-        1,
-        RECORD,
-        kind=rig.receipts,
-        called_at=called_at,
+    topic, record, future = rig.accumulator.topics[TOPIC], (VALUE, None, (), 1, RECORD), rig.receipts.waiter()
+    place = rig.accumulator.append_and_locate(
+        topic, rig.queue(), *record, kind=rig.receipts, called_at=called_at, waiter=future
     )
-    assert appended is not None
-    assert appended.batch.indices_of(appended.future) == [appended.place]
-    return appended.batch
+    assert place is not None
+    batch, index = place
+    assert batch.indices_of(future) == [index]
+    return batch
 
 
 every_way = pytest.mark.parametrize("how", ["value", "key", "headers", "send_many"])
@@ -129,7 +123,9 @@ async def test_call_that_finds_no_memory_leaves_an_old_batch_closed() -> None:
     free, rig.accumulator.memory.free = rig.accumulator.memory.free, 0
     topic, args = rig.accumulator.topics[TOPIC], (VALUE, None, (), 1, RECORD)
     assert (
-        rig.accumulator.append_and_locate(topic, rig.queue(), *args, kind=rig.receipts, called_at=10.0)
+        rig.accumulator.append_and_locate(
+            topic, rig.queue(), *args, kind=rig.receipts, called_at=10.0, waiter=rig.receipts.waiter()
+        )
         is None
     )
     rig.accumulator.memory.free = free

@@ -156,11 +156,12 @@ async def test_who_has_waited_has_its_key_headers_and_time_kept() -> None:
     rig = FloorRig()
     topic = rig.accumulator.topics[TOPIC]
     headers = (("trace", b"1"),)
-    appended = rig.accumulator.append_and_locate(
-        topic, rig.queue(), VALUE, b"k", headers, 7, RECORD + 20, kind=rig.receipts, called_at=0.0
+    record, future = (VALUE, b"k", headers, 7, RECORD + 20), rig.receipts.waiter()
+    place = rig.accumulator.append_and_locate(
+        topic, rig.queue(), *record, kind=rig.receipts, called_at=0.0, waiter=future
     )
-    assert appended is not None
-    columns = appended.batch.columns
+    assert place is not None
+    columns = place[0].columns
     assert (columns.values, columns.keys, columns.timestamps) == ([VALUE], [b"k"], [7])
     assert columns.headers is not None
 

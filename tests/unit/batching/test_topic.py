@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any
 
 import pytest
 
-from aioproducer.batching.batch import Appended, Batch
+from aioproducer.batching.batch import Batch
 from aioproducer.batching.schedule import LONG_S, Paces
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
 from aioproducer.testing.virtual_time import in_virtual_time
+from tests.unit.batching.append_lock_rig import Call
 from tests.unit.floor_rig import FIRST, batching_settings
 
 
@@ -205,16 +205,14 @@ async def test_who_waits_for_a_partition_is_let_in_when_it_is_there_in_the_order
     queues = topic(1)
     made: list[int] = []
 
-    def attempt(number: int) -> Appended:
+    def attempt(number: int) -> bool:
         assert len(queues.leaders) == 3, "it is there by now"
         made.append(number)
-        return Appended(
-            asyncio.Future(), Batch(queues[1].topic_partition, (1,), created_at=0.0, deadline=1.0), 0
-        )
+        return True
 
-    tickets = [queues.append_lock.ticket(partial(attempt, number)) for number in range(4)]
-    for ticket, partition in zip(reversed(tickets), (1, 5, 2, 1), strict=True):
-        queues.awaiting_partition[ticket] = partition
+    calls = [Call(partial(attempt, number)) for number in range(4)]
+    for call, partition in zip(reversed(calls), (1, 5, 2, 1), strict=True):
+        queues.awaiting_partition[call] = partition
     assert queues.update([1]) == []
     assert made == []
     queues.update([1, 1, 1])

@@ -1,18 +1,15 @@
-"""What the tests of turns need: calls that take theirs, and a cluster that says which partitions there are."""
+"""A rig for tests of waiting calls: calls that take turns, and a cluster that answers with partitions."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from aioproducer.batching.batch import Appended
 from aioproducer.batching.topic import TopicQueues
 from aioproducer.batching.waiters import Failure
-from aioproducer.errors import (
-    ProducerClosed,
-)
-from aioproducer.intake.appending import AppendPermit, Caller
+from aioproducer.errors import ProducerClosed
+from aioproducer.intake.appending import PendingAppend, Ready, WaitingCall
 from tests.fakes import topic_info
 from tests.unit.floor_rig import TOPIC, FloorRig
 
@@ -28,27 +25,54 @@ class Rig(FloorRig):
     def queues(self) -> TopicQueues:
         return self.accumulator.topic(TOPIC)
 
-    def caller(self, records: int = 1) -> Caller:
-        return Caller(self.queues, records, accumulator=self.accumulator, updater=self.updater.real)
+    @contextmanager
+    def caller(self, records: int = 1, call: WaitingCall | None = None) -> Iterator[WaitingCall]:
+        """A call that still appends *records*; by default one that other calls make no attempt for."""
+        call = call or WaitingCall()
+        if not isinstance(call, PendingAppend):
+            call.partition = None
+            call.begin(self.queues, self.accumulator, self.updater.real)
+        try:
+            call.enter(records)
+            yield call
+        except BaseException as error:
+            call.end(error)
+            raise
+        call.end()
 
     @asynccontextmanager
-    async def permit(self, deadline: float = FOREVER, **more: Any) -> AsyncIterator[AppendPermit]:
-        """The permit of a call that appends one record and has no other."""
-        with self.caller() as caller:
-            async with caller.permit(deadline, **more) as permit:
-                yield permit
+    async def permit(
+        self, deadline: float = FOREVER, *, partition: int | None = None, argument: str = "partition"
+    ) -> AsyncIterator[WaitingCall]:
+        """The turn of a call that appends one record and has no other."""
+        with self.caller() as call:
+            call.partition, call.argument = partition, argument
+            assert not await call.take_turn(deadline)
+            yield call
 
-    async def call(self, order: list[Any], name: object, **more: Any) -> None:
+    async def call(self, order: list[Any], name: object, deadline: float = FOREVER, **more: Any) -> None:
         """Wait for a turn, and note that in *order*."""
-        async with self.permit(**more):
+        async with self.permit(deadline, **more):
             order.append(name)
 
-    def serve(self, order: list[Any], name: object) -> Appended:
-        """Make the attempt of a call: append a record, and note that in *order*."""
-        order.append(name)
-        future, batch = self.append(), self.queue().open
-        assert batch is not None
-        return Appended(future, batch, len(batch) - 1)
+    def pending(self, serialize: Callable[[], object], partition: int | None = None) -> PendingAppend:
+        """A record whose first attempt calls *serialize*."""
+
+        def prepare(queues: TopicQueues, pending: PendingAppend) -> Ready:
+            serialize()
+            queue = queues[0] if partition is None else queues[partition]
+            return queue, pending.value, None, (), pending.timestamp_ms, 100
+
+        pending = PendingAppend(TOPIC, b"v", None, partition, (), 1)
+        pending.begin_at(
+            self.loop.time(), self.queues, self.accumulator, self.updater.real, prepare, self.receipts
+        )
+        return pending
+
+    async def served(self, pending: PendingAppend) -> None:
+        """Wait until another call has appended *pending*."""
+        with self.caller(1, pending):
+            assert await pending.take_turn(FOREVER)
 
     def answer(self, *leaders: int) -> None:
         """Let the cluster say that the topic has these partitions, to all who have asked."""

@@ -11,7 +11,7 @@ from aioproducer.batching.batch import RecordFuture
 from aioproducer.batching.bulk import Rows
 from aioproducer.batching.waiters import acknowledgement_on
 from aioproducer.errors import ProducerError
-from aioproducer.intake.appending import Pending
+from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.intake import Intake
 from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.intake.rows import check_rows
@@ -103,8 +103,8 @@ class Rig(FloorRig):
         partition: Any = None,
         headers: HeadersInput = (),
         timestamp_ms: Any = None,
-    ) -> RecordFuture | Pending:
-        return self.intake.try_append(self.receipts, topic, value, key, partition, headers, timestamp_ms)
+    ) -> RecordFuture | PendingAppend:
+        return self.intake.append(self.receipts, topic, value, key, partition, headers, timestamp_ms)
 
     def appended(self, value: Any = b"value", key: Any = None, **more: Any) -> RecordFuture:
         outcome = self.try_append(value, key, **more)
@@ -114,9 +114,9 @@ class Rig(FloorRig):
     def put(self, value: Any = b"value", key: Any = None, **more: Any) -> None:
         _ = self.appended(value, key, **more)
 
-    def pending(self, value: Any = b"value", key: Any = None, **more: Any) -> Pending:
+    def pending(self, value: Any = b"value", key: Any = None, **more: Any) -> PendingAppend:
         outcome = self.try_append(value, key, **more)
-        assert isinstance(outcome, Pending)
+        assert isinstance(outcome, PendingAppend)
         return outcome
 
     def records(self, partition: int = 0) -> list[tuple[Any, ...]]:

@@ -18,7 +18,12 @@ class Rig(IntakeRig):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.many = ManyIntake(self.intake, accumulator=self.accumulator, completion=self.completion)
+        self.many = ManyIntake(
+            self.intake,
+            accumulator=self.accumulator,
+            completion=self.completion,
+            updater=self.updater.real,
+        )
         self.offsets: dict[int, int] = {}
 
     def send(

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from typing import Any
 
 import pytest
 
-from aioproducer.batching.batch import Appended
 from aioproducer.errors import (
     BufferTimeout,
     MetadataTimeout,
@@ -104,59 +103,81 @@ class TestOrder:
 
 
 class TestServed:
-    """Who leaves appends for those behind it, as far as that needs no waiting."""
+    """A call that ends its turn appends for the calls behind it, as far as that needs no waiting."""
 
     @in_virtual_time
     async def test_nothing_is_left_to_do_then(self) -> None:
         rig, order = Rig(), list[str]()
         with rig.nothing_left_behind():
             free = rig.accumulator.memory.free
-            with rig.caller(3) as caller:
+            pending = rig.pending(lambda: order.append("served"))
+            with rig.caller(3, pending):
                 async with rig.permit():
-                    permit = caller.permit(FOREVER, attempt=partial(rig.serve, order, "served"))
-                    entering = asyncio.create_task(permit.__aenter__())
+                    waiting = asyncio.create_task(pending.take_turn(FOREVER))
                     await settle()
                 assert order == ["served"]
                 assert rig.queues.append_lock.calls == 0
                 assert rig.accumulator.arriving == 0, "the records are in a batch, and to be counted there"
-                assert await entering is permit
-                assert permit.appended is not None
-                await permit.__aexit__(None, None, None)
+                assert await waiting
+                assert pending.place == (rig.queue().open, 0)
             rig.accumulator.memory.free = free
 
     @in_virtual_time
     async def test_what_that_raises_is_for_who_waits(self) -> None:
-        def fail() -> Appended:
+        def fail() -> None:
             raise RecordTooLarge("much")
 
         rig = Rig()
         with rig.nothing_left_behind():
             async with rig.permit():
-                entering = asyncio.create_task(rig.call([], "it", attempt=fail))
+                waiting = asyncio.create_task(rig.served(rig.pending(fail)))
                 await settle()
             with pytest.raises(RecordTooLarge):
-                await entering
+                await waiting
 
     @in_virtual_time
     async def test_nobody_is_served_once_it_is_closed(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             async with rig.permit():
-                attempt = partial(pytest.fail, "it is closed")
-                entering = asyncio.create_task(rig.call([], "it", attempt=attempt))
+                pending = rig.pending(lambda: pytest.fail("it is closed"))
+                waiting = asyncio.create_task(rig.served(pending))
                 await settle()
                 rig.accumulator.close(CLOSED)
             with pytest.raises(ProducerClosed):
-                await entering
+                await waiting
+
+    @in_virtual_time
+    async def test_interrupted_attempt_is_made_once(self) -> None:
+        rig, order = Rig(), list[str]()
+        with rig.nothing_left_behind():
+            free = rig.accumulator.memory.free
+            pending = rig.pending(lambda: order.append("served"))
+            with rig.caller(1, pending):
+                append = rig.accumulator.append_and_locate
+
+                def interrupt(*arguments: Any, **more: Any) -> None:
+                    append(*arguments, **more)
+                    raise KeyboardInterrupt
+
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(rig.accumulator, "append_and_locate", interrupt)
+                    with pytest.raises(KeyboardInterrupt):
+                        pending.attempt()
+                assert pending.attempt()
+                assert order == ["served"]
+                assert pending.place is not None
+                assert len(pending.place[0]) == 1
+            rig.accumulator.memory.free = free
 
 
 class TestRecordsToCome:
     @in_virtual_time
     async def test_they_are_counted_until_they_have_arrived(self) -> None:
         rig = Rig()
-        with rig.nothing_left_behind(), rig.caller(10) as caller:
+        with rig.nothing_left_behind(), rig.caller(10) as call:
             assert rig.accumulator.arriving == 10
-            caller.arrived(7)
+            rig.accumulator.arrived(call, 7)
             assert rig.accumulator.arriving == 3
             with rig.caller(5):
                 assert rig.accumulator.arriving == 8
@@ -165,10 +186,10 @@ class TestRecordsToCome:
     @in_virtual_time
     async def test_a_call_is_on_its_way_between_two_turns_as_well(self) -> None:
         rig = Rig()
-        with rig.nothing_left_behind(), rig.caller(2) as caller:
+        with rig.nothing_left_behind(), rig.caller(2) as call:
             for _ in range(2):
-                async with caller.permit(FOREVER):
-                    pass
+                await call.take_turn(FOREVER)
+                call.end_turn()
                 assert (rig.accumulator.callers, len(rig.queues.pending_calls)) == (1, 1)
                 assert rig.queues.append_lock.calls == 0, "others need not wait"
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import pytest
 
@@ -119,8 +118,7 @@ class TestNewPartition:
         rig, order = Rig(partitions=0), list[str]()
 
         def call(name: str) -> asyncio.Task[None]:
-            serve = partial(rig.serve, order, name)
-            return asyncio.create_task(rig.call([], name, partition=2, attempt=serve))
+            return asyncio.create_task(rig.served(rig.pending(lambda: order.append(name), partition=2)))
 
         waiting = [call("a")]
         await settle()  # a has its turn, b is behind it

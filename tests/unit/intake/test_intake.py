@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from aioproducer.batching.append_lock import QueuedCall
 from aioproducer.errors import BufferFull, MetadataUnavailable, RecordTooLarge, WrongLoop
-from aioproducer.intake.appending import Pending
 from aioproducer.partitioning.partitioner import CallablePartitioner, Murmur2Partitioner
 from tests.unit.floor_rig import TOPIC
 from tests.unit.intake.intake_rig import NOW_MS, Rig, Spy
@@ -142,13 +142,15 @@ class TestWrongLoop:
 def in_line(rig: Rig, calls: int) -> None:
     """Let so many calls hold the lock of the topic, or wait for it."""
     lock = rig.accumulator.topics[TOPIC].append_lock
-    lock.readmit([lock.ticket(lambda: None) for _ in range(calls)])
+    lock.readmit([QueuedCall() for _ in range(calls)])
 
 
 class TestWhoHasToWait:
     async def test_records_for_an_unknown_topic(self) -> None:
         pending = Rig(partitions=0).pending(bytearray(b"v"), b"k", headers={"h": b"1"})
-        assert pending == Pending(TOPIC, b"v", b"k", None, (("h", b"1"),), NOW_MS, None)
+        assert (pending.topic, pending.value, pending.key) == (TOPIC, b"v", b"k")
+        assert (pending.partition, pending.headers) == (None, (("h", b"1"),))
+        assert (pending.timestamp_ms, pending.ready) == (NOW_MS, None)
 
     async def test_records_behind_one_that_waits(self) -> None:
         rig = Rig()
@@ -174,7 +176,7 @@ class TestWhoHasToWait:
         rig.use_up_memory()
         pending = rig.pending(b"v", b"k", timestamp_ms=timestamp_ms)
         assert pending.ready is not None
-        assert pending.ready.queue is rig.queue(1)
+        assert pending.ready[0] is rig.queue(1)
         assert chosen == [b"k"]
 
 

@@ -16,7 +16,7 @@ from aioproducer.errors import (
     TimeoutReason,
     TopicAuthorizationFailed,
 )
-from aioproducer.intake.appending import Pending
+from aioproducer.intake.appending import PendingAppend, WaitingCall
 from aioproducer.serializers import string_serializer
 from aioproducer.testing import in_virtual_time
 from tests.fakes import topic_info
@@ -28,7 +28,7 @@ class TestWait:
     """What happens to a record that could not be appended at once."""
 
     @staticmethod
-    def wait(rig: Rig, pending: Pending, timeout_s: float | None = None) -> asyncio.Task[RecordFuture]:
+    def wait(rig: Rig, pending: PendingAppend, timeout_s: float | None = None) -> asyncio.Task[RecordFuture]:
         return asyncio.create_task(rig.intake.append_when_possible(pending, rig.loop.time(), timeout_s))
 
     @in_virtual_time
@@ -163,10 +163,14 @@ class TestServedByAnother:
     async def served(rig: Rig, *, after_s: float = 0.0) -> asyncio.Task[RecordFuture]:
         """Return a call that waited for so long behind another, whose record is in a batch, and that has not run since."""
         pending = rig.intake.check(TOPIC, b"v", None, None, (), None)
-        async with rig.intake.caller(rig.accumulator.topics[TOPIC], 0).permit(1e9):
-            waiting = asyncio.create_task(rig.intake.append_when_possible(pending, rig.loop.time(), None))
-            await asyncio.sleep(after_s)
-            await settle()
+        before = WaitingCall()
+        before.partition = None
+        before.begin(rig.accumulator.topics[TOPIC], rig.accumulator, rig.updater.real)
+        await before.take_turn(1e9)
+        waiting = asyncio.create_task(rig.intake.append_when_possible(pending, rig.loop.time(), None))
+        await asyncio.sleep(after_s)
+        await settle()
+        before.end_turn()
         assert rig.queued == 1
         assert not waiting.done()
         return waiting

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from aioproducer.errors import ProducerError
-from aioproducer.intake.appending import Pending
+from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.short_way import ShortWay
 from aioproducer.partitioning.partitioner import (
     Murmur2Partitioner,
@@ -174,13 +174,14 @@ class TestPartitioners:
         rig = ShortRig(partitions=3, partitioner=as_partitioner(choose))
         rig.use_up_memory()
         pending = rig.append_short(key=b"key", headers=[("trace", b"1")])
-        assert isinstance(pending, Pending)
+        assert isinstance(pending, PendingAppend)
         assert asked == [b"key"]
         assert pending.timestamp_ms == NOW_MS
         assert pending.ready is not None
-        assert pending.ready.queue is rig.queue(1)
-        assert pending.ready.headers == pending.headers == (("trace", b"1"),)
-        assert pending.ready.size == record_size_bound(b"value", b"key", (("trace", b"1"),))
+        queue, _, _, headers, _, size = pending.ready
+        assert queue is rig.queue(1)
+        assert headers == pending.headers == (("trace", b"1"),)
+        assert size == record_size_bound(b"value", b"key", (("trace", b"1"),))
 
 
 class TestWhoGoesIt:
