@@ -82,7 +82,7 @@ class Exchange:
     def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
         """Return the error for an answer with an error *code*, in the broker's own words."""
         name = self.mechanism.name
-        message = escaped(redacted(message or "", *getattr(self.mechanism, "secrets", ())), LONGEST_TEXT)
+        message = self._cleaned(message or "")
         said = f": {message}" if message else ""
         kind = broker_error(code)
         if kind is SaslAuthenticationFailed:
@@ -94,11 +94,7 @@ class Exchange:
             text = f"{self.broker} refused the login by {name}{said}; {hint}"
             return SaslAuthenticationFailed(text, broker=str(self.broker), mechanism=name)
         if kind is UnsupportedSaslMechanism:
-            has = (
-                f"it has {escaped(', '.join(offered), LONGEST_TEXT)}"
-                if offered
-                else "it does not say which it has"
-            )
+            has = f"it has {self._cleaned(', '.join(offered))}" if offered else "it does not say which it has"
             text = f"{self.broker} does not take {name} on this listener; {has}: set sasl_mechanism to one of them"
         elif kind is IllegalSaslState:
             text = f"{self.broker} has no use for a login here{said}; is this a listener without SASL?"
@@ -133,8 +129,13 @@ class Exchange:
             raise self._failed(f"the mechanism returned {kind}; it has to return bytes")
         return SecretBytes(message)
 
+    def _cleaned(self, text: str) -> str:
+        """Return *text*, which the broker sent, without secrets, escaped and cut."""
+        return escaped(redacted(text, *getattr(self.mechanism, "secrets", ())), LONGEST_TEXT)
+
     def _failed(self, why: str) -> AuthenticationFailed:
         name = self.mechanism.name
+        why = redacted(why, *getattr(self.mechanism, "secrets", ()))
         return AuthenticationFailed(
             f"no login by {name} at {self.broker}: {why}", broker=str(self.broker), mechanism=name
         )

@@ -50,7 +50,7 @@ class OAuthBearer:
         if self.detail:
             raise Refused(f"the broker refused the token and then took it: {self.detail}")
         self.complete = False
-        self.detail = redacted(_status(challenge), *self.secrets) or "refused"
+        self.detail = escaped(redacted(_status(challenge), *self.secrets), LONGEST_STATUS) or "refused"
         return b"\x01"
 
     def refused(self) -> None:
@@ -76,11 +76,11 @@ def first_message(token: Secret, extensions: Mapping[Any, Any]) -> bytes:
 
 
 def _status(challenge: bytes) -> str:
-    """Return the `status` of the broker's JSON, or what can be shown of it."""
+    """Return the `status` of the broker's JSON, or the whole text."""
     text = challenge.decode("utf-8", "replace")
     try:
         said = json.loads(text)
         text = str(said.get("status", text)) if isinstance(said, dict) else text
     except (ValueError, RecursionError):
         pass
-    return escaped(text, LONGEST_STATUS)
+    return text

@@ -103,7 +103,8 @@ def redacted(text: str, *secrets: Secret | str) -> str:
 def without_frames(error: BaseException) -> None:
     """Drop the tracebacks of *error*, its causes and contexts, because error trackers report local variables of frames.
 
-    A note keeps the place where an exception of user code was raised.
+    A note keeps the place where an exception of user code was raised. Suppressed contexts are dropped as well: their texts
+    and attributes are a peer's, or have the bytes that could not be decoded.
     """
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -112,6 +113,8 @@ def without_frames(error: BaseException) -> None:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
+        if each.__suppress_context__:
+            each.__context__ = None
         waiting += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
             waiting += each.exceptions

@@ -95,7 +95,7 @@ class TokenEndpoint:
                 body = response.read(LARGEST_BYTES)
         except urllib.error.HTTPError as error:
             with error:
-                said = _said(error.read(LARGEST_BYTES), secrets)
+                said = _said(_body(error), secrets)
             text = f"it answers {error.code} {_cleaned(error.reason, secrets)}{said}"
             if error.code >= 500 or error.code in {408, 429}:
                 raise _TryAgain(text) from None
@@ -108,6 +108,8 @@ class TokenEndpoint:
             strerror = getattr(reason, "strerror", None)
             said = strerror if strerror and "_ssl.c" not in strerror else type(reason).__name__
             raise _TryAgain(f"it cannot be reached: {said}") from None
+        except ValueError:  # of urllib and http.client: a Location or a chunk size that makes no sense
+            raise Refused("its answer is malformed") from None
         return self._token(body)
 
     def _request(self) -> tuple[dict[str, str], dict[str, str], list[Secret | str]]:
@@ -213,6 +215,14 @@ def shown(url: str) -> str:
     """Return *url* without what may be secret in it."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _body(error: urllib.error.HTTPError) -> bytes:
+    """Return the body of an error response; what the endpoint cuts off or garbles counts as no body."""
+    try:
+        return error.read(LARGEST_BYTES)
+    except (OSError, http.client.HTTPException, ValueError):
+        return b""
 
 
 def _said(body: bytes, secrets: list[Secret | str]) -> str:

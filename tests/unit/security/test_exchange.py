@@ -175,3 +175,18 @@ def test_other_codes_are_explained(code: int, offered: list[str], text: str, cau
     assert text in str(error)
     assert isinstance(error.__cause__, cause)
     assert not error.retriable
+
+
+async def test_secret_among_offered_mechanisms_is_hidden() -> None:
+    exchange = Exchange(Plain(credentials()), BROKER)
+    await exchange.start()
+    error = exchange.refused(UnsupportedSaslMechanism.code, None, ["SCRAM-SHA-256", "pencil"])
+    assert "SCRAM-SHA-256, ***" in str(error)
+    assert "pencil" not in f"{error} {error.__cause__}"
+
+
+async def test_secret_in_the_error_of_a_scram_server_is_hidden() -> None:
+    exchange = Exchange(Scram("SCRAM-SHA-256", credentials()), BROKER)
+    await exchange.start()
+    with pytest.raises(AuthenticationFailed, match=r"the broker says '\*\*\*'"):
+        await exchange.answer(b"e=pencil")

@@ -106,6 +106,17 @@ async def test_whatever_a_broker_says_what_is_shown_is_short_and_printable(chall
     assert not re.search("abc", mechanism.detail) or any(b"abc" in each for each in challenges)
 
 
+@pytest.mark.parametrize("before", [0, 150, 199, 500])
+@pytest.mark.parametrize("form", ["{}", '{{"status":"{}"}}', '["{}"]'])
+async def test_long_token_that_a_broker_echoes_is_hidden(before: int, form: str) -> None:
+    token = "0123456789abcdef" * 40
+    mechanism = OAuthBearer(Tokens(token))
+    await first(mechanism)
+    assert await reply(mechanism, form.format("-" * before + token).encode()) == b"\x01"
+    assert "0123456789" not in mechanism.detail
+    assert len(mechanism.detail) < 300
+
+
 async def test_refused_token_is_dropped() -> None:
     tokens = Tokens()
     exchange = Exchange(OAuthBearer(tokens), Broker("b", 1))

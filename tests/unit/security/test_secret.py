@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.security.secret import Secret, redacted, revealed
+from aioproducer.security.secret import Secret, redacted, revealed, without_frames
 
 SECRET = Secret("hunter2")
 
@@ -64,3 +64,17 @@ def test_either_form_is_revealed() -> None:
 
 def test_what_others_quote_is_redacted() -> None:
     assert redacted("bad hunter2hunter for u", SECRET, "hunter", "") == "bad ****** for u"
+
+
+def test_without_frames_drops_suppressed_contexts() -> None:
+    def decode() -> None:
+        try:
+            b"hunter2\xff".decode()
+        except UnicodeDecodeError:
+            raise ValueError("not text") from None
+
+    with pytest.raises(ValueError, match="not text") as raised:
+        decode()
+    assert isinstance(raised.value.__context__, UnicodeDecodeError)
+    without_frames(raised.value)
+    assert raised.value.__context__ is None

@@ -304,3 +304,43 @@ async def test_answer_that_drips_is_cut_at_the_deadline(part: str) -> None:
         assert hung_up.is_set() or await asyncio.wait_for(hung_up.wait(), 5), "the thread would be held"
         for writer in writers:
             writer.transport.abort()
+
+
+LOCATION = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
+MALFORMED = {
+    "location without an end": LOCATION % b"http://[hunter2",
+    "location with a bracket": LOCATION % b"http://a]hunter2/",
+    "location of a file": LOCATION % b"file:///hunter2",
+    "status": b"HTTP/1.1 hunter2\r\n\r\n",
+    "protocol": b"HTTP/hunter2 200 OK\r\n\r\n",
+    "no protocol": b"hunter2\r\n\r\n",
+    "reason": b"HTTP/1.1 401 hunter2\r\nContent-Length: 0\r\n\r\n",
+    "chunk size of a token": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhunter2\r\n",
+    "negative chunk size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhunter2",
+    "chunk size of an error": b"HTTP/1.1 401 No\r\nTransfer-Encoding: chunked\r\n\r\nhunter2\r\n",
+    "negative chunk size of an error": b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhunter2",
+    "error that is cut off": b"HTTP/1.1 401 No\r\nContent-Length: 100\r\n\r\nhunter2",
+    "no JSON": b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "hunter2"',
+}
+
+
+@pytest.mark.parametrize("response", MALFORMED.values(), ids=list(MALFORMED))
+async def test_malformed_response_fails_without_a_secret(
+    response: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(AuthenticationFailed) as raised:
+            await client(f"http://127.0.0.1:{port}/").fetch()
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert "hunter2" not in f"{error} {error!r} {vars(error)}"
+        error = error.__cause__ or error.__context__
