@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from importlib.util import find_spec
 from math import isfinite
-from pathlib import Path
 from typing import Any, Final
 
 from aioproducer.backoff import Backoff
@@ -17,6 +16,7 @@ from aioproducer.extras import needs
 from aioproducer.security.credentials import CredentialsCallable, Login
 from aioproducer.security.gssapi import KerberosSettings
 from aioproducer.security.jaas import LoginModule, parse_jaas
+from aioproducer.security.regular_files import open_regular
 from aioproducer.security.secret import Secret, without_frames
 from aioproducer.security.security_settings import (
     AssertionSettings,
@@ -199,8 +199,8 @@ def _kerberos(options: SecurityOptions, jaas: dict[str, str]) -> KerberosSetting
     keytab = jaas["keyTab"].removeprefix("FILE:") if use_keytab else None
     if keytab is not None:
         try:
-            Path(keytab).open("rb").close()
-        except OSError as error:
+            open_regular(keytab).close()
+        except (OSError, ValueError) as error:
             raise ConfigError(f"sasl_jaas_config: keyTab cannot be read: {error}") from error
     unknown = jaas.keys() - _KERBEROS_IGNORED - {"serviceName", "keyTab", "principal"}
     for name in sorted(unknown):

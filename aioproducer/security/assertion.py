@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aioproducer.security.mechanism import Refused
+from aioproducer.security.regular_files import open_regular
 from aioproducer.security.secret import Secret
 from aioproducer.security.security_settings import AssertionSettings
 
@@ -66,8 +67,8 @@ def _template(path: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _read(path: str, option: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib would be imported for this alone
-            return file.read(LARGEST_BYTES)
+        with open_regular(path) as file:
+            return file.read(LARGEST_BYTES).decode()
     except UnicodeDecodeError:
         raise Refused(f"{option} = {path!r}: not text") from None
     except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from aioproducer.extras import needs
+from aioproducer.security.regular_files import open_regular
 from aioproducer.security.secret import Secret, revealed
 
 _BLOCK = re.compile(r"-----BEGIN (?P<label>[A-Z0-9 ]+)-----(?P<body>.*?)-----END (?P=label)-----", re.DOTALL)
@@ -55,7 +56,7 @@ class Source:
         if path is None:
             return revealed(self.value).encode()
         try:
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib would be imported for this alone
+            with open_regular(path) as file:
                 content = file.read(LARGEST_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a name that a file can have"

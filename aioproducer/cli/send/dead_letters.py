@@ -19,6 +19,7 @@ from aioproducer.errors import (
     RecordTooLarge,
 )
 from aioproducer.escaping import escaped
+from aioproducer.security.regular_files import descriptor_of
 
 OF_THE_RECORD: Final = (RecordTooLarge, InvalidRecord, InvalidTimestamp)
 """Errors that come again whenever this record is sent, and no other way than by it."""
@@ -70,7 +71,7 @@ class DeadLetters:
             return
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_FOLLOW
-            descriptor = os.open(own_path(self.path), flags, PRIVATE)
+            descriptor = descriptor_of(own_path(self.path), flags, PRIVATE)
             self._file = open(descriptor, "a", encoding="utf-8", errors="surrogateescape")  # noqa: PTH123, SIM115 - closed below
         except OSError as error:
             raise self._unwritable(error) from error

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -73,10 +75,26 @@ def test_a_file_that_cannot_be_is_told(tmp_path: Path) -> None:
         pass
 
 
-def test_a_disk_that_is_full_is_told() -> None:
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("this system has no /dev/full")
-    letters = DeadLetters(full)
+def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    letters = DeadLetters(tmp_path / "dead")
+    monkeypatch.setattr(os, "fsync", full)
     with letters.opened(), pytest.raises(CheckpointError, match="No space left on device"):
         letters.write([LETTER])
+
+
+def test_fifo_is_refused_without_blocking(tmp_path: Path) -> None:
+    path = tmp_path / "dead"
+    os.mkfifo(path)
+    letters = DeadLetters(path)
+    with pytest.raises(CheckpointError, match="No such device or address"), letters.opened():
+        pass
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(CheckpointError, match="not a regular file"), letters.opened():
+            pass
+        assert os.read(reader, 10) == b""
+    finally:
+        os.close(reader)
