@@ -75,6 +75,11 @@ class Row:
         return self.settings.work
 
     @property
+    def in_process(self) -> bool:
+        """True if its brokers are in-process ones, so that it needs no Kafka."""
+        return self.work in {Work.SCALE, Work.STEADY} or self.settings.slow_ms > 0
+
+    @property
     def swept(self) -> bool:
         """Whether a sweep has to find what is best for it."""
         return Tuning.BEST in self.tunings and not self.tuned_as

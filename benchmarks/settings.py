@@ -79,7 +79,7 @@ class Settings:
     rate: int = 0
     """How many records a second are sent, where there is a rate."""
     slow_ms: int = 0
-    """How long one of three brokers takes for a Produce request; no longer than the others, if 0."""
+    """Time that one of three brokers takes for a Produce request, or the only one; 0: no delay."""
     value_bytes: int = 100
     json_like: bool = False
     """Whether values are JSON events, which can be compressed; else they are random bytes."""

@@ -36,6 +36,8 @@ STEADY_RATE: Final = 1_000
 SLOW_BROKER_RATE: Final = 4_000
 """Records a second; what every client can do with half a core to spare."""
 SLOW_BROKER_MS: Final = 100
+FULL_MEMORY_MS: Final = 200
+"""Delay of each Produce request at which `buffer_memory` is full nearly all the time."""
 SLOW_BROKER_WARM_UP_S: Final = 2.0
 """At the same rate: until queues are as long as they become, and the JVM client's just-in-time compiler has seen them."""
 TRANSACTIONS_WARM_UP_S: Final = 3.0
@@ -346,17 +348,27 @@ def _values() -> Iterator[Row]:
 
 
 def _process() -> Iterator[Row]:
+    memory = Settings(work=Work.MEMORY, records=MEMORY_RECORDS, linger_ms=LINGER_MS)
+    memory_targets = (
+        Target(tuning=Tuning.DEFAULTS, figure="rss_mib", must=150),
+        Target(tuning=Tuning.DEFAULTS, figure="kept_mib", must=60),
+    )
     yield Row(
         name="memory",
         title="a million distinct values through enqueue, their Futures dropped",
-        settings=Settings(work=Work.MEMORY, records=MEMORY_RECORDS, linger_ms=LINGER_MS),
+        settings=memory,
         clients=(OURS, AIOKAFKA),
         tunings=AT_DEFAULTS,
-        targets=(
-            Target(tuning=Tuning.DEFAULTS, figure="rss_mib", must=150),
-            Target(tuning=Tuning.DEFAULTS, figure="kept_mib", must=60),
-        ),
+        targets=memory_targets,
         lasts=10,
+    )
+    yield Row(
+        name="memory-full",
+        title="a million distinct values through enqueue, next to a broker that takes 200 ms for a request",
+        settings=replace(memory, slow_ms=FULL_MEMORY_MS),
+        tunings=AT_DEFAULTS,
+        targets=memory_targets,
+        lasts=25,
     )
     yield Row(
         name="lag",

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from benchmarks.clients import JVM
 from benchmarks.figures import Played, Results, Run
 from benchmarks.machine import machine, versions
-from benchmarks.parent import cold, steady
+from benchmarks.parent import cold, memory, steady
 from benchmarks.parent.process import answer_of
 from benchmarks.parent.rounds import Step, no_options, plan, play
 from benchmarks.parent.topics import Topics
@@ -112,8 +112,8 @@ class Session:
 
     def warm_up(self, steps: Iterable[Step]) -> None:
         """Let the broker get going with what *steps* will ask of it, which no client is to pay for."""
-        works = {step.row.work for step in steps}
-        if works <= {Work.SCALE, Work.STEADY, Work.SLOW_BROKER}:
+        works = {step.row.work for step in steps if not step.row.in_process}
+        if not works:
             return
         warm_ups = WARM_UPS + (TRANSACTIONS_WARM_UPS if Work.TRANSACTIONS in works else ())
         for row, client, seconds in warm_ups:
@@ -131,6 +131,8 @@ class Session:
             return curve.measure(step.row.name, self._asked.scale_sizes[what])
         if step.row.work in {Work.STEADY, Work.SLOW_BROKER}:
             return steady.measure(step.client, self._asked.settings_of(step))
+        if step.row.work is Work.MEMORY and step.row.settings.slow_ms:
+            return memory.measure(step.client, self._asked.settings_of(step))
         if step.row.work is Work.COLD:
             return cold.measure(step.client, self._topics, topic)
         return self._in_child(step.client, self._asked.settings_of(step), topic)

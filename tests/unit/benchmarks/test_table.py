@@ -83,7 +83,7 @@ def test_names_are_those_that_rows_are_found_by() -> None:
 def test_who_keeps_a_rate_says_which() -> None:
     for row in ROWS.values():
         assert bool(row.settings.rate) == (row.work in {Work.STEADY, Work.SLOW_BROKER})
-        assert bool(row.settings.slow_ms) == (row.work is Work.SLOW_BROKER)
+        assert bool(row.settings.slow_ms) == (row.name in {"slow-broker", "memory-full"})
 
 
 def test_every_kind_of_work_is_in_the_table() -> None:

@@ -143,6 +143,7 @@ def test_a_time_is_believed_only_if_every_record_arrived(
             {"warm-up-bulk", "warm-up-lone", "warm-up-closed", "warm-up-transactions"},
         ),
         (("scale-topics-all",), set()),
+        (("steady", "slow-broker", "memory-full"), set()),
     ],
 )
 def test_the_broker_is_warmed_up_with_what_will_be_asked_of_it(
@@ -151,6 +152,6 @@ def test_the_broker_is_warmed_up_with_what_will_be_asked_of_it(
     monkeypatch.setattr(session, "answer_of", lambda *_: '{"sent": 3, "figures": {}, "series": []}')
     topics = FakeTopics()
     what = asked(rows=rows)
-    steps = steps_of(what, WINNERS)[Tuning.EQUAL]
+    steps = [step for planned in steps_of(what, WINNERS).values() for step in planned]
     Session(what, cast("Topics", topics), session.NO_TLS).warm_up(steps)
     assert set(topics.deleted) == expected
