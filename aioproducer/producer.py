@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.waiters import Acknowledgement, Failure
 from aioproducer.config import ProducerConfig, ProducerOptions
 from aioproducer.describing import described
 from aioproducer.errors import ConfigError, RecordPurged
 from aioproducer.intake.appending import PendingAppend
 from aioproducer.intake.checks import check_timeout, check_topic
+from aioproducer.intake.intake import Intake
 from aioproducer.lifecycle import State
 from aioproducer.transactional import Transactional
 from aioproducer.types import ClusterDescription, HeadersInput, RecordMetadata
@@ -89,11 +90,14 @@ class Producer(Transactional):
             TypeError, ValueError: an argument is not what it should be; the message names it.
             ProducerError: see `aioproducer.errors`; `possibly_persisted` says whether it may be in the log.
         """
-        if timeout_s is not None:
-            return await (await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s))
-        outcome = self._intake.append(self._awaits, topic, value, key, partition, headers, timestamp_ms)
+        outcome: Acknowledgement | PendingAppend
+        if timeout_s is None:
+            outcome = self._intake.append(self._awaits, topic, value, key, partition, headers, timestamp_ms)
+        else:
+            intake = self._limited_intake(timeout_s)
+            outcome = intake.check(topic, value, key, partition, headers, timestamp_ms)
         if type(outcome) is PendingAppend:
-            return await (await self._wait(outcome))
+            return await (await self._append_when_possible(outcome, timeout_s))
         return await outcome
 
     async def enqueue(
@@ -117,12 +121,13 @@ class Producer(Transactional):
         Raises: as `send`, for what happens before the append; the rest is in the Future.
         """
         outcome: RecordFuture | PendingAppend
-        if timeout_s is not None:
-            outcome = await self._limited(topic, value, key, partition, headers, timestamp_ms, timeout_s)
-        else:
+        if timeout_s is None:
             outcome = self._intake.append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
+        else:
+            intake = self._limited_intake(timeout_s)
+            outcome = intake.check(topic, value, key, partition, headers, timestamp_ms)
         if type(outcome) is PendingAppend:
-            outcome = await self._wait(outcome)
+            outcome = await self._append_when_possible(outcome, timeout_s)
         if self._turns.due:
             await self._turns.take()
         return outcome
@@ -283,22 +288,14 @@ class Producer(Transactional):
         """Do as `send_many`, after the calls that are in *convoy* have appended their records."""
         return await self._sending().many.send_columns(topic, values, convoy=convoy, **more)
 
-    async def _limited(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: HeadersInput,
-        timestamp_ms: int | None,
-        timeout_s: float,
-    ) -> RecordFuture:
+    def _limited_intake(self, timeout_s: float) -> Intake:
+        """Return the intake for a call with *timeout_s*, after checks that the append makes of other calls."""
         intake = self._sending().intake
         intake.check_loop()
-        timeout_s = check_timeout("timeout_s", timeout_s)
-        pending = intake.check(topic, value, key, partition, headers, timestamp_ms)
-        return await intake.append_when_possible(pending, intake.loop.time(), timeout_s)
+        check_timeout("timeout_s", timeout_s)
+        return intake
 
-    async def _wait(self, pending: PendingAppend) -> RecordFuture:
+    async def _append_when_possible(self, pending: PendingAppend, timeout_s: float | None) -> RecordFuture:
         intake = self._sending().intake
-        return await intake.append_when_possible(pending, intake.loop.time(), None)
+        limit_s = None if timeout_s is None else float(timeout_s)
+        return await intake.append_when_possible(pending, intake.loop.time(), limit_s)
