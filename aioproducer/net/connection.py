@@ -285,6 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         if core.is_closed:
             return
         self._stop_timer()
+        self._timer = self._loop.call_later(FLUSH_GRACE_S, self._end)
         if self._decoding is not None:
             self._decoding.cancel()
         if self._session is not None:
@@ -292,7 +293,6 @@ class Connection(asyncio.BufferedProtocol):
         failed = core.connection_lost(cause, self._unwritten())
         if cause is None and not failed:
             self._transport.close()
-            self._timer = self._loop.call_later(FLUSH_GRACE_S, self._transport.abort)
         else:
             self._transport.abort()
         for call, error in failed:
@@ -301,6 +301,11 @@ class Connection(asyncio.BufferedProtocol):
         let_go(self._released)
         if self.on_closed is not None:
             self.on_closed(self, cause)
+
+    def _end(self) -> None:
+        """Drop what is unsent. `gone` is done even if a signal handler has interrupted `connection_lost`."""
+        self._transport.abort()
+        let_go(self.gone)
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed; to be called after `close`."""
@@ -322,6 +327,9 @@ class Connection(asyncio.BufferedProtocol):
         self.is_reading = True
         try:
             self._step.run(self._hand_out, nbytes)
+        except BaseException as interrupt:  # of a signal handler: an answer may be lost
+            self.close(ConnectionFailed(f"{self}: {interrupt!r} interrupted the reading"))
+            raise
         finally:
             self.is_reading, callback, self.after_read = False, self.after_read, None
             if callback is not None:
@@ -389,10 +397,10 @@ class Connection(asyncio.BufferedProtocol):
         refused = None if self._security is None else self._security.lost(exc, self.address)
         lost = refused or ConnectionFailed(f"{self}: lost {self._core.story(now)}: {exc}")
         self.close(caused(lost, exc))
-        self._stop_timer()
         self.resume_writing()
         self.tally.at(now).closed += 1
-        self.gone.set_result(None)
+        let_go(self.gone)
+        self._stop_timer()
 
     def pause_writing(self) -> None:
         """Let `drain` wait."""
