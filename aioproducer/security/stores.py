@@ -13,7 +13,10 @@ from aioproducer.extras import needs
 from aioproducer.security.regular_files import open_regular
 from aioproducer.security.secret import Secret, revealed
 
-_BLOCK = re.compile(r"-----BEGIN (?P<label>[A-Z0-9 ]+)-----(?P<body>.*?)-----END (?P=label)-----", re.DOTALL)
+_BLOCK = re.compile(
+    r"-----BEGIN (?P<label>[A-Z0-9 ]{1,64})-----(?P<body>(?:[^-]++|-(?!----))*+)(?P<end>-----END (?P=label)-----)?"
+)
+"""Takes linear time: no body contains the dashes of another block."""
 _CERTIFICATES: Final = ("CERTIFICATE", "TRUSTED CERTIFICATE", "X509 CERTIFICATE")
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER_SEQUENCE: Final = 0x30
@@ -117,9 +120,12 @@ def parse_pem(text: str) -> Pem:
     """
     certificates: list[str] = []
     keys: list[tuple[str, str]] = []
+    cut_off = ""
     for block in _BLOCK.finditer(text):
         label = block["label"]
-        if label in _CERTIFICATES:
+        if (label in _CERTIFICATES or label.endswith("PRIVATE KEY")) and block["end"] is None:
+            cut_off = label
+        elif label in _CERTIFICATES:
             certificates.append(_normal(label, block["body"]))
         elif label.endswith("PRIVATE KEY"):
             keys.append((label, _normal(label, block["body"])))
@@ -127,6 +133,8 @@ def parse_pem(text: str) -> Pem:
         raise StoreError(f"it has {len(keys)} private keys, and which one is meant nobody can tell")
     if not certificates and not keys:
         raise StoreError("it has neither a certificate nor a private key in PEM")
+    if cut_off:
+        raise StoreError(f"a block of it ({cut_off}) has no end: cut off, say")
     if not keys:
         return Pem("".join(certificates), None, encrypted=False)
     ((label, key),) = keys

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,20 @@ def test_no_store_is_that_large(tmp_path: Path) -> None:
 def test_a_kind_is_told_by_the_first_bytes() -> None:
     assert kind_of(b"") == kind_of(b"0 words -----BEGIN") == "PEM"
     assert kind_of(b"0\x82") == "PKCS12"
+
+
+@pytest.mark.parametrize(
+    "text", ["-----BEGIN CERTIFICATE-----", "-----BEGIN ", "-----BEGIN A PRIVATE KEY-----a-"]
+)
+def test_pem_is_parsed_in_linear_time(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(StoreError, match="neither a certificate nor a private key"):
+        parse_pem(text * 20_000)
+    assert time.process_time() - began < 2
+
+
+def test_block_that_is_cut_off_is_refused() -> None:
+    whole = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    for text in (whole + whole[:-30], whole[:30] + whole):
+        with pytest.raises(StoreError, match=r"\(CERTIFICATE\) has no end"):
+            parse_pem(text)
