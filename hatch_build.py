@@ -17,6 +17,10 @@ from setuptools.command.build_ext import build_ext
 ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether one build serves all later Pythons: those without a GIL have no limited API."""
 OLDEST = "cp311"
+SOURCES = (
+    *("_accelerator", "_awaiting", "_buffer", "_buffer_read", "_encoding", "_produce"),
+    *("_receipt", "_receipt_callbacks", "_receipt_kind", "_receipts", "_rows"),
+)
 COMPILE = [
     "-O3",
     "-g0",  # debug information would contain folder names of the build machine
@@ -52,19 +56,8 @@ def compile_in_place(root: str) -> str:
     unix = os.name == "posix"
     extension = Extension(
         "aioproducer._accelerator",
-        [
-            f"aioproducer/{name}.c"
-            for name in (
-                "_accelerator",
-                "_awaiting",
-                "_buffer",
-                "_buffer_read",
-                "_encoding",
-                "_produce",
-                "_rows",
-            )
-        ],
-        depends=[f"aioproducer/{name}.h" for name in ("_accelerator", "_buffer", "_records")],
+        [f"aioproducer/{name}.c" for name in SOURCES],
+        depends=[f"aioproducer/{name}.h" for name in ("_accelerator", "_buffer", "_receipts", "_records")],
         py_limited_api=ABI3,
         extra_compile_args=COMPILE if unix else [],
         extra_link_args=LINK if sys.platform == "linux" else [],

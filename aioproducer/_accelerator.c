@@ -24,6 +24,7 @@ static PyMethodDef functions[] = {
     {"new_metadata", aioproducer_new_metadata, METH_VARARGS, NULL},
     {"produce_writer", aioproducer_produce_writer, METH_O, NULL},
     {"read_base_offsets", aioproducer_read_base_offsets, METH_VARARGS, NULL},
+    {"receipts", aioproducer_receipts, METH_VARARGS, NULL},
     {"records_section", aioproducer_records_section, METH_VARARGS, NULL},
     {"running_loop_without_getpid", aioproducer_running_loop_without_getpid, METH_VARARGS, NULL},
     {"set_outcomes", aioproducer_set_outcomes, METH_VARARGS, NULL},

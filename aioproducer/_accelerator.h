@@ -40,7 +40,19 @@ PyObject *aioproducer_sizes(PyObject *module, PyObject *args);
 PyObject *aioproducer_produce_writer(PyObject *module, PyObject *by_name);
 PyObject *aioproducer_read_base_offsets(PyObject *module, PyObject *args);
 
+/* _receipt_kind.c */
+PyObject *aioproducer_receipts(PyObject *module, PyObject *args);
+
+/* _receipts.c */
+PyObject *aioproducer_receipts_make(PyObject *receipts);
+PyObject *aioproducer_receipts_new(PyObject *receipts);
+int aioproducer_is_receipts(PyObject *object);
+int aioproducer_receipts_wake(PyObject *receipts);
+void aioproducer_receipts_publish(PyObject *receipts, PyObject *receipt);
+
 /* _rows.c */
+#define METADATA_FIELDS 5
+PyObject *aioproducer_metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS]);
 PyObject *aioproducer_key_partitions(PyObject *module, PyObject *args);
 PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers);
 PyObject *aioproducer_murmur2(PyObject *module, PyObject *data);

@@ -224,6 +224,8 @@ static int wake(PyObject *waiter, PyObject *herald, PyObject *run)
 
 PyObject *aioproducer_wake_each(PyObject *module, PyObject *resolved)
 {
+    if (aioproducer_is_receipts(resolved))
+        return aioproducer_receipts_wake(resolved) < 0 ? NULL : Py_NewRef(Py_None);
     PyObject *pair, *run = PyUnicode_InternFromString("run");
     resolved = run == NULL ? NULL : PyObject_GetIter(resolved);
     while (resolved != NULL && (pair = PyIter_Next(resolved)) != NULL) {

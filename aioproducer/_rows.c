@@ -323,23 +323,34 @@ PyObject *aioproducer_split_columns(PyObject *module, PyObject *args)
 
 /* ---- new_metadata(kind, topic, partition, base_offset, timestamps, log_append_time) ---- */
 
-#define METADATA_FIELDS 5
-
 static int may_refer_to_others(PyObject *field)
 {
     return !PyUnicode_CheckExact(field) && !PyLong_CheckExact(field) && !PyBool_Check(field);
 }
 
-/* The garbage collector need not look at metadata whose fields cannot lead back to them. */
-static PyObject *metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
+/* From Python 3.14 on a tuple keeps its hash, which only `tuple.__new__` can leave out. */
+static PyObject *allocate_metadata(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
 {
-    int must_be_tracked = 0;
-    PyObject *metadata = PyType_GenericAlloc(kind, METADATA_FIELDS);
-    for (Py_ssize_t at = 0; metadata != NULL && at < METADATA_FIELDS; at++) {
-        must_be_tracked = must_be_tracked || may_refer_to_others(fields[at]);
+    PyObject *metadata = Py_Version < 0x030E0000 ? PyType_GenericAlloc(kind, METADATA_FIELDS) : PyTuple_New(METADATA_FIELDS);
+    for (Py_ssize_t at = 0; metadata != NULL && at < METADATA_FIELDS; at++)
         if (PyTuple_SetItem(metadata, at, Py_NewRef(fields[at])) < 0)
             Py_CLEAR(metadata);
-    }
+    if (metadata == NULL || Py_Version < 0x030E0000)
+        return metadata;
+    newfunc make = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    PyObject *args = PyTuple_Pack(1, metadata), *made = args == NULL ? NULL : make(kind, args, NULL);
+    Py_XDECREF(args);
+    Py_DECREF(metadata);
+    return made;
+}
+
+/* The garbage collector need not look at metadata whose fields cannot lead back to them. */
+PyObject *aioproducer_metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS])
+{
+    int must_be_tracked = 0;
+    PyObject *metadata = allocate_metadata(kind, fields);
+    for (Py_ssize_t at = 0; at < METADATA_FIELDS; at++)
+        must_be_tracked = must_be_tracked || may_refer_to_others(fields[at]);
     if (metadata != NULL && !must_be_tracked)
         PyObject_GC_UnTrack(metadata);
     return metadata;
@@ -366,7 +377,7 @@ PyObject *aioproducer_new_metadata(PyObject *module, PyObject *args)
         PyObject *offset = PyLong_FromLongLong(base < 0 ? -1 : base + index);
         PyObject *const fields[METADATA_FIELDS] = {topic, partition, offset, PyTuple_GetItem(timestamps, index),
                                                    log_append};
-        PyObject *metadata = offset == NULL ? NULL : metadata_of((PyTypeObject *)kind, fields);
+        PyObject *metadata = offset == NULL ? NULL : aioproducer_metadata_of((PyTypeObject *)kind, fields);
         Py_XDECREF(offset);
         if (metadata == NULL || PyList_SetItem(all, index, metadata) < 0)
             Py_CLEAR(all);

@@ -12,7 +12,7 @@ from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.receipts import FutureKind
+from aioproducer.batching.receipts import receipts_on
 from aioproducer.batching.waiters import Failure, acknowledgement_on
 from aioproducer.clock import Wakeup
 from aioproducer.config import ProducerConfig
@@ -179,7 +179,7 @@ class Engine:
             updater=self.updater,
             expired=self._sender.obstacles.failure,
             awaits=awaits,
-            receipts=FutureKind(self._loop),
+            receipts=receipts_on(awaits.waker),
         )
 
     @cached_property

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import traceback
+from asyncio import base_futures, format_helpers
 from collections.abc import Callable
-from typing import Protocol
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, Final, Protocol
+from weakref import ref
 
+from aioproducer.acceleration import fastest
 from aioproducer.batching.batch import RecordFuture
-from aioproducer.batching.waiters import Failure, FutureWaiters, Kind, Stretch, factory_of
+from aioproducer.batching.waiters import Failure, FutureWaiters, Kind, Stretch, TaskWaker, factory_of
+from aioproducer.types import RecordMetadata
 
 
 class ReceiptStretch(Stretch[RecordFuture], Protocol):
@@ -65,3 +73,59 @@ class ExpiringReceipt:
     def fail(self, failure: Failure) -> None:
         """Fail the waiter."""
         self._kind.expire(self._waiter, failure)
+
+
+def python_receipts(waker: TaskWaker, tools: tuple[Any, ...]) -> ReceiptKind:  # noqa: ARG001 - for the twin
+    """Return the kind of the Futures of the event loop of *waker*."""
+    return FutureKind(waker.loop)
+
+
+_receipts: Final = fastest("receipts", python_receipts)
+
+
+def receipts_on(waker: TaskWaker) -> ReceiptKind:
+    """Return the kind of the Futures of the event loop of *waker*."""
+    loop = waker.loop
+    tools = (
+        _reference(loop),
+        asyncio.Future,
+        RecordMetadata,
+        asyncio.CancelledError,
+        asyncio.InvalidStateError,
+        copy_context,
+        base_futures._future_repr,  # type: ignore[attr-defined] # noqa: SLF001 - as asyncio's Futures
+        _report,
+        _stack if loop.get_debug() else None,
+    )
+    return _receipts(waker, tools)
+
+
+def _reference(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEventLoop | None]:
+    try:
+        return ref(loop)
+    except TypeError:  # a loop of another library may have no weak references
+        return partial(_same, loop)
+
+
+def _same(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+    return loop
+
+
+def _report(
+    callback: Callable[..., object], receipt: RecordFuture, context: Context, error: BaseException
+) -> None:
+    """Pass *error* of a done callback to the exception handler of the event loop, as a Handle does."""
+    loop = receipt.get_loop()
+    source = format_helpers._format_callback_source(callback, (receipt,))  # noqa: SLF001 - asyncio's text
+    loop.call_exception_handler(
+        {
+            "message": f"Exception in callback {source}",
+            "exception": error,
+            "handle": asyncio.Handle(callback, (receipt,), loop, context),
+        }
+    )
+
+
+def _stack() -> traceback.StackSummary:
+    """Return the stack of the call that creates a receipt."""
+    return format_helpers.extract_stack(sys._getframe(1))  # noqa: SLF001 - as asyncio does

@@ -209,16 +209,16 @@ class TaskWaker:
     `hold` to `release` it gathers whom to wake, and wakes them there: that is an iteration less for each answer.
     """
 
-    __slots__ = ("_held", "_loop")
+    __slots__ = ("_held", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop: Final = loop
         self._held: list[Iterator[tuple[Acknowledgement, Herald]]] | None = None
 
     def wake(self, resolved: Iterator[tuple[Acknowledgement, Herald]]) -> None:
         """Let the task of each go on with its herald, in this order."""
         if self._held is None:
-            self._loop.call_soon(self._wake, resolved)
+            self.loop.call_soon(self._wake, resolved)
         else:
             self._held.append(resolved)
 
@@ -236,7 +236,7 @@ class TaskWaker:
         held, self._held = self._held, None
         if not held:
             return False
-        if asyncio.current_task(self._loop) is not None:
+        if asyncio.current_task(self.loop) is not None:
             for resolved in held:
                 self.wake(resolved)
             return False
@@ -244,7 +244,7 @@ class TaskWaker:
             try:
                 _wake_each(resolved)
             except BaseException as interrupt:  # noqa: BLE001 - raised in a moment
-                self._loop.call_soon(_raise, interrupt)
+                self.loop.call_soon(_raise, interrupt)
                 self.wake(resolved)
         return True
 

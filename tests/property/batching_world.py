@@ -23,8 +23,8 @@ from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.persistence import DENIALS_BELIEVED, SEQUENCE_REFUSALS
-from aioproducer.batching.receipts import FutureKind
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.receipts import receipts_on
+from aioproducer.batching.waiters import Failure, TaskWaker
 from aioproducer.errors import (
     BufferTimeout,
     ConnectionFailed,
@@ -110,7 +110,7 @@ class World:
 
     def __init__(self, *, idempotent: bool, retries: int, batch_max_bytes: int) -> None:
         self.loop = asyncio.get_running_loop()
-        self.receipts = FutureKind(self.loop)
+        self.receipts = receipts_on(TaskWaker(self.loop))
         self.idempotent = idempotent
         self.heals = idempotent and retries == FOR_EVER
         self.cluster = ModelCluster(MAX_RECORDS, leader=NODES[0])

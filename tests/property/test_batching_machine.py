@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batch_state import BatchState
-from aioproducer.batching.waiters import Failure, FutureWaiters
+from aioproducer.batching.receipts import ExpiringReceipt
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError
 from aioproducer.idempotence.identity import MAX_EPOCH
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -133,7 +134,7 @@ class BatchingMachine(RuleBasedStateMachine):
         if cancelled:
             self.inside(future.cancel)
         else:
-            mine, index = FutureWaiters([future]), self.world.index_of[value]
+            mine, index = ExpiringReceipt(self.world.receipts, future), self.world.index_of[value]
             self.inside(lambda: self.world.completion.expire_waiters(batch, mine, index, TIMED_OUT))
             assert future.done()
 

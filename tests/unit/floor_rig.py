@@ -11,9 +11,9 @@ from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.completion import BatchCompletion
 from aioproducer.batching.partition_queue import PartitionQueue
-from aioproducer.batching.receipts import FutureKind
+from aioproducer.batching.receipts import receipts_on
 from aioproducer.batching.topic import TopicQueues
-from aioproducer.batching.waiters import Failure
+from aioproducer.batching.waiters import Failure, TaskWaker
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout, ProducerError, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.records.compression import Codec
@@ -95,7 +95,7 @@ class FloorRig:
         **settings: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.receipts = FutureKind(self.loop)
+        self.receipts = receipts_on(TaskWaker(self.loop))
         self.identities = identities or IdentityKeeper()
         if identified:
             self.identities.assign(*FIRST)

@@ -48,7 +48,7 @@ async def test_the_first_opens_a_batch_and_the_second_joins_it() -> None:
     assert batch.columns.timestamps == [NOW_MS, NOW_MS]
     assert (batch.columns.keys, batch.columns.headers) == (None, None)
     assert batch.size == rig.accumulator.memory.used == room_for(1, 2)
-    assert batch.last == [first, second]
+    assert [list(batch.indices_of(each)) for each in (first, second)] == [[0], [1]]
 
 
 @pytest.mark.parametrize(("missing", "batches"), [(0, [2]), (1, [1, 1])])

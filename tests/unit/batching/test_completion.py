@@ -7,7 +7,8 @@ import pytest
 
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.completion import BatchCompletion
-from aioproducer.batching.waiters import Failure, FutureWaiters
+from aioproducer.batching.receipts import ExpiringReceipt
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, ProducerClosed, TransactionAborted
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -351,7 +352,7 @@ class TestOnFailure:
         else:
             future = rig.append()
             [batch] = rig.accumulator.unresolved
-        mine = FutureWaiters([future])
+        mine = ExpiringReceipt(rig.receipts, future)
         rig.completion.expire_waiters(batch, mine, 0, LATE._replace(possibly_persisted=False))
         error = future.exception()
         assert isinstance(error, DeliveryTimeout)

@@ -9,7 +9,8 @@ from aioproducer.batching.batch import Batch, RecordFuture
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.bulk import Rows, SendManyCall
 from aioproducer.batching.missing_partitions import AGREE_S
-from aioproducer.batching.waiters import Failure, FutureWaiters
+from aioproducer.batching.receipts import ExpiringReceipt
+from aioproducer.batching.waiters import Failure
 from aioproducer.errors import DeliveryTimeout, ProducerError, UnknownTopicOrPartition
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit.batching.completion_rig import (
@@ -34,7 +35,7 @@ def bulk(rig: FloorRig, count: int) -> SendManyCall:
 def give_up(rig: FloorRig, batch: Batch, future: RecordFuture, failure: Failure) -> None:
     """Let the call of *future* reach its own deadline."""
     [index] = batch.indices_of(future) or [0]
-    rig.completion.expire_waiters(batch, FutureWaiters([future]), index, failure)
+    rig.completion.expire_waiters(batch, ExpiringReceipt(rig.receipts, future), index, failure)
 
 
 @in_virtual_time
@@ -178,13 +179,13 @@ async def test_each_call_of_a_batch_may_give_up(drained: bool) -> None:
     if drained:
         assert rig.drain() == [batch]
     for index in (3, 19, 0, 7):
-        rig.completion.expire_waiters(batch, FutureWaiters([futures[index]]), index, LATE)
+        rig.completion.expire_waiters(batch, ExpiringReceipt(rig.receipts, futures[index]), index, LATE)
     assert sum(future.done() for future in futures) == 4
     assert len(batch) == (20 if drained else 16)
     for index, future in enumerate(futures):
         if not future.done():
             assert not batch.is_forsaken
-            rig.completion.expire_waiters(batch, FutureWaiters([future]), index, LATE)
+            rig.completion.expire_waiters(batch, ExpiringReceipt(rig.receipts, future), index, LATE)
     if drained:
         assert batch.is_forsaken
         rig.completion.complete(batch, 0)

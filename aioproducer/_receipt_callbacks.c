@@ -1,0 +1,289 @@
+/* The callbacks of a receipt (_receipt.c), and the iterator that a task awaits. */
+#include "_receipts.h"
+
+/* ---- Callbacks ---- */
+
+/* Take the next callback, with its context, off the receipt; return 0 if there is none. */
+static int take_callback(Receipt *own, PyObject **callback, PyObject **context)
+{
+    if (own->callback != NULL) {
+        *callback = own->callback;
+        *context = own->context;
+        own->callback = own->context = NULL;
+        return 1;
+    }
+    if (own->more == NULL || PyList_Size(own->more) == 0)
+        return 0;
+    PyObject *pair = PyList_GetItem(own->more, 0);
+    *callback = Py_NewRef(PyTuple_GetItem(pair, 0));
+    *context = Py_NewRef(PyTuple_GetItem(pair, 1));
+    return PyList_SetSlice(own->more, 0, 1, NULL) == 0 ? 1 : 0;
+}
+
+static int call_soon(Receipt *own, PyObject *callback, PyObject *context)
+{
+    PyObject *loop = PyObject_CallNoArgs(tool(own, LOOP)), *done = NULL;
+    if (loop == Py_None)
+        PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
+    else if (loop != NULL) {
+        PyObject *method = PyObject_GetAttrString(loop, "call_soon");
+        PyObject *args = method == NULL ? NULL : PyTuple_Pack(2, callback, (PyObject *)own);
+        PyObject *names = args == NULL ? NULL : Py_BuildValue("{sO}", "context", context);
+        done = names == NULL ? NULL : PyObject_Call(method, args, names);
+        Py_XDECREF(names);
+        Py_XDECREF(args);
+        Py_XDECREF(method);
+    }
+    Py_XDECREF(loop);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* Let the receipt alone have an outcome. */
+int aioproducer_receipt_settle(Receipt *own, enum own outcome, PyObject *value)
+{
+    PyObject *callback, *context, *before = own->value;
+    own->own = outcome;
+    own->value = Py_XNewRef(value);
+    Py_XDECREF(before);
+    if (value != NULL)
+        aioproducer_receipt_track(own);
+    while (take_callback(own, &callback, &context)) {
+        int failed = call_soon(own, callback, context) < 0;
+        Py_DECREF(callback);
+        Py_DECREF(context);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}
+
+/* Pass the exception of *callback* to the loop's handler, as the loop does; an interrupt is raised. */
+static int report(Receipt *own, PyObject *callback, PyObject *context)
+{
+    PyObject *type, *error, *traceback;
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_SystemExit))
+        return -1;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL)
+        PyException_SetTraceback(error, traceback);
+    PyObject *done = PyObject_CallFunctionObjArgs(tool(own, REPORT), callback, (PyObject *)own, context, error, NULL);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* Run the next callback; return 1, 0 if there is none, or -1 after an interrupt. */
+int aioproducer_receipt_run_one(Receipt *own, PyObject *run)
+{
+    PyObject *callback, *context;
+    if (!take_callback(own, &callback, &context))
+        return 0;
+    PyObject *done = PyObject_CallMethodObjArgs(context, run, callback, (PyObject *)own, NULL);
+    int result = done == NULL && report(own, callback, context) < 0 ? -1 : 1;
+    Py_XDECREF(done);
+    Py_DECREF(callback);
+    Py_DECREF(context);
+    return result;
+}
+
+PyObject *aioproducer_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Receipt *own = (Receipt *)self;
+    Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
+    if (count != 1 || named > 1 ||
+        (named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "context") != 0)) {
+        PyErr_SetString(PyExc_TypeError, "add_done_callback() takes a callback, and its context=");
+        return NULL;
+    }
+    PyObject *callback = args[0], *pair = NULL;
+    PyObject *context = named == 1 && args[1] != Py_None ? Py_NewRef(args[1]) : PyObject_CallNoArgs(tool(own, COPY_CONTEXT));
+    int failed = context == NULL;
+    if (!failed && aioproducer_receipt_is_done(own))
+        failed = call_soon(own, callback, context) < 0;
+    else if (!failed && own->callback == NULL && own->more == NULL) {
+        if (!(failed = aioproducer_listen(own) < 0)) {
+            own->callback = Py_NewRef(callback);
+            own->context = Py_NewRef(context);
+        }
+    } else if (!failed) {
+        failed = (own->more == NULL && (own->more = PyList_New(0)) == NULL) || (pair = PyTuple_Pack(2, callback, context)) == NULL ||
+                 aioproducer_listen(own) < 0 || PyList_Append(own->more, pair) < 0;
+        Py_XDECREF(pair);
+    }
+    Py_XDECREF(context);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+/* Return a list of the callbacks, each with its context. */
+PyObject *aioproducer_receipt_callbacks(Receipt *own)
+{
+    PyObject *all = own->more == NULL ? PyList_New(0) : PyList_GetSlice(own->more, 0, PyList_Size(own->more));
+    if (all != NULL && own->callback != NULL) {
+        PyObject *pair = PyTuple_Pack(2, own->callback, own->context);
+        if (pair == NULL || PyList_Insert(all, 0, pair) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(pair);
+    }
+    return all;
+}
+
+PyObject *aioproducer_remove_done_callback(PyObject *self, PyObject *callback)
+{
+    Receipt *own = (Receipt *)self;
+    if (aioproducer_receipt_is_done(own))
+        return PyLong_FromLong(0); /* they are on their way */
+    PyObject *all = aioproducer_receipt_callbacks(own), *kept = all == NULL ? NULL : PyList_New(0);
+    long removed = 0;
+    for (Py_ssize_t at = 0; kept != NULL && at < PyList_Size(all); at++) {
+        PyObject *pair = PyList_GetItem(all, at);
+        int same = PyObject_RichCompareBool(PyTuple_GetItem(pair, 0), callback, Py_EQ);
+        if (same < 0 || (same == 0 && PyList_Append(kept, pair) < 0))
+            Py_CLEAR(kept);
+        removed += same;
+    }
+    Py_XDECREF(all);
+    if (kept == NULL)
+        return NULL;
+    PyObject *first = own->callback, *context = own->context, *more = own->more;
+    own->callback = own->context = NULL;
+    own->more = kept;
+    Py_XDECREF(first);
+    Py_XDECREF(context);
+    Py_XDECREF(more);
+    return PyLong_FromLong(removed);
+}
+
+/* ---- Awaiting ---- */
+
+typedef struct {
+    PyObject_HEAD
+    Receipt *receipt; /* NULL at the end */
+} Iterator;
+
+PyObject *aioproducer_receipt_iterator(PyObject *receipt)
+{
+    Iterator *made = PyObject_GC_New(Iterator, (PyTypeObject *)tool((Receipt *)receipt, ITERATOR_TYPE));
+    if (made != NULL) {
+        made->receipt = (Receipt *)Py_NewRef(receipt);
+        if (!aioproducer_receipt_is_done(made->receipt)) /* else it ends at once, and is part of no cycle */
+            PyObject_GC_Track((PyObject *)made);
+    }
+    return (PyObject *)made;
+}
+
+static int iterator_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)((Iterator *)self)->receipt);
+    return 0;
+}
+
+static int iterator_clear(PyObject *self)
+{
+    PyObject *receipt = (PyObject *)((Iterator *)self)->receipt;
+    ((Iterator *)self)->receipt = NULL;
+    Py_XDECREF(receipt);
+    return 0;
+}
+
+static void iterator_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)iterator_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PySendResult iterator_send(PyObject *self, PyObject *value, PyObject **result)
+{
+    Receipt *receipt = ((Iterator *)self)->receipt;
+    (void)value;
+    *result = NULL;
+    if (receipt == NULL) {
+        *result = Py_NewRef(Py_None);
+        return PYGEN_RETURN;
+    }
+    if (aioproducer_receipt_is_done(receipt)) {
+        *result = aioproducer_receipt_result((PyObject *)receipt, NULL);
+        (void)iterator_clear(self);
+        return *result == NULL ? PYGEN_ERROR : PYGEN_RETURN;
+    }
+    if (receipt->is_blocking) {
+        PyErr_SetString(PyExc_RuntimeError, "await wasn't used with future");
+        return PYGEN_ERROR;
+    }
+    receipt->is_blocking = 1;
+    *result = Py_NewRef((PyObject *)receipt);
+    return PYGEN_NEXT;
+}
+
+static PyObject *next_of(PyObject *self, PyObject *value)
+{
+    PyObject *result;
+    if (iterator_send(self, value, &result) != PYGEN_RETURN)
+        return result;
+    /* Made here: PyErr_SetObject would take the fields of a tuple for arguments. */
+    PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
+    if (stop != NULL)
+        PyErr_SetObject(PyExc_StopIteration, stop);
+    Py_XDECREF(stop);
+    Py_DECREF(result);
+    return NULL;
+}
+
+static PyObject *iterator_next(PyObject *self)
+{
+    return next_of(self, Py_None);
+}
+
+static PyObject *iterator_throw(PyObject *self, PyObject *args)
+{
+    PyObject *type, *value = Py_None, *traceback = Py_None;
+    if (!PyArg_ParseTuple(args, "O|OO:throw", &type, &value, &traceback))
+        return NULL;
+    (void)iterator_clear(self);
+    if (PyExceptionInstance_Check(type))
+        PyErr_SetObject((PyObject *)Py_TYPE(type), type);
+    else if (PyExceptionClass_Check(type))
+        PyErr_SetObject(type, value);
+    else
+        PyErr_SetString(PyExc_TypeError, "exceptions must be classes deriving BaseException or instances of such a class");
+    return NULL;
+}
+
+static PyObject *iterator_close(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    (void)iterator_clear(self);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef iterator_methods[] = {
+    {"close", iterator_close, METH_NOARGS, NULL},
+    {"send", next_of, METH_O, NULL},
+    {"throw", iterator_throw, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot iterator_slots[] = {
+    {Py_tp_traverse, iterator_traverse},
+    {Py_tp_clear, iterator_clear},
+    {Py_tp_dealloc, iterator_dealloc},
+    {Py_am_send, iterator_send},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, iterator_next},
+    {Py_tp_methods, iterator_methods},
+    {0, NULL},
+};
+
+PyType_Spec aioproducer_receipt_iterator_spec = {
+    .name = "aioproducer.batching.receipts.ReceiptIterator",
+    .basicsize = sizeof(Iterator),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = iterator_slots,
+};

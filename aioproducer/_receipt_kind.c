@@ -1,0 +1,125 @@
+/* The kind of the receipts of one event loop (_receipts.c, _receipt.c). */
+#include "_receipts.h"
+
+static PyObject *kind_stretch(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return (PyObject *)aioproducer_new_receipts((Kind *)self);
+}
+
+/* Return a receipt that a stretch adds later. */
+static PyObject *kind_waiter(PyObject *self, PyObject *unused)
+{
+    Outcome *of = aioproducer_new_outcome(((Kind *)self)->shared);
+    PyObject *receipt = of == NULL ? NULL : aioproducer_new_receipt(of);
+    (void)unused;
+    Py_XDECREF((PyObject *)of);
+    return receipt;
+}
+
+/* Fail the receipt alone: its call has a deadline of its own. */
+static PyObject *kind_expire(PyObject *self, PyObject *args)
+{
+    PyObject *waiter, *failure;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OO:expire", &waiter, &failure))
+        return NULL;
+    if (!aioproducer_is_receipt(waiter)) {
+        PyErr_SetString(PyExc_TypeError, "a waiter must be one of this kind");
+        return NULL;
+    }
+    Receipt *receipt = (Receipt *)waiter;
+    PyObject *error = aioproducer_receipt_is_done(receipt) ? Py_NewRef(Py_None) : PyObject_CallMethod(failure, "error", NULL);
+    int failed = error == NULL;
+    if (!failed && !aioproducer_receipt_is_done(receipt)) {
+        Receipts *of = aioproducer_outcome_of(receipt)->receipts;
+        failed = (of != NULL && aioproducer_note_expired(of, receipt->index) < 0) ||
+                 aioproducer_receipt_settle(receipt, EXCEPTION, error) < 0;
+    }
+    Py_XDECREF(error);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static int kind_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Kind *own = (Kind *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(own->shared);
+    Py_VISIT(own->waker);
+    return 0;
+}
+
+static void kind_dealloc(PyObject *self)
+{
+    Kind *own = (Kind *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF(own->shared);
+    Py_XDECREF(own->waker);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef kind_methods[] = {
+    {"expire", kind_expire, METH_VARARGS, NULL},
+    {"stretch", kind_stretch, METH_NOARGS, NULL},
+    {"waiter", kind_waiter, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot kind_slots[] = {
+    {Py_tp_traverse, kind_traverse},
+    {Py_tp_dealloc, kind_dealloc},
+    {Py_tp_methods, kind_methods},
+    {0, NULL},
+};
+
+static PyType_Spec kind_spec = {
+    .name = "aioproducer.batching.receipts.Kind",
+    .basicsize = sizeof(Kind),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = kind_slots,
+};
+
+/* Return the types, in the order of `enum shared`; the module keeps them. */
+static PyObject *types_of(PyObject *module)
+{
+    PyType_Spec *const specs[] = {&kind_spec, &aioproducer_receipts_spec, &aioproducer_outcome_spec, &aioproducer_receipt_spec,
+                                  &aioproducer_receipt_iterator_spec};
+    const Py_ssize_t count = sizeof specs / sizeof *specs;
+    if (PyObject_HasAttrString(module, "_receipt_types"))
+        return PyObject_GetAttrString(module, "_receipt_types");
+    PyObject *types = PyTuple_New(count);
+    for (Py_ssize_t at = 0; types != NULL && at < count; at++) {
+        PyObject *type = PyType_FromSpec(specs[at]);
+        if (type == NULL || PyTuple_SetItem(types, at, type) < 0)
+            Py_CLEAR(types);
+    }
+    if (types != NULL && PyObject_SetAttrString(module, "_receipt_types", types) < 0)
+        Py_CLEAR(types);
+    return types;
+}
+
+/* ---- receipts(waker, tools) ---- */
+
+PyObject *aioproducer_receipts(PyObject *module, PyObject *args)
+{
+    PyObject *waker, *tools;
+    if (!PyArg_ParseTuple(args, "OO!:receipts", &waker, &PyTuple_Type, &tools))
+        return NULL;
+    if (PyTuple_Size(tools) != GIVEN) {
+        PyErr_SetString(PyExc_ValueError, "receipts() takes other tools");
+        return NULL;
+    }
+    PyObject *types = types_of(module), *shared = types == NULL ? NULL : PySequence_Concat(tools, types);
+    Py_XDECREF(types);
+    Kind *kind = shared == NULL ? NULL : (Kind *)aioproducer_allocate(shared, KIND_TYPE, sizeof(Kind));
+    if (kind == NULL) {
+        Py_XDECREF(shared);
+        return NULL;
+    }
+    kind->shared = shared;
+    kind->waker = Py_NewRef(waker);
+    PyObject_GC_Track((PyObject *)kind);
+    return (PyObject *)kind;
+}

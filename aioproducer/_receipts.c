@@ -1,0 +1,446 @@
+/* The Futures of single records: a stretch of a batch keeps the outcome of all its records once, and each record's Future
+   (_receipt.c) is a pointer and an index. The twin without the accelerator is a list of asyncio Futures:
+   `python_receipts` in aioproducer/batching/receipts.py.
+
+   Outcome: the outcome of a stretch; refers to no callback and no task, since receipts refer to it. Receipts: the stretch; has the
+   receipts with callbacks. Kind: makes both, for one event loop.
+*/
+#include "_receipts.h"
+
+static void receipts_dealloc(PyObject *self);
+
+int aioproducer_is_receipts(PyObject *object)
+{
+    return PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) == (void *)receipts_dealloc;
+}
+
+/* Return a new object of the type at *which*, its fields cleared. */
+PyObject *aioproducer_allocate(PyObject *shared, enum shared which, size_t size)
+{
+    PyObject *made = (PyObject *)PyObject_GC_New(PyObject, (PyTypeObject *)shared_item(shared, which));
+    if (made != NULL)
+        memset((char *)made + sizeof(PyObject), 0, size - sizeof(PyObject));
+    return made;
+}
+
+/* ---- Outcome ---- */
+
+Outcome *aioproducer_new_outcome(PyObject *shared)
+{
+    Outcome *made = (Outcome *)aioproducer_allocate(shared, OUTCOME_TYPE, sizeof(Outcome));
+    if (made != NULL) {
+        made->shared = Py_NewRef(shared);
+        PyObject_GC_Track((PyObject *)made);
+    }
+    return made;
+}
+
+static int outcome_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Outcome *own = (Outcome *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(own->shared);
+    Py_VISIT(own->told);
+    for (Py_ssize_t at = 0; at < own->moved_count; at++)
+        Py_VISIT((PyObject *)own->moved[at].of);
+    return 0;
+}
+
+static int outcome_clear(PyObject *self)
+{
+    Outcome *own = (Outcome *)self;
+    own->state = PENDING;
+    Py_CLEAR(own->told);
+    return 0;
+}
+
+static void outcome_dealloc(PyObject *self)
+{
+    Outcome *own = (Outcome *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)outcome_clear(self);
+    for (Py_ssize_t at = 0; at < own->moved_count; at++)
+        Py_XDECREF((PyObject *)own->moved[at].of);
+    PyMem_Free(own->moved);
+    Py_XDECREF(own->shared);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot outcome_slots[] = {
+    {Py_tp_traverse, outcome_traverse},
+    {Py_tp_clear, outcome_clear},
+    {Py_tp_dealloc, outcome_dealloc},
+    {0, NULL},
+};
+
+PyType_Spec aioproducer_outcome_spec = {
+    .name = "aioproducer.batching.receipts.Outcome",
+    .basicsize = sizeof(Outcome),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = outcome_slots,
+};
+
+/* ---- Receipts: adding ---- */
+
+Receipts *aioproducer_new_receipts(Kind *kind)
+{
+    Receipts *made = (Receipts *)aioproducer_allocate(kind->shared, RECEIPTS_TYPE, sizeof(Receipts));
+    if (made == NULL)
+        return NULL;
+    made->kind = (Kind *)Py_NewRef((PyObject *)kind);
+    PyObject_GC_Track((PyObject *)made);
+    if ((made->outcome = aioproducer_new_outcome(kind->shared)) == NULL)
+        Py_CLEAR(made);
+    else
+        made->outcome->receipts = made;
+    return made;
+}
+
+PyObject *aioproducer_new_receipt(Outcome *of)
+{
+    PyObject *stack = shared_item(of->shared, STACK), *source = NULL;
+    if (stack != Py_None && (source = PyObject_CallNoArgs(stack)) == NULL)
+        return NULL;
+    Receipt *made = (Receipt *)aioproducer_allocate(of->shared, RECEIPT_TYPE, sizeof(Receipt));
+    if (made == NULL) {
+        Py_XDECREF(source);
+        return NULL;
+    }
+    made->of = (Outcome *)Py_NewRef((PyObject *)of);
+    made->source = source;
+    return (PyObject *)made;
+}
+
+/* Return a receipt that waits for no record yet. */
+PyObject *aioproducer_receipts_make(PyObject *receipts)
+{
+    return aioproducer_new_receipt(((Receipts *)receipts)->outcome);
+}
+
+/* Let *receipt*, just made and unknown to others, wait for the record just appended; runs no code of Python. */
+void aioproducer_receipts_publish(PyObject *receipts, PyObject *receipt)
+{
+    Receipts *own = (Receipts *)receipts;
+    Receipt *added = (Receipt *)receipt;
+    if (added->of != own->outcome) {
+        Outcome *before = added->of;
+        added->of = (Outcome *)Py_NewRef((PyObject *)own->outcome);
+        Py_DECREF((PyObject *)before);
+    }
+    added->index = (uint32_t)own->count++;
+}
+
+PyObject *aioproducer_receipts_new(PyObject *receipts)
+{
+    PyObject *made = aioproducer_receipts_make(receipts);
+    if (made != NULL)
+        aioproducer_receipts_publish(receipts, made);
+    return made;
+}
+
+static PyObject *receipts_new(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return aioproducer_receipts_new(self);
+}
+
+static int check_receipt(PyObject *object)
+{
+    if (aioproducer_is_receipt(object))
+        return 0;
+    PyErr_SetString(PyExc_TypeError, "a waiter must be one of this kind");
+    return -1;
+}
+
+static PyObject *receipts_add(PyObject *self, PyObject *receipt)
+{
+    if (check_receipt(receipt) < 0)
+        return NULL;
+    aioproducer_receipts_publish(self, receipt);
+    ((Receipt *)receipt)->is_listed = 0;
+    if (((Receipt *)receipt)->callback != NULL && aioproducer_listen((Receipt *)receipt) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Let *receipt*, which gets a callback, be among the listeners of its stretch. */
+int aioproducer_listen(Receipt *receipt)
+{
+    Receipts *of = aioproducer_outcome_of(receipt)->receipts;
+    if (!receipt->is_listed && of != NULL) {
+        if (of->listeners == NULL && (of->listeners = PyList_New(0)) == NULL)
+            return -1;
+        if (PyList_Append(of->listeners, (PyObject *)receipt) < 0)
+            return -1;
+        receipt->is_listed = 1;
+    }
+    aioproducer_receipt_track(receipt);
+    return 0;
+}
+
+/* ---- Receipts: settling ---- */
+
+static int compare_indices(const void *left, const void *right)
+{
+    const Receipt *one = *(Receipt *const *)left, *other = *(Receipt *const *)right;
+    return one->index < other->index ? -1 : one->index > other->index;
+}
+
+/* Sort the listeners as their records are: asyncio's Futures would be resolved in that order. */
+static int sort_listeners(PyObject *listeners)
+{
+    Py_ssize_t count = PyList_Size(listeners), at;
+    for (at = 1; at < count; at++)
+        if (((Receipt *)PyList_GetItem(listeners, at - 1))->index > ((Receipt *)PyList_GetItem(listeners, at))->index)
+            break;
+    if (at >= count)
+        return 0;
+    PyObject **sorted = PyMem_Malloc(count * sizeof(PyObject *));
+    if (sorted == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (at = 0; at < count; at++)
+        sorted[at] = Py_NewRef(PyList_GetItem(listeners, at));
+    qsort(sorted, count, sizeof(PyObject *), compare_indices);
+    for (at = 0; at < count; at++)
+        PyList_SetItem(listeners, at, sorted[at]); /* takes the reference over */
+    PyMem_Free(sorted);
+    return 0;
+}
+
+/* Note the outcome. The failure of a batch is also that of its parts: after a bug they may be nowhere else. */
+static void note_outcome(Outcome *of, char state, PyObject *told)
+{
+    of->told = Py_NewRef(told);
+    of->state = state;
+    for (Py_ssize_t at = 0; state == FAILED && at < of->moved_count; at++)
+        if (of->moved[at].of != NULL && of->moved[at].of->state == PENDING)
+            note_outcome(of->moved[at].of, state, told);
+}
+
+/* Note the outcome, unless there is one, and have the callbacks run; also those that an interrupt left before. */
+static PyObject *settle(Receipts *own, char state, PyObject *told)
+{
+    if (own->outcome->state == PENDING) {
+        note_outcome(own->outcome, state, told);
+        if (own->listeners != NULL && sort_listeners(own->listeners) < 0)
+            return NULL;
+    }
+    return own->listeners == NULL ? Py_NewRef(Py_None) : PyObject_CallMethod(own->kind->waker, "wake", "O", own);
+}
+
+static PyObject *receipts_resolve(PyObject *self, PyObject *delivered)
+{
+    if (!PyTuple_Check(delivered) || PyTuple_Size(delivered) != METADATA_FIELDS) {
+        PyErr_SetString(PyExc_TypeError, "what was delivered is a tuple");
+        return NULL;
+    }
+    return settle((Receipts *)self, DELIVERED, delivered);
+}
+
+static PyObject *receipts_fail(PyObject *self, PyObject *failure)
+{
+    return settle((Receipts *)self, FAILED, failure);
+}
+
+/* Run the callbacks of all listeners; return -1 after an interrupt: the rest is left for another call. */
+int aioproducer_receipts_wake(PyObject *receipts)
+{
+    Receipts *own = (Receipts *)receipts;
+    PyObject *run = PyUnicode_InternFromString("run");
+    int failed = run == NULL;
+    while (!failed && own->listeners != NULL) {
+        if (own->woken >= PyList_Size(own->listeners)) {
+            own->woken = 0;
+            Py_CLEAR(own->listeners);
+            break;
+        }
+        PyObject *receipt = Py_NewRef(PyList_GetItem(own->listeners, own->woken));
+        int is_done = aioproducer_receipt_is_done((Receipt *)receipt); /* else another stretch has it */
+        int ran = is_done ? aioproducer_receipt_run_one((Receipt *)receipt, run) : 0;
+        if (ran == 0) /* let go of at once, not with the last receipt */
+            PyList_SetItem(own->listeners, own->woken++, Py_NewRef(Py_None));
+        failed = ran < 0;
+        Py_DECREF(receipt);
+    }
+    Py_XDECREF(run);
+    return failed ? -1 : 0;
+}
+
+/* ---- Receipts: parts ---- */
+
+static int make_places(Outcome *of, Py_ssize_t count)
+{
+    if (of->moved_count >= count)
+        return 0;
+    Place *places = PyMem_Realloc(of->moved, count * sizeof(Place));
+    if (places == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset(places + of->moved_count, 0, (count - of->moved_count) * sizeof(Place));
+    of->moved = places;
+    of->moved_count = count;
+    return 0;
+}
+
+int aioproducer_note_expired(Receipts *own, Py_ssize_t index)
+{
+    if (index >= own->expired_size) {
+        char *noted = PyMem_Realloc(own->expired, own->count);
+        if (noted == NULL || index >= own->count) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        memset(noted + own->expired_size, 0, own->count - own->expired_size);
+        own->expired = noted;
+        own->expired_size = own->count;
+    }
+    own->expired_count += !own->expired[index];
+    own->expired[index] = 1;
+    return 0;
+}
+
+/* Let the listeners whose records have moved listen there as well. */
+static int move_listeners(Receipts *own, Receipts *taken)
+{
+    for (Py_ssize_t at = 0; own->listeners != NULL && at < PyList_Size(own->listeners); at++) {
+        PyObject *listener = PyList_GetItem(own->listeners, at);
+        if (!aioproducer_is_receipt(listener) || aioproducer_outcome_of((Receipt *)listener) != taken->outcome)
+            continue;
+        ((Receipt *)listener)->is_listed = 0;
+        if (aioproducer_listen((Receipt *)listener) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int move(Receipts *own, Receipts *taken, PyObject *indices)
+{
+    taken->count = PyTuple_Size(indices);
+    if (own->outcome->state != PENDING) /* they have their outcome already */
+        return 0;
+    if (make_places(own->outcome, own->count) < 0)
+        return -1;
+    for (Py_ssize_t at = 0; at < taken->count; at++) {
+        Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GetItem(indices, at));
+        if (index < 0 || index >= own->count) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_IndexError, "there is no such record");
+            return -1;
+        }
+        if (index < own->expired_size && own->expired[index] && aioproducer_note_expired(taken, at) < 0)
+            return -1;
+        Place *place = &own->outcome->moved[index];
+        Outcome *before = place->of;
+        place->of = (Outcome *)Py_NewRef((PyObject *)taken->outcome);
+        place->index = (uint32_t)at;
+        Py_XDECREF((PyObject *)before);
+    }
+    return move_listeners(own, taken);
+}
+
+static PyObject *receipts_take(PyObject *self, PyObject *indices)
+{
+    Receipts *own = (Receipts *)self, *taken = NULL;
+    indices = PySequence_Tuple(indices);
+    if (indices != NULL && (taken = aioproducer_new_receipts(own->kind)) != NULL && move(own, taken, indices) < 0)
+        Py_CLEAR(taken);
+    Py_XDECREF(indices);
+    return (PyObject *)taken;
+}
+
+static PyObject *receipts_indices_of(PyObject *self, PyObject *waiter)
+{
+    Receipt *receipt = (Receipt *)waiter;
+    if (!aioproducer_is_receipt(waiter) || aioproducer_outcome_of(receipt) != ((Receipts *)self)->outcome)
+        return PyTuple_New(0);
+    return Py_BuildValue("(k)", (unsigned long)receipt->index);
+}
+
+static PyObject *receipts_is_forsaken(PyObject *self, void *unused)
+{
+    Receipts *own = (Receipts *)self;
+    (void)unused;
+    return PyBool_FromLong(own->outcome->state != PENDING || own->expired_count == own->count);
+}
+
+static PyObject *receipts_last(PyObject *self, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(self);
+}
+
+static Py_ssize_t receipts_length(PyObject *self)
+{
+    return ((Receipts *)self)->count;
+}
+
+/* ---- Receipts: the type ---- */
+
+static int receipts_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Receipts *own = (Receipts *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)own->kind);
+    Py_VISIT((PyObject *)own->outcome);
+    Py_VISIT(own->listeners);
+    return 0;
+}
+
+static int receipts_clear(PyObject *self)
+{
+    Py_CLEAR(((Receipts *)self)->listeners);
+    return 0;
+}
+
+static void receipts_dealloc(PyObject *self)
+{
+    Receipts *own = (Receipts *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (own->outcome != NULL)
+        own->outcome->receipts = NULL;
+    (void)receipts_clear(self);
+    Py_XDECREF((PyObject *)own->outcome);
+    Py_XDECREF((PyObject *)own->kind);
+    PyMem_Free(own->expired);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef receipts_methods[] = {
+    {"add", receipts_add, METH_O, NULL},
+    {"fail", receipts_fail, METH_O, NULL},
+    {"indices_of", receipts_indices_of, METH_O, NULL},
+    {"new", receipts_new, METH_NOARGS, NULL},
+    {"resolve", receipts_resolve, METH_O, NULL},
+    {"take", receipts_take, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef receipts_attributes[] = {
+    {"is_forsaken", receipts_is_forsaken, NULL, NULL, NULL},
+    {"last", receipts_last, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot receipts_slots[] = {
+    {Py_tp_traverse, receipts_traverse},
+    {Py_tp_clear, receipts_clear},
+    {Py_tp_dealloc, receipts_dealloc},
+    {Py_sq_length, receipts_length},
+    {Py_tp_getset, receipts_attributes},
+    {Py_tp_methods, receipts_methods},
+    {0, NULL},
+};
+
+PyType_Spec aioproducer_receipts_spec = {
+    .name = "aioproducer.batching.receipts.Receipts",
+    .basicsize = sizeof(Receipts),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = receipts_slots,
+};

@@ -1,0 +1,490 @@
+"""A program sees no difference between a receipt and an asyncio Future: each behaviour runs with both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import pickle
+import types
+import weakref
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+import pytest
+
+from aioproducer.acceleration import accelerated
+from aioproducer.batching.receipts import FutureKind, ReceiptKind, receipts_on
+from aioproducer.batching.waiters import Delivered, Failure, TaskWaker
+from aioproducer.errors import DeliveryTimeout
+
+uvloop = pytest.importorskip("uvloop")
+
+Behaviour = Callable[["Records"], Awaitable[Any]]
+LATE = Failure(DeliveryTimeout, "late")
+VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="outside")
+
+
+class Records:
+    """Three records of one batch, each with its Future."""
+
+    def __init__(self, of: Callable[[asyncio.AbstractEventLoop], ReceiptKind]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.kind = of(self.loop)
+        self.stretch = self.kind.stretch()
+        self.futures = [self.stretch.new() for _ in range(3)]
+        self.first: Any = self.futures[0]
+        self.log: list[Any] = []
+
+    def deliver(self) -> None:
+        self.stretch.resolve(Delivered("orders", 3, 40, [1, 2, 3], log_append_time=False))
+
+    def fail(self) -> None:
+        self.stretch.fail(LATE)
+
+    def soon(self, what: Callable[[], object] | None = None) -> None:
+        self.loop.call_soon(what or self.deliver)
+
+    def note(self, what: object) -> Callable[[asyncio.Future[Any]], None]:
+        return lambda future: self.log.append((what, self.futures.index(future), future.done()))
+
+
+def receipts(loop: asyncio.AbstractEventLoop) -> ReceiptKind:
+    return receipts_on(TaskWaker(loop))
+
+
+def raised(call: Callable[[], object]) -> tuple[str, str]:
+    try:
+        return ("returned", repr(call()))
+    except BaseException as error:  # noqa: BLE001 - any kind is compared
+        return (type(error).__name__, str(error))
+
+
+async def outcome(awaitable: Awaitable[Any]) -> tuple[str, str]:
+    try:
+        return ("returned", repr(await awaitable))
+    except BaseException as error:  # noqa: BLE001 - any kind is compared
+        return (type(error).__name__, str(error))
+
+
+async def turns(count: int = 3) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+BEHAVIOURS: dict[str, Behaviour] = {}
+
+
+def behaviour(function: Behaviour) -> Behaviour:
+    BEHAVIOURS[function.__name__] = function
+    return function
+
+
+def state_of(future: Any) -> list[Any]:
+    return [
+        (future.done(), future.cancelled(), repr(future), future._state),
+        (raised(future.result), raised(future.exception)),
+        (future._log_traceback, future._cancel_message, future._asyncio_future_blocking),
+        (future._callbacks, repr(future._result), repr(future._exception)),
+        (isinstance(future, asyncio.Future), asyncio.isfuture(future), future.__class__ is asyncio.Future),
+    ]
+
+
+@behaviour
+async def state(on: Records) -> Any:
+    seen = [state_of(on.first)]
+    on.futures[1].cancel("enough")
+    on.futures[2].set_result(None)  # type: ignore[arg-type]
+    on.deliver()
+    seen += map(state_of, on.futures)
+    return seen
+
+
+@behaviour
+async def failure(on: Records) -> Any:
+    on.fail()
+    one, other = on.first.exception(), on.futures[1].exception()
+    assert one is on.first.exception()
+    assert one is not other
+    return [state_of(each) for each in on.futures], await outcome(on.first), await outcome(on.first)
+
+
+@behaviour
+async def attributes(on: Records) -> Any:
+    on.first.note = "mine"
+    return [
+        (on.first.note, on.first.get_loop() is on.loop, on.first._loop is on.loop),
+        (hash(on.first) == hash(on.first), on.first == on.futures[1], weakref.ref(on.first)() is on.first),
+        (asyncio.iscoroutine(on.first), isinstance(on.first, Generator), isinstance(on.first, Awaitable)),
+        (hasattr(on.first, "send"), hasattr(on.first, "__next__"), raised(lambda: on.first.nothing)[0]),
+        (raised(lambda: pickle.dumps(on.first))[0], type(on.first._make_cancelled_error()).__name__),
+        raised(lambda: setattr(on.first, "_log_traceback", True)),
+    ]
+
+
+@behaviour
+async def awaited_by_a_task(on: Records) -> Any:
+    on.soon()
+    return await outcome(on.first), await outcome(on.first)
+
+
+@behaviour
+async def awaited_by_two_tasks(on: Records) -> Any:
+    tasks = [asyncio.ensure_future(outcome(on.first)) for _ in range(2)]
+    await turns()
+    on.deliver()
+    return [await task for task in tasks]
+
+
+@behaviour
+async def failed_while_awaited(on: Records) -> Any:
+    on.soon(on.fail)
+    return await outcome(on.first)
+
+
+@behaviour
+async def awaited_by_a_task_that_is_cancelled(on: Records) -> Any:
+    task = asyncio.ensure_future(outcome(on.first))
+    await turns()
+    cancelled = task.cancel("stop")
+    return cancelled, await task, on.first.cancelled(), on.first._cancel_message
+
+
+@behaviour
+async def task_cancelled_in_the_turn_of_the_outcome(on: Records) -> Any:
+    task = asyncio.ensure_future(outcome(on.first))
+    await turns()
+    on.deliver()
+    task.cancel()
+    return await task, repr(on.first)
+
+
+@behaviour
+async def cancelled_while_awaited(on: Records) -> Any:
+    on.soon(lambda: on.first.cancel("gone"))
+    return await outcome(on.first), on.first.cancel(), on.first._cancel_message
+
+
+@behaviour
+async def yielded_from(on: Records) -> Any:
+    @types.coroutine
+    def wait() -> Generator[Any, Any, Any]:
+        return (yield from on.first)
+
+    on.soon()
+    return await outcome(wait())
+
+
+@behaviour
+async def iterated_by_hand(on: Records) -> Any:
+    iterator = on.first.__await__()
+    yielded = next(iterator) is on.first
+    again = raised(lambda: next(iterator))
+    on.first._asyncio_future_blocking = False
+    on.deliver()
+    thrown = raised(lambda: on.first.__await__().throw(ValueError("mine")))
+    return yielded, again, raised(lambda: iterator.send(None)), thrown, raised(on.first.__await__().close)
+
+
+@behaviour
+async def gathered(on: Records) -> Any:
+    on.soon()
+    return await asyncio.gather(*on.futures, return_exceptions=True)
+
+
+@behaviour
+async def gathered_failing(on: Records) -> Any:
+    on.soon(on.fail)
+    return await outcome(asyncio.gather(*on.futures))
+
+
+@behaviour
+async def gathered_and_cancelled(on: Records) -> Any:
+    everything = asyncio.gather(*on.futures)
+    on.soon(everything.cancel)
+    return await outcome(everything), [each.cancelled() for each in on.futures]
+
+
+@behaviour
+async def waited_for_first_exception(on: Records) -> Any:
+    on.soon(on.fail)
+    done, pending = await asyncio.wait(on.futures, return_when=asyncio.FIRST_EXCEPTION)
+    return len(done), len(pending)
+
+
+@behaviour
+async def waited_for_in_vain(on: Records) -> Any:
+    done, pending = await asyncio.wait(on.futures, timeout=0.001)
+    return len(done), len(pending), on.first._callbacks
+
+
+@behaviour
+async def wait_for_in_time(on: Records) -> Any:
+    on.soon()
+    return await outcome(asyncio.wait_for(on.first, 5))
+
+
+@behaviour
+async def wait_for_too_late(on: Records) -> Any:
+    return (await outcome(asyncio.wait_for(on.first, 0.001)))[0], on.first.cancelled()
+
+
+@behaviour
+async def shielded(on: Records) -> Any:
+    late = (await outcome(asyncio.wait_for(asyncio.shield(on.first), 0.001)))[0]
+    on.soon()
+    return late, on.first.cancelled(), await outcome(asyncio.shield(on.first))
+
+
+@behaviour
+async def completed_in_turn(on: Records) -> Any:
+    on.soon()
+    return sorted([repr(await each) for each in asyncio.as_completed(on.futures)])
+
+
+@behaviour
+async def group_of_tasks(on: Records) -> Any:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(outcome(each)) for each in on.futures]
+        on.soon()
+    return [task.result() for task in tasks]
+
+
+@behaviour
+async def wrapped(on: Records) -> Any:
+    return asyncio.ensure_future(on.first) is on.first, asyncio.wrap_future(on.first) is on.first
+
+
+@behaviour
+async def threads(on: Records) -> Any:
+    def other_thread() -> Any:
+        async def wait() -> Any:
+            on.deliver()
+            return await on.first
+
+        return asyncio.run_coroutine_threadsafe(wait(), on.loop).result(5)
+
+    return await asyncio.to_thread(other_thread)
+
+
+@behaviour
+async def callbacks_in_order(on: Records) -> Any:
+    for number, which in enumerate((2, 0, 1, 0)):
+        on.futures[which].add_done_callback(on.note(number))
+    before = len(on.futures[0]._callbacks)
+    on.deliver()
+    at_once = list(on.log)
+    on.first.add_done_callback(on.note("late"))
+    await turns()
+    return before, at_once, on.log, on.first._callbacks
+
+
+@behaviour
+async def callbacks_of_a_cancelled_one(on: Records) -> Any:
+    for each in on.futures:
+        each.add_done_callback(on.note("cancelled"))
+        each.add_done_callback(on.note("again"))
+    on.futures[1].cancel()
+    await turns()
+    before = list(on.log)
+    on.deliver()
+    await turns()
+    return before, on.log
+
+
+@behaviour
+async def callbacks_in_their_contexts(on: Records) -> Any:
+    def note(_: object) -> None:
+        on.log.append(VARIABLE.get())
+        VARIABLE.set("changed")
+
+    given = contextvars.copy_context()
+    given.run(VARIABLE.set, "given")
+    token = VARIABLE.set("here")
+    on.first.add_done_callback(note)
+    on.first.add_done_callback(note, context=given)
+    VARIABLE.reset(token)
+    on.deliver()
+    await turns()
+    on.first.add_done_callback(note)
+    await turns()
+    return on.log, VARIABLE.get(), given[VARIABLE]
+
+
+@behaviour
+async def removed_callbacks(on: Records) -> Any:
+    one, other = on.note("one"), on.note("other")
+    for each in (one, other, one, one):
+        on.first.add_done_callback(each)
+    removed = [on.first.remove_done_callback(one), on.first.remove_done_callback(one)]
+    on.first.add_done_callback(one)
+    on.deliver()
+    removed.append(on.first.remove_done_callback(one))
+    await turns()
+    return removed, on.log, on.first.remove_done_callback(one)
+
+
+@behaviour
+async def wrong_calls(on: Records) -> Any:
+    first: Any = on.first
+    return [
+        raised(call)[0]
+        for call in (
+            first.add_done_callback,
+            lambda: first.add_done_callback(print, None),
+            lambda: first.add_done_callback(print, contexts=None),
+            lambda: first.cancel(1, 2),
+            lambda: first.set_exception(1),
+            lambda: first.set_exception(StopIteration),
+        )
+    ]
+
+
+@behaviour
+async def set_by_the_program(on: Records) -> Any:
+    on.first.set_result("mine")
+    on.futures[1].set_exception(KeyError)
+    again = [raised(lambda: on.first.set_result(None)), raised(lambda: on.first.set_exception(OSError()))]
+    on.deliver()
+    return again, await asyncio.gather(*on.futures, return_exceptions=True)
+
+
+@behaviour
+async def exceptions_of_callbacks(on: Records) -> Any:
+    def note(_: object, context: dict[str, Any]) -> None:
+        on.log.append((sorted(set(context) - {"source_traceback"}), repr(context["exception"])))
+        on.log.append(context["message"][:21])
+
+    def broken(_: object) -> None:
+        raise ValueError("broken")
+
+    on.loop.set_exception_handler(note)
+    on.first.add_done_callback(broken)
+    on.first.add_done_callback(on.note("behind it"))
+    on.futures[1].add_done_callback(on.note("another"))
+    on.deliver()
+    await turns()
+    return on.log
+
+
+@behaviour
+async def source(on: Records) -> Any:
+    on.loop.set_debug(enabled=True)
+    traced = Records(FutureKind if isinstance(on.kind, FutureKind) else receipts)
+    seen = traced.first._source_traceback is not None, on.first._source_traceback is None
+    return seen, repr(traced.first).startswith("<Future pending created at ")
+
+
+def run(new_loop: Callable[[], Any], what: Behaviour, of: Callable[[Any], ReceiptKind]) -> Any:
+    async def main() -> Any:
+        return await what(Records(of))
+
+    with asyncio.Runner(loop_factory=new_loop, debug=False) as runner:
+        return runner.run(main())
+
+
+@pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_receipt_behaves_like_a_future(name: str, new_loop: Callable[[], Any]) -> None:
+    what = BEHAVIOURS[name]
+    assert repr(run(new_loop, what, receipts)) == repr(run(new_loop, what, FutureKind))
+
+
+@pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+@pytest.mark.parametrize("of", [receipts, FutureKind])
+def test_loop_runs_until_a_receipt_is_done(
+    of: Callable[[Any], ReceiptKind], new_loop: Callable[[], Any]
+) -> None:
+    loop = new_loop()
+    try:
+        stretch = of(loop).stretch()
+        future = stretch.new()
+        loop.call_soon(stretch.resolve, Delivered("orders", 3, 40, [1], log_append_time=False))
+        assert loop.run_until_complete(future).offset == 40
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupt_of_a_callback_leaves_the_others_to_run(interrupt: type[BaseException]) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        stretch, log = receipts(loop).stretch(), list[str]()
+        one, other = stretch.new(), stretch.new()
+
+        def stop(_: object) -> None:
+            raise interrupt
+
+        one.add_done_callback(stop)
+        one.add_done_callback(lambda _: log.append("same"))
+        other.add_done_callback(lambda _: log.append("other"))
+        stretch.resolve(Delivered("orders", 3, 40, [1, 2], log_append_time=False))
+        with pytest.raises(interrupt):
+            loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(asyncio.sleep(0))
+        assert log == ["same", "other"]
+    finally:
+        loop.close()
+
+
+@pytest.mark.skipif(not accelerated, reason="receipts in C only")
+def test_collector_does_not_track_receipts_without_callbacks() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        stretch = receipts(loop).stretch()
+        plain, watched, failed = stretch.new(), stretch.new(), stretch.new()
+        watched.add_done_callback(print)
+        assert [gc.is_tracked(each) for each in (plain, watched, failed)] == [False, True, False]
+        stretch.fail(LATE)
+        assert not gc.is_tracked(failed)
+        assert failed.exception() is not None
+        assert gc.is_tracked(failed)
+        watched.remove_done_callback(print)
+        loop.call_soon(loop.stop)
+    finally:
+        loop.close()
+
+
+class Lost:
+    """A witness of what is freed."""
+
+
+def test_losing_the_loop_frees_receipts_and_the_tasks_that_wait() -> None:
+    async def wait(future: asyncio.Future[Any], witness: Lost, others: list[Any]) -> None:
+        await future
+        del witness, others
+
+    loop = asyncio.new_event_loop()
+    stretch, witness = receipts(loop).stretch(), Lost()
+    gone = weakref.ref(witness)
+    task = loop.create_task(wait(stretch.new(), witness, [stretch.new() for _ in range(10)]))  # noqa: RUF006
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.call_later(1000, print, stretch, task)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    loop._scheduled.clear()  # type: ignore[attr-defined]
+    del loop, stretch, witness, task
+    gc.collect()
+    assert gone() is None
+
+
+def test_waiting_task_is_freed_with_the_stretch_alone() -> None:
+    async def wait(future: asyncio.Future[Any], witness: Lost) -> None:
+        await future
+        del witness
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        stretch, witness = receipts(loop).stretch(), Lost()
+        gone = weakref.ref(witness)
+        task = loop.create_task(wait(stretch.new(), witness))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        runner.run(asyncio.sleep(0))
+        del stretch, witness, task
+        gc.collect()
+        assert gone() is None
