@@ -118,12 +118,14 @@ class Wakeup:
     hundred are cancelled, and while they lie in its heap every timer of the loop is dearer to set.
     """
 
-    __slots__ = ("_context", "_held", "_loop", "_rings_at", "_rung", "_timers", "_waiter", "on_time")
+    __slots__ = ("_context", "_held", "_loop", "_rings_at", "_timers", "_waiter", "has_rung", "on_time")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._context = copy_context()  # timers are set in those of others
-        self._rung = self._held = False
+        self._held = False
+        self.has_rung: bool = False
+        """True from a ring until its task, or `take`, receives it."""
         self._timers: list[tuple[float, TimerHandle]] = []
         """The earliest last; with their times, which uvloop's handle of what is due at once cannot tell."""
         self._rings_at = inf
@@ -133,14 +135,9 @@ class Wakeup:
 
     def ring(self) -> None:
         """End the present wait, or the next one before it begins."""
-        self._rung = True
+        self.has_rung = True
         if not self._held and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    @property
-    def has_rung(self) -> bool:
-        """Whether it has rung, and nobody has heard it yet."""
-        return self._rung
 
     def hold(self) -> None:
         """Let nobody hear it before `release`."""
@@ -149,14 +146,14 @@ class Wakeup:
     def release(self) -> None:
         """Let it be heard that it has rung, if it has."""
         self._held = False
-        if self._rung:
+        if self.has_rung:
             self.ring()
 
     def take(self) -> bool:
         """Hear it in the place of the task that waits, which goes on waiting; return False if none does."""
         if self._waiter is None or self._waiter.done():
             return False
-        self._rung = False
+        self.has_rung = False
         return True
 
     def ring_at(self, until: float) -> None:
@@ -170,14 +167,14 @@ class Wakeup:
 
     async def wait(self, until: float) -> None:
         """Wait until it rings, which *until* sees to as `ring_at` does."""
-        if not self._rung:
+        if not self.has_rung:
             self.ring_at(until)
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        self._rung = False
+        self.has_rung = False
 
     def forget(self) -> None:
         """Let the timers go; the next wait that has a deadline sets one again."""

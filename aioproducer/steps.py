@@ -53,13 +53,9 @@ class Step:
             finally:
                 self.depth = outer
         finally:
-            self.leave(outer)
-
-    def leave(self, outer: int) -> None:
-        """End a step that began at depth *outer*."""
-        self.depth = outer
-        if not outer and self.calls:
-            self._end()
+            self.depth = outer
+            if not outer and self.calls:
+                self._end()
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call *function* now, or at the end of the current step. Its exceptions are contained."""

@@ -369,9 +369,7 @@ class Accumulator:
     def _ready(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
         """Let the open *batch* of *queue* wait for no more records."""
         if not batch.due:
-            batch.mark_due()
-            self.schedule.forget(batch)
-            self.schedule.offer(queue, now)
+            self.schedule.make_due(batch, queue, now)
             self.wake()
 
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> Batch:

@@ -249,7 +249,7 @@ class Schedule:
         """Note that a node has answered all: an adaptive linger for it is over."""
         self._busy.discard(node_id)
         for batch, queue in tuple(self._lingering_for[node_id].items()):
-            self._make_due(batch, queue, now)
+            self.make_due(batch, queue, now)
 
     def forget(self, batch: Batch) -> None:
         """Let *batch* linger no more: it is due, or has ended."""
@@ -268,8 +268,10 @@ class Schedule:
             if not self._lingering_for[node_id]:
                 del self._lingering_for[node_id]
 
-    def _make_due(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
-        self.forget(batch)
+    def make_due(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
+        """End the linger of *batch*, if it lingers, and offer its *queue*."""
+        if batch in self._lingering:
+            self.forget(batch)
         batch.mark_due()
         self.offer(queue, now)
 
@@ -368,7 +370,7 @@ class Schedule:
             batch, (until, queue, _node_id) = next(iter(lingering.items()))
             if until > now and not hurry:
                 break
-            self._make_due(batch, queue, now)
+            self.make_due(batch, queue, now)
         while self._backing_off and self._backing_off[0][0] <= now:
             self.offer(heapq.heappop(self._backing_off)[2], now)
 

@@ -252,7 +252,7 @@ class ConnectionProtocol:
         if self.state is _CLOSED:
             return
         frames, in_flight = self._frames, self._in_flight
-        if len(in_flight) > self._logins:
+        if not self._logins or len(in_flight) > self._logins:
             self.last_used = now
         try:
             for payload in frames.feed(data):
@@ -270,7 +270,7 @@ class ConnectionProtocol:
                 yield answered
                 if self.state is _CLOSED:
                     return
-            if frames.buffered:
+            if frames.begun:
                 self._look_at_the_rest()
         except ProtocolError as error:
             raise ProtocolError(f"{self}: {error}") from error
@@ -333,8 +333,8 @@ class ConnectionProtocol:
         """Tell how far the connection got: for whoever wonders why it was lost."""
         calls = "1 call" if self.in_flight == 1 else f"{self.in_flight} calls"
         story = f"after {now - self.opened_at:.3g} s with {calls} in flight"
-        if self._frames.buffered:
-            story += f", {self._frames.buffered} bytes into an answer"
+        if self._frames.begun:
+            story += f", {len(self._frames.begun)} bytes into an answer"
         if self.state is ConnectionState.HANDSHAKE:
             story += ", before the handshake was over: does this listener want TLS or SASL?"
         elif self._in_flight and not self._is_heard:
@@ -388,7 +388,7 @@ class ConnectionProtocol:
     def _look_at_the_rest(self) -> None:
         """Look at what has come of an answer that is not whole: nonsense of a hundred megabytes is not waited for."""
         if not self._in_flight.may_be_answered:
-            raise ProtocolError(f"{self._frames.buffered} bytes came that no request was waiting for")
+            raise ProtocolError(f"{len(self._frames.begun)} bytes came that no request was waiting for")
         begun = self._frames.begun_payload
         if begun:
             _ = self._in_flight.expect(begun)

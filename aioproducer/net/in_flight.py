@@ -50,18 +50,14 @@ class FrameReader:
         self._expected_bytes = expected_bytes
         self._on_large = on_large
         self._postponed: bytes | None = None  # the payload for which on_large has raised
-        self._begun = bytearray()  # a frame that has begun, with its length
-        self._wanted = LENGTH.size  # how long _begun has to be before looking at it pays
-
-    @property
-    def buffered(self) -> int:
-        """How many bytes of an unfinished frame have come, its length included."""
-        return len(self._begun)
+        self.begun: bytearray = bytearray()
+        """Bytes of an unfinished frame, its length included."""
+        self._wanted = LENGTH.size  # how long `begun` has to be before looking at it pays
 
     @property
     def begun_payload(self) -> bytes:
         """The first bytes of an unfinished frame's payload: none, or as many as the shortest has."""
-        start = bytes(self._begun[LENGTH.size : LENGTH.size + MIN_PAYLOAD_BYTES])
+        start = bytes(self.begun[LENGTH.size : LENGTH.size + MIN_PAYLOAD_BYTES])
         return start if len(start) == MIN_PAYLOAD_BYTES else b""
 
     def feed(self, data: bytes) -> Iterable[bytes]:
@@ -71,7 +67,7 @@ class FrameReader:
             is of no use after that: where the next frame begins is not known.
         """
         # One whole frame, as nearly every answer comes: without a generator.
-        if not self._begun and len(data) > LENGTH.size:
+        if not self.begun and len(data) > LENGTH.size:
             (length,) = LENGTH.unpack_from(data)
             if MIN_PAYLOAD_BYTES <= length <= self._max and length == len(data) - LENGTH.size:
                 return (data[LENGTH.size :],)
@@ -81,12 +77,12 @@ class FrameReader:
         if self._postponed is not None:
             postponed, self._postponed = self._postponed, None
             yield postponed
-        if self._begun:
-            self._begun += data
-            if len(self._begun) < self._wanted:
+        if self.begun:
+            self.begun += data
+            if len(self.begun) < self._wanted:
                 return
-            data = bytes(self._begun)
-            self._begun.clear()
+            data = bytes(self.begun)
+            self.begun.clear()
         pos, end, size = 0, LENGTH.size, len(data)
         while end <= size:
             (length,) = LENGTH.unpack_from(data, pos)
@@ -100,14 +96,14 @@ class FrameReader:
             payload = data[pos + LENGTH.size : end]
             pos, end = end, end + LENGTH.size
             if length > UNCHECKED_BYTES and self._on_large is not None:
-                self._begun += memoryview(data)[pos:]
+                self.begun += memoryview(data)[pos:]
                 self._wanted, self._postponed = LENGTH.size, payload
                 self._on_large(payload)
                 yield from self._payloads(b"")
                 return
             yield payload
         if pos < size:
-            self._begun += memoryview(data)[pos:]
+            self.begun += memoryview(data)[pos:]
         self._wanted = end - pos
 
     def _check_expected(self, length: int, head: bytes) -> None:

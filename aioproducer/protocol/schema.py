@@ -230,7 +230,9 @@ def encode_request(
 ) -> bytearray:
     """Return the frame, length included."""
     frame = bytearray(_request_header(client_id, version >= request.FLEXIBLE_FROM))
-    _append(frame, request, version)
+    cls = type(request)
+    write = _writers.get((cls, version)) or _writer(cls, version)
+    write(frame, request)
     _REQUEST_START.pack_into(frame, 0, len(frame) - _LENGTH.size, request.API_KEY, version, correlation_id)
     return frame
 
@@ -248,14 +250,9 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     frame = bytearray(_RESPONSE_START.pack(0, correlation_id))
     if _has_tags(type(response), version):
         frame.append(0)
-    _append(frame, response, version)
+    _writer(type(response), version)(frame, response)
     _LENGTH.pack_into(frame, 0, len(frame) - _LENGTH.size)
     return frame
-
-
-def _append(frame: bytearray, message: Message, version: int) -> None:
-    write = _writers.get((type(message), version)) or _writer(type(message), version)
-    write(frame, message)
 
 
 def _has_tags(response_cls: type[Message], version: int) -> bool:

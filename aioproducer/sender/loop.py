@@ -171,16 +171,15 @@ class Sender:
         leaderless = schedule.take_leaderless_news()
         if leaderless:  # the updater goes on asking for them after each answer that does not help
             self._updater.request_refresh(leaderless)
-        served = [self._serve(node_id, now) for node_id in schedule.nodes()]
+        for node_id in schedule.nodes():
+            look_at = min(look_at, self._serve(node_id, now))
         # Behind what was drained: that may have needed an epoch after the last one.
         if self._transaction is None and self._settings.idempotent and accumulator.identities.current is None:
-            served.append(self._ask_for_identity(now))
-            served += [
-                self._reach(node_id, now)  # a leader that refuses logins assigns no producer id
-                for node_id in schedule.leaders_without_identity()
-                if self._pool.get(node_id) is None
-            ]
-        return min(look_at, schedule.next_due(), *served)
+            look_at = min(look_at, self._ask_for_identity(now))
+            for node_id in schedule.leaders_without_identity():
+                if self._pool.get(node_id) is None:  # a leader that refuses logins assigns no producer id
+                    look_at = min(look_at, self._reach(node_id, now))
+        return min(look_at, schedule.next_due())
 
     def _ask_for_identity(self, now: float) -> float:
         """Ask somebody for a producer id, or connect to somebody to ask; return when to look again."""
@@ -224,13 +223,14 @@ class Sender:
             batches = self._schedule.drain(node_id, now, max_bytes)
             if not batches:  # what was ready is so no more
                 break
-            if preparing or self._settings.acks == 0 or self._encoder.leaves_loop(batches):
+            leaves_loop = self._compresses and self._encoder.leaves_loop(batches)
+            if preparing or self._settings.acks == 0 or leaves_loop:
                 self._prepare(connection, batches, preparing[-1] if preparing else None)
             else:
                 if failed := self._encoder.encode_all(batches):
                     self._fail_unencodable(failed)
                     batches = still_in_flight(batches)
-                self._write(connection, batches)
+                self._write(connection, batches, now)
             if not self._schedule.is_ready(node_id) or connection.closed:  # as the write may have shown
                 break
         else:
@@ -262,7 +262,7 @@ class Sender:
         self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
     ) -> None:
         """Send *batches* once they are encoded, and the request *before* has left."""
-        self._sent(connection)
+        self._sent(connection, connection.node_id)
         task = self._loop.create_task(self._prepare_and_write(connection, batches, before))
         self._preparing.setdefault(connection.node_id, []).append(task)
         task.add_done_callback(partial(self._prepared, connection))
@@ -286,7 +286,7 @@ class Sender:
 
     def _write_or_give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
         self._give_back(connection, batches)
-        self._write(connection, still_in_flight(batches))
+        self._write(connection, still_in_flight(batches), self._loop.time())
 
     def _give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
         """Give back those of *batches* that would not be drained for *connection* any more."""
@@ -310,12 +310,13 @@ class Sender:
         preparing.remove(task)
         if not preparing:
             del self._preparing[connection.node_id]
-        self._received(connection)  # from here on it counts as what it is: written, or not
+        # From here on it counts as what it is: written, or not.
+        self._received(connection, connection.node_id, self._loop.time())
         if not task.cancelled():
             self._bug = self._bug or task.exception()
         self._wakeup.ring()
 
-    def _write(self, connection: Connection, batches: Sequence[Batch]) -> None:
+    def _write(self, connection: Connection, batches: Sequence[Batch], now: float) -> None:
         """Write one request for *batches*, which are all in flight."""
         if not batches:
             return
@@ -323,7 +324,6 @@ class Sender:
         at_most = None if self._transaction is None else self._transaction.write(batches)
         for batch in batches:
             batch.persistence.written()
-        now = self._loop.time()
         try:
             version = version_for(request, connection.versions, at_most, self._settings.codec)
             if self._settings.acks == 0:
@@ -331,8 +331,8 @@ class Sender:
             else:
                 answered = partial(self._answered, connection, batches, now)
                 connection.call(request, answered, version=version, decode=decoder_for(request, version))
-                self._sent(connection)
-                self._accumulator.paces[connection.node_id].sent(now)
+                self._sent(connection, node_id := connection.node_id)
+                self._accumulator.paces[node_id].sent(now)
         except (UnsupportedVersion, UnsupportedCompressionType) as error:
             for batch in batches:
                 batch.persistence.not_written()
@@ -345,19 +345,19 @@ class Sender:
                 for batch in batches:
                     self._completion.complete(batch, -1)
 
-    def _sent(self, connection: Connection) -> None:
-        """Note that there is one more request in flight."""
+    def _sent(self, connection: Connection, node_id: int) -> None:
+        """Count one more request in flight on the *connection* to a node."""
         self._in_flight[connection] = self._in_flight.get(connection, 0) + 1
         if self._accumulator.settings.linger_is_adaptive:
-            self._schedule.mark_busy(connection.node_id)
+            self._schedule.mark_busy(node_id)
 
-    def _received(self, connection: Connection) -> None:
-        """Note that there is one fewer."""
+    def _received(self, connection: Connection, node_id: int, now: float) -> None:
+        """Count one request fewer."""
         left = self._in_flight[connection] = self._in_flight[connection] - 1
         if not left:
             del self._in_flight[connection]
             if self._accumulator.settings.linger_is_adaptive:
-                self._schedule.mark_idle(connection.node_id, self._loop.time())
+                self._schedule.mark_idle(node_id, now)
 
     def _count(self, batches: Sequence[Batch], now: float) -> None:
         """Count what was written in one request, and learn from it how small the codec makes a topic's batches."""
@@ -383,10 +383,10 @@ class Sender:
             connection.after_read = self._go_on
             self._waker.hold()
             self._wakeup.hold()
-        self._received(connection)
-        self._accumulator.paces[connection.node_id].answered(self._loop.time())
+        node_id, now = connection.node_id, self._loop.time()
+        self._received(connection, node_id, now)
+        self._accumulator.paces[node_id].answered(now)
         if not isinstance(answer, ProducerError):
-            now = connection.last_used  # just now: the answer has come
             connection.tally.answered(now - sent_at, answer.throttle_time_ms, now)
             if self._transaction is not None:
                 self._transaction.answered(now - sent_at)

@@ -12,7 +12,7 @@ PAYLOADS = [b"abcd", b"efghij"]
 def test_a_chunk_of_whole_frames_gives_all_of_them() -> None:
     reader = FrameReader(6)
     assert list(reader.feed(STREAM)) == PAYLOADS
-    assert reader.buffered == 0
+    assert len(reader.begun) == 0
 
 
 def test_frames_are_put_together_from_single_bytes() -> None:
@@ -23,9 +23,9 @@ def test_frames_are_put_together_from_single_bytes() -> None:
 def test_what_is_left_over_begins_the_next_frame() -> None:
     reader = FrameReader(6)
     assert list(reader.feed(STREAM[:-2])) == PAYLOADS[:1]
-    assert reader.buffered == 8
+    assert len(reader.begun) == 8
     assert list(reader.feed(STREAM[-2:] + STREAM)) == [PAYLOADS[1], *PAYLOADS]
-    assert reader.buffered == 0
+    assert len(reader.begun) == 0
 
 
 def test_how_an_unfinished_payload_begins_is_told_once_four_bytes_of_it_are_there() -> None:
