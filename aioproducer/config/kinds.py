@@ -53,7 +53,10 @@ class Kind(ABC):
         """Return *value* as messages have it: nobody reads thousands of characters to find what is wrong."""
         if self.hides(value):
             return HIDDEN
-        text = repr(value)
+        try:
+            text = repr(value)
+        except Exception:  # noqa: BLE001 - an int of more than 4,300 digits, or a class of the caller
+            return f"a value of type {type(value).__name__}"
         return text if len(text) <= LONGEST_SHOWN else f"{text[:SHOWN_OF_LONGER]}… ({len(text):,} characters)"
 
     def unfit(self, reason: str = "") -> ValueError:

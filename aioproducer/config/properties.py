@@ -41,19 +41,18 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Join what a backslash at the end of a line continues; leave out comments and blank lines."""
-    line = ""
+    parts: list[str] = []  # joined once: a file may continue one line a hundred thousand times
     for natural_line in _LINE.split(text):
         part = natural_line.lstrip(_BLANK)
-        if not line and (not part or part[0] in "#!"):
+        if not parts and (not part or part[0] in "#!"):
             continue
-        line += part
-        if _continues(line):
-            line = line[:-1]
-        else:
-            yield line
-            line = ""
-    if line:
-        yield line
+        if not _continues(part):
+            yield "".join([*parts, part])
+            parts.clear()
+        elif len(part) > 1:
+            parts.append(part[:-1])
+    if parts:
+        yield "".join(parts)
 
 
 def _continues(line: str) -> bool:

@@ -234,13 +234,14 @@ class CallableKind(Kind):
 
 
 class EndpointUrl(str):
-    """A URL whose query, which may contain a secret, is hidden in its `repr`."""
+    """A URL whose query and fragment, which may contain a secret, are hidden in its `repr`."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        path, question_mark, _ = str(self).partition("?")
-        return str.__repr__(f"{path}?{HIDDEN}" if question_mark else path)
+        text = str(self)
+        start = min((at for sign in "?#" if (at := text.find(sign)) >= 0), default=len(text))
+        return str.__repr__(text[: start + 1] + (HIDDEN if start < len(text) else ""))
 
 
 class Url(Kind):

@@ -150,8 +150,11 @@ def test_urls_are_free_unless_a_list_is_set(monkeypatch: pytest.MonkeyPatch) -> 
     ProducerConfig.from_mapping(given)
 
 
-def test_refused_url_hides_its_query() -> None:
-    given = options(sasl_oauthbearer_token_endpoint_url=f"{URL}?key=hunter2")
+@pytest.mark.parametrize("end", ["?key=hunter2", "#hunter2", "#a?hunter2", "?a#hunter2"])
+def test_refused_url_hides_its_query_and_fragment(end: str) -> None:
+    given = options(sasl_oauthbearer_token_endpoint_url=f"{URL}{end}")
+    assert "hunter2" not in repr(ProducerConfig(**given))
+    assert "hunter2" not in refusal(given, sasl_oauthbearer_allowed_urls=[URL])
     assert "hunter2" not in refusal(given, sasl_oauthbearer_allowed_urls=[URL])
 
 

@@ -126,3 +126,7 @@ def test_an_option_knows_its_kind_and_its_meaning() -> None:
 def test_what_is_very_long_is_shown_by_its_beginning() -> None:
     assert FLAG.shown("x" * 198) == repr("x" * 198)
     assert FLAG.shown("x" * 40_000) == "'" + "x" * 79 + "… (40,002 characters)"
+
+
+def test_value_without_a_repr_is_shown_by_its_type() -> None:
+    assert FLAG.shown(10**5_000) == "a value of type int"

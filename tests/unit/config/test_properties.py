@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,10 @@ def test_a_file_is_utf8_or_else_latin1(tmp_path: Path, encoding: str) -> None:
 def test_a_string_without_a_line_break_or_an_equals_sign_is_a_path(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_properties(str(tmp_path / "missing.properties"))
+
+
+def test_a_line_that_is_continued_often_takes_linear_time() -> None:
+    began = time.process_time()
+    (value,) = read_properties("name=" + "a long part of a value \\\n" * 50_000).values()
+    assert time.process_time() - began < 5
+    assert value == "a long part of a value " * 50_000
