@@ -21,6 +21,7 @@ from aioproducer.errors import (
     ProtocolError,
     broker_error,
 )
+from aioproducer.escaping import LONGEST_TEXT, escaped
 from aioproducer.metadata.snapshot import NO_LEADER, Broker, LeaderHint
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.net.connection import Connection
@@ -75,6 +76,7 @@ class AnswerHandler:
                 missing.append(batch)
         if missing or offsets or refusals:
             unasked = ", ".join(f"{topic}-{index}" for topic, index in (*offsets, *refusals))
+            unasked = escaped(unasked, LONGEST_TEXT)  # of megabytes, if the broker is hostile
             error = ProtocolError(
                 f"the answer to Produce lacks {', '.join(str(batch.topic_partition) for batch in missing) or 'nothing'}"
                 f" and has {unasked or 'nothing'} that was not asked for"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import InvalidRecord
-from aioproducer.protocol.produce import BatchIndexAndErrorMessage, ProduceResponse
+from aioproducer.protocol.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
 from aioproducer.protocol.schema import decode_response
 from aioproducer.sender import requests
 from tests.scenarios.story import TOPIC, producing, story, values
@@ -47,3 +47,21 @@ async def test_large_produce_answer_leaves_the_loop(monkeypatch: pytest.MonkeyPa
     assert values(opened, 0)[-1] == b"behind"
     assert threads
     assert threading.get_ident() not in threads
+
+
+def add_unasked(answer: ProduceResponse) -> None:
+    answer.responses[0].partition_responses += [
+        PartitionProduceResponse(index=each, error_code=0, base_offset=0) for each in range(10, 5_000)
+    ]
+
+
+@story
+async def test_unasked_partitions_are_listed_in_a_short_text(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "aioproducer")
+    async with producing() as (producer, opened):
+        opened.on("produce").rewrite(changed(ProduceResponse, add_unasked))
+        await producer.send(TOPIC, b"v")
+        await producer.send(TOPIC, b"behind")
+    lines = [each for each in caplog.messages if "not asked for" in each]
+    assert lines
+    assert max(map(len, lines)) < 2_000
