@@ -2,8 +2,8 @@
    aioproducer/records/record_batch.py.
 
    A record is encoded when it is appended. The first 61 bytes are left for the header, which `encode_batch` writes in
-   place. `timestamps`, `values`, `keys` and `headers` are decoded from the bytes on request. A buffer refers to no object:
-   the garbage collector does not visit it. While a view of its memory exists, nothing is appended or truncated.
+   place. `timestamps`, `values`, `keys` and `headers` are decoded from the bytes on request. A buffer refers to no object
+   but the int of the last timestamp: the garbage collector does not visit it. While a view of its memory exists, nothing is appended or truncated.
 */
 #include "_buffer.h"
 
@@ -31,30 +31,30 @@ int aioproducer_buffer_resize(Buffer *own, Py_ssize_t capacity)
 
 /* Return 1 if *more* bytes fit behind the records, 0 if there is no memory for them, -1 if a batch cannot be that large.
 
-   The capacity doubles, and grows by half above 4 KiB. What is not needed yet is at most a sixteenth of the *free* memory,
-   and nothing beyond the *room* up to the limit of the batch: a budget that is nearly used up is used to the last byte. */
-static int make_room(Buffer *own, Py_ssize_t more, Py_ssize_t room, Py_ssize_t free)
+   The capacity doubles; where it comes near the *limit* of the batch, or not far from it with much memory free, it becomes
+   the limit. What is not needed yet is at
+   most a sixteenth of the *free* memory: a budget that is nearly used up is used to the last byte. */
+static int make_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_ssize_t free)
 {
-    Py_ssize_t need = sum(own->size, more), spare;
-    room = room < 0 ? 0 : room;
-    free = free < 0 ? 0 : free;
+    Py_ssize_t need = sum(own->size, more), wanted, most;
     if (need > (Py_ssize_t)INT32_MAX + LENGTH_PREFIX)
         return -1;
     if (need <= own->capacity)
         return 1;
-    spare = own->capacity + (own->capacity <= 4096 ? own->capacity : own->capacity / 2) - need;
-    if (spare > room - more)
-        spare = room - more;
-    if (spare > (free - (need - held(own))) / 16)
-        spare = (free - (need - held(own))) / 16;
-    if (own->capacity > 0 && spare > 0 && aioproducer_buffer_resize(own, need + spare) == 0)
+    wanted = own->capacity == 0 ? need : own->capacity * 2 > need ? own->capacity * 2 : need;
+    if (own->capacity == 0 ? need > limit - limit / 8
+                           : wanted > limit / 2 || (wanted > limit / 8 && limit < free / 1024))
+        wanted = limit;
+    most = need + (free < need - held(own) ? 0 : free - (need - held(own))) / 16;
+    wanted = wanted < most ? wanted : most;
+    if (wanted > need && aioproducer_buffer_resize(own, wanted) == 0)
         return 1;
     return aioproducer_buffer_resize(own, need) == 0;
 }
 
-int aioproducer_buffer_room(Buffer *own, Py_ssize_t more, Py_ssize_t room, Py_ssize_t free)
+int aioproducer_buffer_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_ssize_t free)
 {
-    int made = refuse_views(own) < 0 ? -2 : make_room(own, more, room, free);
+    int made = refuse_views(own) < 0 ? -2 : make_room(own, more, limit, free);
     if (made == 0)
         PyErr_NoMemory();
     if (made == -1)
@@ -124,8 +124,10 @@ static int measure_headers(Record *record)
 {
     Headers of = record->headers;
     Field name, value;
-    if (of.count < 0)
-        return 0;
+    if (of.count <= 0) {
+        record->fields = sum(record->fields, 1);
+        return of.count == 0;
+    }
     record->fields = sum(record->fields, varint_size(of.count));
     while (of.place < of.count) {
         if (!next_header(&of, &name, &value))
@@ -197,7 +199,7 @@ int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyO
     total = sum(body, varint_size(body));
     grown = sum(own->size, total) - before;
     if (record.fields >= SMALL_PAYLOAD || total > room || (grown > 0 && grown > free) ||
-        make_room(own, total, room, free) != 1)
+        make_room(own, total, sum(own->size, room), free) != 1)
         return 0;
     write_record(own, &record, body, delta);
     *size = total;
@@ -219,18 +221,18 @@ static PyObject *put(PyObject *self, PyObject *args)
                                                   room, free, &size, &more_held));
 }
 
-/* ---- append(value, key, headers, timestamp_ms, room, free), extend(values, keys, headers, timestamps, room, free) ---- */
+/* ---- append(value, key, headers, timestamp_ms, limit, free), extend(values, keys, headers, timestamps, limit, free) ---- */
 
-/* Read the optional *room* and *free*. */
-static int read_limits(const char *name, PyObject *const *args, Py_ssize_t count, Py_ssize_t *room, Py_ssize_t *free)
+/* Read the optional *limit* of the batch and the *free* memory, which is less than nothing if it is overdrawn. */
+static int read_limits(const char *name, PyObject *const *args, Py_ssize_t count, Py_ssize_t *limit, Py_ssize_t *free)
 {
     if (count != 4 && count != 6) {
         PyErr_Format(PyExc_TypeError, "%s() takes 4 or 6 arguments (%zd given)", name, count);
         return -1;
     }
-    *room = *free = PY_SSIZE_T_MAX;
+    *limit = *free = PY_SSIZE_T_MAX;
     if (count == 6) {
-        *room = PyLong_AsSsize_t(args[4]);
+        *limit = PyLong_AsSsize_t(args[4]);
         *free = PyErr_Occurred() ? -1 : PyLong_AsSsize_t(args[5]);
     }
     return PyErr_Occurred() ? -1 : 0;
@@ -250,11 +252,15 @@ static PyObject *append(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Buffer *own = (Buffer *)self;
     Record record = {null_field, null_field, {NULL, 0, 0, 0}, 0, 0};
-    Py_ssize_t room, free, body;
+    Py_ssize_t limit, free, body;
     int64_t delta = 0;
-    if (read_limits("append", args, count, &room, &free) < 0)
+    if (read_limits("append", args, count, &limit, &free) < 0)
         return NULL;
-    if (read_time(args[3], &record.timestamp_ms) < 0 || field_of(args[1], &record.key) < 0 ||
+    if (args[3] == own->last_time)
+        record.timestamp_ms = own->last_ms;
+    else if (read_time(args[3], &record.timestamp_ms) < 0)
+        return NULL;
+    if (field_of(args[1], &record.key) < 0 ||
         field_of(args[0], &record.value) < 0 ||
         (own->count > 0 && delta_or_error(own->first_ms, record.timestamp_ms, &delta) < 0))
         return NULL;
@@ -266,9 +272,14 @@ static PyObject *append(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     body = body_of(own, &record, delta);
-    if (aioproducer_buffer_room(own, sum(body, varint_size(body)), room, free) < 0)
+    if (aioproducer_buffer_room(own, sum(body, varint_size(body)), limit, free) < 0)
         return NULL;
     write_record(own, &record, body, delta);
+    if (args[3] != own->last_time && PyLong_CheckExact(args[3])) { /* to let go of it runs nothing */
+        Py_XDECREF(own->last_time);
+        own->last_time = Py_NewRef(args[3]);
+        own->last_ms = record.timestamp_ms;
+    }
     return PyLong_FromSsize_t(own->size);
 }
 
@@ -325,20 +336,23 @@ static Py_ssize_t measure_all(const Buffer *own, const Columns *columns, Times *
     return total;
 }
 
-static int extend_with(Buffer *own, const Columns *columns, Times *times, Py_ssize_t room, Py_ssize_t free)
+static int extend_with(Buffer *own, const Columns *columns, Times *times, Py_ssize_t limit, Py_ssize_t free)
 {
-    Body *bodies = PyMem_Calloc((size_t)columns->count + 1, sizeof *bodies);
+    Body *bodies = PyMem_Malloc(((size_t)columns->count + 1) * sizeof *bodies);
     Py_ssize_t total = bodies == NULL ? -1 : measure_all(own, columns, times, bodies);
-    int made = total < 0 ? -1 : aioproducer_buffer_room(own, total, room, free);
+    int made = total < 0 ? -1 : aioproducer_buffer_room(own, total, limit, free);
     if (bodies == NULL)
         PyErr_NoMemory();
     for (Py_ssize_t index = 0; made == 0 && index < columns->count; index++) {
-        Field key, value;
-        (void)key_and_value(columns, index, &key, &value);
-        own->has_keys |= key.size >= 0;
-        own->has_headers |= header_count(columns, index) > 0;
         own->size = put_record(own->data + own->size, columns, index, own->count, bodies[index]) - own->data;
-        note(own, times->first_ms + bodies[index].delta);
+        if (index == 0 || bodies[index].delta != bodies[index - 1].delta)
+            note(own, times->first_ms + bodies[index].delta);
+        else
+            own->count++;
+    }
+    if (made == 0) {
+        own->has_keys |= columns->keys != NULL;
+        own->has_headers |= columns->headers != NULL || columns->header_columns != NULL;
     }
     PyMem_Free(bodies);
     return made;
@@ -347,15 +361,15 @@ static int extend_with(Buffer *own, const Columns *columns, Times *times, Py_ssi
 static PyObject *extend(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Buffer *own = (Buffer *)self;
-    Py_ssize_t room, free;
+    Py_ssize_t limit, free;
     Columns columns;
     Times times;
     int extended;
-    if (read_limits("extend", args, count, &room, &free) < 0 || columns_init(&columns, args[0], args[1], args[2]) < 0)
+    if (read_limits("extend", args, count, &limit, &free) < 0 || columns_init(&columns, args[0], args[1], args[2]) < 0)
         return NULL;
     extended = times_init(&times, own, args[3], columns.count);
     if (extended == 0 && columns.count > 0)
-        extended = extend_with(own, &columns, &times, room, free);
+        extended = extend_with(own, &columns, &times, limit, free);
     Py_XDECREF(times.each);
     columns_clear(&columns);
     return extended < 0 ? NULL : PyLong_FromSsize_t(own->size);
@@ -394,6 +408,7 @@ static void buffer_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyMem_Free(((Buffer *)self)->data);
     PyMem_Free(((Buffer *)self)->marks);
+    Py_XDECREF(((Buffer *)self)->last_time);
     PyObject_Free(self);
     Py_DECREF(type);
 }

@@ -18,6 +18,8 @@ typedef struct {
     int64_t first_ms;
     int64_t min_ms;
     int64_t max_ms;
+    PyObject *last_time; /* the int of the last timestamp appended, or NULL: that of the next record is the same, mostly */
+    int64_t last_ms;
     int has_keys;
     int has_headers;
     Py_ssize_t *marks; /* positions of records 0, 64, 128, …: made on request, so that a record far behind is found at once */
@@ -69,7 +71,7 @@ static inline void note(Buffer *own, int64_t timestamp_ms)
 
 /* _buffer.c */
 int aioproducer_buffer_resize(Buffer *own, Py_ssize_t capacity);
-int aioproducer_buffer_room(Buffer *own, Py_ssize_t more, Py_ssize_t room, Py_ssize_t free);
+int aioproducer_buffer_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_ssize_t free);
 
 /* _buffer_read.c */
 extern PyGetSetDef aioproducer_buffer_parts[];

@@ -21,9 +21,14 @@ static int damaged(void)
     return -1;
 }
 
-static int read_varint(const Buffer *own, Py_ssize_t *at, Py_ssize_t end, int64_t *number)
+static inline int read_varint(const Buffer *own, Py_ssize_t *at, Py_ssize_t end, int64_t *number)
 {
     uint64_t zigzagged = 0;
+    if (*at < end && (unsigned char)own->data[*at] < 0x80) {
+        zigzagged = (unsigned char)own->data[(*at)++];
+        *number = (int64_t)(zigzagged >> 1 ^ (~(zigzagged & 1) + 1));
+        return 0;
+    }
     for (int shift = 0; shift < 70 && *at < end; shift += 7) {
         uint64_t byte = (unsigned char)own->data[(*at)++];
         zigzagged |= (byte & 0x7F) << shift;
@@ -158,6 +163,20 @@ PyObject *aioproducer_buffer_sizes(PyObject *self, PyObject *unused)
     return read_all((Buffer *)self, SIZE);
 }
 
+/* Read how much later than the first the next record is, and where that ends. */
+static int read_delta(const Buffer *own, Place *place)
+{
+    Py_ssize_t at = place->end;
+    int64_t body;
+    if (read_varint(own, &at, own->size, &body) < 0)
+        return -1;
+    if (body < 1 || body > own->size - at)
+        return damaged();
+    place->end = at + (Py_ssize_t)body;
+    at++; /* attributes */
+    return read_varint(own, &at, place->end, &place->delta);
+}
+
 /* Return a list of the timestamps, in which equal neighbours are one object. */
 static PyObject *get_timestamps(PyObject *self, void *unused)
 {
@@ -167,7 +186,7 @@ static PyObject *get_timestamps(PyObject *self, void *unused)
     int64_t last = 0;
     (void)unused;
     for (Py_ssize_t index = 0; list != NULL && index < PyList_Size(list); index++) {
-        int failed = own->min_ms != own->max_ms && read_place(own, place.end, &place) < 0;
+        int failed = own->min_ms != own->max_ms && read_delta(own, &place) < 0;
         if (!failed && (time == NULL || place.delta != last)) {
             last = place.delta;
             Py_XDECREF(time);

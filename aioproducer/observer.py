@@ -8,7 +8,7 @@ from aioproducer.batching.batch import Batch
 from aioproducer.batching.waiters import Failure
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.metrics.counters import Metrics
-from aioproducer.records.record_batch import RecordColumns
+from aioproducer.records.record_batch import Records
 from aioproducer.steps import step_here
 from aioproducer.types import RecordMetadata, TopicPartition
 
@@ -31,7 +31,7 @@ class OutcomeObserver:
         tally.delivered_s += latency_s
         if latency_s > tally.delivered_s_max:  # noqa: PLR1730 - max() would take as long as all the rest
             tally.delivered_s_max = latency_s
-        tally.delivered_records += len(batch.columns.values)
+        tally.delivered_records += len(batch.columns)
         tally.delivered_batches += 1
         tally.delivered_uncompressed += batch.size
         tally.delivered_bytes += len(batch.encoded or b"")
@@ -56,7 +56,7 @@ class OutcomeObserver:
             )
             self._interceptors.on_acknowledgement(metadata, None, where, headers, latency_s)
 
-    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
+    def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
         """Count the records; tell the interceptors of each, with an error of its own."""
         self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
         if failure.reason is not None:
@@ -66,9 +66,9 @@ class OutcomeObserver:
             step_here().call(self._tell_failed, batch.topic_partition, records, failure, latency_s)
 
     def _tell_failed(
-        self, where: TopicPartition, records: RecordColumns, failure: Failure, latency_s: float
+        self, where: TopicPartition, records: Records, failure: Failure, latency_s: float
     ) -> None:
-        for _, headers in zip(records.values, records.headers or repeat(()), strict=False):
+        for headers in records.headers or repeat((), len(records)):
             self._interceptors.on_acknowledgement(None, failure.error(), where, headers, latency_s)
 
     def retried(self, batch: Batch) -> None:

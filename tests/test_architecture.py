@@ -36,8 +36,16 @@ BATCHES = {
 }
 """What a batch, or a line of them, is called."""
 APPEND_PATH = {
-    ("aioproducer/batching/accumulator.py", each, "size") for each in ("append", "append_to_open", "extend")
-} | {("aioproducer/batching/accumulator.py", "append", "plain_kind")}
+    ("aioproducer/batching/accumulator.py", each, field)
+    for each in ("append", "append_to_open")
+    for field in ("held", "size")
+} | {
+    ("aioproducer/batching/accumulator.py", "append", "plain_kind"),
+    ("aioproducer/batching/filling.py", "charge", "held"),
+    ("aioproducer/batching/filling.py", "put_record", "size"),
+    ("aioproducer/batching/filling.py", "put_rows", "held"),
+    ("aioproducer/batching/filling.py", "put_rows", "size"),
+}
 """These add records to an open batch without a call for each: what every record passes is spared one."""
 NAMED_FIRST = [
     path

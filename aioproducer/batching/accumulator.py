@@ -11,10 +11,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.batching.batch import Batch, Place, RecordFuture
 from aioproducer.batching.batching_settings import BatchingSettings
+from aioproducer.batching.filling import charge, put_record, put_rows, trim
 from aioproducer.batching.interrupted import complete_or_undo
 from aioproducer.batching.memory_budget import MemoryBudget
 from aioproducer.batching.partition_queue import PartitionQueue
@@ -26,6 +27,7 @@ from aioproducer.clock import LoopClock, LoopTurns
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
+from aioproducer.records.record_batch import RecordColumns
 from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
 
@@ -48,7 +50,11 @@ class Accumulator:
         wake: Callable[[], None],
         wake_at: Callable[[float], None],
         touch: Callable[[str, float], None],
+        records: Callable[[], Any] = RecordColumns,
     ) -> None:
+        """*records* makes the records of a batch: RecordBuffer, or RecordColumns."""
+        self._open_records = records
+        self._is_buffered = records is not RecordColumns
         self.memory: Final = MemoryBudget(settings.buffer_bytes)
         self.schedule: Final = Schedule(identities)
         self.paces: Final = Paces(loop.time)
@@ -164,32 +170,28 @@ class Accumulator:
         ):
             return self.append(topic, None, value, None, (), None, size, kind)
         try:
-            memory.free = free - size
-            batch.size = grown
             columns, clock = batch.columns, self.clock
-            columns.values.append(value)
-            columns.timestamps.append(clock.known_ms or clock.now_ms())
+            timestamp_ms = clock.known_ms or clock.now_ms()
+            if self._is_buffered:
+                batch.size = size = columns.append(value, None, (), timestamp_ms, batch.limit, free)
+                if size > batch.held:
+                    charge(memory, batch)
+            else:
+                memory.free = free - size
+                batch.size = batch.held = grown
+                columns.values.append(value)
+                columns.timestamps.append(timestamp_ms)
             waiter: W = batch.new_waiter()
         except BaseException:
             self._recover(topic)
             raise
         return waiter
 
-    def append(
-        self,
-        topic: TopicQueues,
-        queue: PartitionQueue | None,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers,
-        timestamp_ms: int | None,
-        size: int,
-        kind: Kind[W],
-        *,
-        reserved: int = 0,
-        called_at: float | None = None,
-        waiter: W | None = None,
-    ) -> W | None:
+    def append(  # noqa: C901 - buffer or columns, without a call for columns
+        self, topic: TopicQueues, queue: PartitionQueue | None, value: bytes | None, key: bytes | None,
+        headers: Headers, timestamp_ms: int | None, size: int, kind: Kind[W],
+        *, reserved: int = 0, called_at: float | None = None, waiter: W | None = None,
+    ) -> W | None:  # fmt: skip
         """Append one record to *queue*, or to the sticky partition; return its waiter of *kind*, a new one by default.
 
         *timestamp_ms* None is now: as of this iteration of the event loop, unless the record is the first of its batch.
@@ -216,15 +218,18 @@ class Accumulator:
             if timestamp_ms is None:  # the first record of a batch is most often alone in its iteration
                 clock, is_first = self.clock, batch.size == BATCH_OVERHEAD
                 timestamp_ms = clock.fresh_ms() if is_first else clock.known_ms or clock.now_ms()
-            memory.free -= size
-            batch.size += size
             columns = batch.columns
-            if key is None and not headers and columns.keys is None and columns.headers is None:
-                columns.values.append(value)
-                columns.timestamps.append(timestamp_ms)
+            if self._is_buffered:
+                put_record(memory, batch, value, key, headers, timestamp_ms)
             else:
-                columns.append(value, key, headers, timestamp_ms)
-                batch.plain_kind = None
+                memory.free -= size
+                batch.size = batch.held = batch.size + size
+                if key is None and not headers and columns.keys is None and columns.headers is None:
+                    columns.values.append(value)
+                    columns.timestamps.append(timestamp_ms)
+                else:
+                    columns.append(value, key, headers, timestamp_ms)
+                    batch.plain_kind = None
             if batch.kind is not kind:
                 batch.begin_stretch(kind)
             waiter = batch.new_waiter() if waiter is None else batch.add_waiter(waiter)
@@ -236,20 +241,13 @@ class Accumulator:
         return waiter
 
     def append_and_locate(
-        self,
-        topic: TopicQueues,
-        queue: PartitionQueue | None,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers,
-        timestamp_ms: int,
-        size: int,
-        *,
+        self, topic: TopicQueues, queue: PartitionQueue | None, value: bytes | None, key: bytes | None,
+        headers: Headers, timestamp_ms: int, size: int, *,
         kind: ReceiptKind,
         called_at: float,
         waiter: RecordFuture,
         reserved: int = 0,
-    ) -> Place | None:
+    ) -> Place | None:  # fmt: skip
         """Append the record of a call that has waited since *called_at*, and return its place; None without memory."""
         self._admit(topic, queue or topic.sticky, called_at)
         appended = self.append(
@@ -260,7 +258,7 @@ class Accumulator:
         if target is None or (batch := target.open) is None:
             return None
         self._count_from(batch, called_at if appended is not None else inf)
-        return None if appended is None else (batch, len(batch.columns.values) - 1)
+        return None if appended is None else (batch, len(batch.columns) - 1)
 
     def _admit(self, topic: TopicQueues, queue: PartitionQueue | None, called_at: float) -> None:
         """Open the batch of *queue* to a call at *called_at*; seal the batch if the call is too far from its oldest record."""
@@ -322,9 +320,7 @@ class Accumulator:
                     break
                 part, size = rows.slice(start, stop), ends[stop] - ends[start]
                 waiters = call.waiters(part.positions, batch)
-                memory.free -= size
-                batch.size += size
-                batch.columns.extend(part.values, part.keys, part.headers, part.timestamps_ms)
+                put_rows(memory, batch, part, size, limit)
                 batch.add_waiters(waiters)
                 call.partitions.add(batch.topic_partition.partition)
                 if batch.size > batch.limit:
@@ -381,7 +377,9 @@ class Accumulator:
         limit = topic.limits.first_limit(now, is_next=is_busy)
         deadline, joins_until = now + self.settings.delivery_timeout_s, now + self.windows.lasts_s
         at, order, rate = queue.topic_partition, queue.next_order(), topic.limits.rate
-        queue.open = batch = Batch(at, order, now, deadline, limit, rate, joins_until=joins_until)
+        columns = self._open_records()
+        batch = Batch(at, order, now, deadline, limit, rate, joins_until=joins_until, columns=columns)
+        queue.open = batch
         queue.batches.append(batch)
         self.hold(batch)
         if not queue.is_watched:
@@ -402,7 +400,7 @@ class Accumulator:
     def recount(self) -> None:
         """Recompute the free memory after an exception interrupted a call."""
         memory = self.memory
-        held = sum(batch.size for batch in (*self.unresolved, *self._abandoned))
+        held = sum(batch.held for batch in (*self.unresolved, *self._abandoned))
         memory.free = memory.limit - held - sum(memory.granted.values())
         memory.give_back(0)
         self.wake()
@@ -417,6 +415,7 @@ class Accumulator:
         """Let *batch* wait for no more records."""
         queue = self.queue(batch)
         queue.seal(batch)
+        trim(self.memory, batch)
         self.schedule.forget(batch)
         self.schedule.offer(queue, now)
         self.wake()
@@ -441,7 +440,7 @@ class Accumulator:
 
     def hold(self, batch: Batch) -> None:
         """Keep *batch*, its memory and its deadline until `release`."""
-        self.memory.free -= batch.size
+        self.memory.free -= batch.held
         self.unresolved[batch] = None
         self.deadlines.add(batch, batch.deadline)
 
@@ -462,7 +461,7 @@ class Accumulator:
             self.schedule.forget(batch)
         batch.drop_encoded()
         batch.drop_waiters()
-        self.memory.give_back(batch.size)
+        self.memory.give_back(batch.held)
 
     def finish(self) -> None:
         """Let the sender end as soon as everything has its outcome."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.waiters import Delivered, Kind, Stretch, Waiter, Waiters
 from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.idempotence.sequences import BatchSequence
-from aioproducer.records.record_batch import RecordColumns
-from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
+from aioproducer.records.record_batch import Encoded, RecordColumns, Records
+from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.types import RecordMetadata, TopicPartition
 
 Order = tuple[int, ...]
@@ -49,6 +49,7 @@ class Batch:
         "due",
         "encoded",
         "encoded_sequence",
+        "held",
         "joins_until",
         "kind",
         "last",
@@ -81,13 +82,13 @@ class Batch:
         rate: float = 1.0,
         *,
         joins_until: float = inf,
-        columns: RecordColumns | None = None,
+        columns: Records | None = None,
         stretches: list[Waiters] | None = None,
         state: BatchState = BatchState.OPEN,
     ) -> None:
         self.topic_partition: TopicPartition = topic_partition
         self.order: Order = order
-        self.columns: RecordColumns = RecordColumns() if columns is None else columns
+        self.columns: Any = RecordColumns() if columns is None else columns
         self.stretches: list[Waiters] = [] if stretches is None else stretches
         """Who waits for its records: one object for each stretch of them that has one kind of waiter."""
         self.withdrawn: set[int] | None = None
@@ -101,7 +102,9 @@ class Batch:
         self.last: Any = None
         """`last` of the last stretch, if `kind` is not None."""
         self.size: int = BATCH_OVERHEAD
-        """Upper bound of the encoded size before compression; what the batch holds of the byte budget."""
+        """Encoded size before compression; an upper bound of that for columns."""
+        self.held: int = BATCH_OVERHEAD
+        """Bytes of `buffer_memory` it holds: the capacity of a RecordBuffer, the size of columns."""
         self.rate: float = rate
         """How large it is when it is sent, it is estimated, relative to that."""
         self.limit: int = limit
@@ -122,7 +125,7 @@ class Batch:
         """The sequence it holds; None before the first drain, and after the broker refused it for its sequence."""
         self.numbered_before: int = 0
         """How many batches of its partition got a sequence before it."""
-        self.encoded: bytearray | None = None
+        self.encoded: Encoded | None = None
         """What is written; kept for resending, made at the first drain."""
         self.encoded_sequence: BatchSequence | None = None
         """The sequence in `encoded`."""
@@ -134,8 +137,8 @@ class Batch:
         self._resolved: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
-        """Return the number of records without withdrawn records; equals `len(batch.columns.values)` after the drain."""
-        return len(self.columns.values) - len(self.withdrawn or ())
+        """Return the number of records without withdrawn records; equals `len(batch.columns)` after the drain."""
+        return len(self.columns) - len(self.withdrawn or ())
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic_partition} {self.order} {self.state.name} records={len(self)} sequence={self.sequence}>"
@@ -185,7 +188,7 @@ class Batch:
         self._happened(_DRAIN)
         self.attempts += 1
 
-    def keep_encoded(self, encoded: bytearray) -> None:
+    def keep_encoded(self, encoded: Encoded) -> None:
         """Keep what is written, with the sequence that it has now."""
         self.encoded = encoded
         self.encoded_sequence = self.sequence
@@ -279,7 +282,7 @@ class Batch:
             state=state,
         )
         part.due = True
-        part.size += _size_of(columns)
+        part.size, part.held = columns.size, columns.held
         part.attempts = self.attempts
         part.retries = self.retries
         part.sequence = sequence
@@ -308,7 +311,9 @@ class Batch:
         stretch: Stretch[Any] = kind.stretch()
         self.stretches.append(stretch)
         self.new_waiter, self.last = stretch.new, stretch.last
-        self.plain_kind = None if self.columns.keys or self.columns.headers else kind
+        columns = self.columns
+        is_plain = not isinstance(columns, RecordColumns) or not (columns.keys or columns.headers)
+        self.plain_kind = kind if is_plain else None
         self.kind = kind
 
     def add_waiter(self, waiter: W) -> W:
@@ -335,9 +340,10 @@ class Batch:
         """Drop the columns of records without a waiter: an exception interrupted their append."""
         self.stretches = [each for each in self.stretches if len(each)]
         self.columns.truncate(sum(map(len, self.stretches)))
-        self.size = BATCH_OVERHEAD + _size_of(self.columns)
-        if self.withdrawn:
-            self.size -= _size_of(self.columns.take(self.withdrawn))
+        self.size, self.held = self.columns.size, self.columns.held
+        if self.withdrawn and isinstance(self.columns, RecordColumns):
+            self.size -= sum(self.columns.take(self.withdrawn).sizes())
+            self.held = self.size
 
     def resolve(self, base_offset: int, log_append_time_ms: int) -> None:
         """Tell every waiter where its record is; *log_append_time_ms* is -1 for create time."""
@@ -373,24 +379,36 @@ class Batch:
         """True if all calls that sent its records have failed at their own deadlines."""
         return all(each.is_forsaken for each in self.stretches)
 
-    def withdraw(self, indices: Sequence[int], records: RecordColumns) -> int:
-        """Withdraw the *records* at *indices* and return their size. The first drain removes the records.
+    def withdraw(self, indices: Sequence[int], records: Records) -> int:
+        """Withdraw the *records* at *indices* and return the memory that is free now. The first drain removes the records.
 
         Immediate removal would cost one pass over the batch per expired call.
         """
         self.withdrawn = self.withdrawn or set()
         self.withdrawn.update(indices)
-        size = _size_of(records)
+        if not isinstance(records, RecordColumns):
+            return 0  # the buffer holds them until then
+        size = sum(records.sizes())
         self.size -= size
+        self.held = self.size
         return size
 
     def leave_out_withdrawn(self) -> None:
         """Remove the withdrawn records and their waiters, in one pass."""
         withdrawn, self.withdrawn = self.withdrawn or (), None
-        kept = [index for index in range(len(self.columns.values)) if index not in withdrawn]
+        kept = [index for index in range(len(self.columns)) if index not in withdrawn]
         self.stretches = self.take_waiters(kept)
         self._end_stretch()
         self.columns = self.columns.take(kept)
+        if not isinstance(self.columns, RecordColumns):
+            self.size = self.columns.size
+
+    def trim(self) -> int:
+        """Return the memory that is free now, as it is not needed for the records."""
+        if self.held - self.size <= self.held // 4 or isinstance(self.columns, RecordColumns):
+            return 0
+        before, self.held = self.held, cast("Any", self.columns).trim()
+        return before - self.held
 
     def take_waiters(self, indices: Sequence[int]) -> list[Waiters]:
         """Return who waits for the records at *indices* (ascending)."""
@@ -419,7 +437,3 @@ class Batch:
 
 def _no_waiter() -> NoReturn:
     raise AssertionError("a batch without a stretch of single records has no new waiter")
-
-
-def _size_of(columns: RecordColumns) -> int:
-    return sum(sizes(columns.values, columns.keys, columns.headers))

@@ -148,7 +148,7 @@ class SendManyCall:
 
     def waiters(self, positions: Sequence[int], batch: Batch) -> CallWaiters:
         """Return a waiter of the call for the records at *positions*, which are appended to *batch* next."""
-        waiters = CallWaiters(self, positions, batch, len(batch.columns.values))
+        waiters = CallWaiters(self, positions, batch, len(batch.columns))
         self.live[waiters] = None
         return waiters
 

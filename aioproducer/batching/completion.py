@@ -20,8 +20,8 @@ from aioproducer.batching.waiters import Failure
 from aioproducer.errors import TransactionAborted
 from aioproducer.log_limits import LogLimits
 from aioproducer.metadata.snapshot import NO_LEADER
-from aioproducer.records.record_batch import RecordColumns
-from aioproducer.records.sizes import BATCH_OVERHEAD, sizes
+from aioproducer.records.record_batch import Records
+from aioproducer.records.sizes import BATCH_OVERHEAD
 from aioproducer.steps import Log, as_step
 from aioproducer.types import TopicPartition
 
@@ -36,7 +36,7 @@ class Observer(Protocol):
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """All records of *batch* are acknowledged."""
 
-    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
+    def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
         """*records* have failed, all of *batch* or some."""
 
     def retried(self, batch: Batch) -> None:
@@ -88,7 +88,7 @@ class BatchCompletion:
         batch.acknowledge()
         if batch.sequence is not None:
             alone = not (queue.in_flight or queue.retrying)
-            count = len(batch.columns.values)
+            count = len(batch.columns)
             queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone=alone)
         if self._capped:  # else a call for each batch
             self._note_accepted(batch)
@@ -308,7 +308,7 @@ class BatchCompletion:
     def _ranges(self, batch: Batch) -> Sequence[range]:
         """Return the records of each part of *batch*, which was refused for its size, and learn from the refusal."""
         columns, count = batch.columns, len(batch)
-        ends = list(accumulate(sizes(columns.values, columns.keys, columns.headers), initial=0))
+        ends = list(accumulate(columns.sizes(), initial=0))
         half = min(max(bisect_right(ends, ends[-1] // 2) - 1, 1), count - 1)
         largest_half = BATCH_OVERHEAD + max(ends[half], ends[-1] - ends[half])
         topic = self._accumulator.topics[batch.topic_partition.topic]

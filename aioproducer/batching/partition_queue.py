@@ -222,7 +222,7 @@ class PartitionQueue:
             if batch.withdrawn:
                 batch.leave_out_withdrawn()
             if self._settings.idempotent:
-                batch.assign_sequence(self.sequences.assign(len(batch.columns.values)), self.numbered)
+                batch.assign_sequence(self.sequences.assign(len(batch.columns)), self.numbered)
                 self.numbered += 1
         batch.drain()
         if self.in_flight:

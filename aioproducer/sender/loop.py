@@ -369,7 +369,7 @@ class Sender:
             if self._compresses and batch.attempts == 1:
                 self._accumulator.topics[name].limits.compressed(batch)
             tally, queued_s = self._metrics.topic(name), now - batch.created_at
-            tally.written(len(batch.columns.values), sent, uncompressed, queued_s, share, now)
+            tally.written(len(batch.columns), sent, uncompressed, queued_s, share, now)
 
     def _answered(
         self,

@@ -40,7 +40,7 @@ from aioproducer.protocol.produce import (
     TopicProduceResponse,
 )
 from aioproducer.records.compression import Codec
-from aioproducer.records.record_batch import RecordColumns
+from aioproducer.records.record_batch import Records
 from aioproducer.records.sizes import record_size_bound, sizes
 from aioproducer.sender.answers import AnswerHandler
 from aioproducer.sender.requests import ProduceAnswer, SenderSettings
@@ -167,7 +167,7 @@ class World:
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         self.told["delivered"] += len(batch)
 
-    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
+    def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
         self.told["failed"] += len(records)
         if failure.possibly_persisted:
             out = batch.persistence.attempt_is_out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from aioproducer.backoff import Backoff
@@ -17,7 +18,7 @@ from aioproducer.batching.waiters import Failure, TaskWaker
 from aioproducer.errors import ConnectionFailed, DeliveryTimeout, ProducerError, TimeoutReason
 from aioproducer.idempotence.identity import IdentityKeeper, ProducerIdentity
 from aioproducer.records.compression import Codec
-from aioproducer.records.record_batch import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, Records
 from aioproducer.records.sizes import record_size_bound
 from aioproducer.sender.requests import SenderSettings
 from aioproducer.types import Headers
@@ -73,7 +74,7 @@ class Witness:
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         self.delivered_batches.append((batch, base_offset, log_append_time_ms))
 
-    def failed(self, batch: Batch, records: RecordColumns, failure: Failure) -> None:
+    def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
         self.failures.append((batch, len(records), failure))
 
     def retried(self, batch: Batch) -> None:
@@ -92,6 +93,7 @@ class FloorRig:
         partitions: int = 1,
         identified: bool = True,
         identities: IdentityKeeper | None = None,
+        records: Callable[[], Records] = RecordColumns,
         **settings: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -109,6 +111,7 @@ class FloorRig:
             wake=self._wake,
             wake_at=self._wake_at,
             touch=self.updater.touch,
+            records=records,
         )
         self.witness = Witness()
         self.completion = BatchCompletion(self.accumulator, observer=self.witness)

@@ -51,7 +51,7 @@ def test_capacity_grows_by_a_factor_and_not_beyond_the_limit() -> None:
     buffer, resized, limit = accelerator.RecordBuffer(), 0, 16_384
     while buffer.size + 110 <= limit:
         held = buffer.held
-        buffer.append(b"v" * 100, None, (), 0, limit - buffer.size, 32 << 20)
+        buffer.append(b"v" * 100, None, (), 0, limit, 32 << 20)
         resized += buffer.held != held
     assert resized < 12
     assert buffer.held <= limit

@@ -109,7 +109,7 @@ class TestEncodeAll:
         for partition in range(3):
             rig.fill(partition=partition)
         batches = rig.drain()
-        batches[1].columns.values[0] = "not bytes"  # type: ignore[call-overload]
+        batches[1].columns.values[0] = "not bytes"
         [(batch, error)] = Encoder(sender_settings()).encode_all(batches)
         assert batch is batches[1]
         assert isinstance(error, TypeError)
@@ -226,7 +226,7 @@ class TestOffTheLoop:
     async def test_a_failure_in_the_thread_is_told(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
         batches = self.large(FloorRig())
-        batches[0].columns.timestamps[0] = None  # type: ignore[call-overload]
+        batches[0].columns.timestamps[0] = None
         [(batch, _)] = await asyncio.wait_for(encoder.encode_off_loop(batches), 10)
         assert batch is batches[0]
 

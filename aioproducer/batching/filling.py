@@ -1,0 +1,54 @@
+"""Records into the open batch: its RecordBuffer, or its columns, and the memory that they take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.memory_budget import MemoryBudget
+from aioproducer.records.record_batch import RecordColumns
+from aioproducer.types import Headers
+
+if TYPE_CHECKING:
+    from aioproducer.batching.bulk import Rows
+
+
+def put_record(
+    memory: MemoryBudget,
+    batch: Batch,
+    value: bytes | None,
+    key: bytes | None,
+    headers: Headers,
+    timestamp_ms: int,
+) -> None:
+    """Append a record to the RecordBuffer of *batch*; what the buffer grows by is taken from *memory*."""
+    batch.size = size = batch.columns.append(value, key, headers, timestamp_ms, batch.limit, memory.free)
+    if size > batch.held:
+        charge(memory, batch)
+
+
+def put_rows(memory: MemoryBudget, batch: Batch, rows: Rows, size: int, limit: int) -> None:
+    """Append *rows* of at most *size* bytes to *batch*, which may grow up to *limit*."""
+    columns = batch.columns
+    parts = rows.values, rows.keys, rows.headers, rows.timestamps_ms
+    if isinstance(columns, RecordColumns):
+        memory.free -= size
+        batch.size = batch.held = batch.size + size
+        columns.extend(*parts)
+    else:
+        batch.size = columns.extend(*parts, limit, memory.free)
+        if batch.size > batch.held:
+            charge(memory, batch)
+
+
+def charge(memory: MemoryBudget, batch: Batch) -> None:
+    """Take from *memory* what the RecordBuffer of *batch* has grown by."""
+    held = batch.columns.held
+    memory.free -= held - batch.held
+    batch.held = held
+
+
+def trim(memory: MemoryBudget, batch: Batch) -> None:
+    """Give back the memory that *batch*, which takes no more records, does not need."""
+    if batch.held > batch.size and (freed := batch.trim()):
+        memory.give_back(freed)
