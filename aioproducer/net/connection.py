@@ -1,7 +1,7 @@
-"""A connection to a broker, on asyncio: the transport below `ConnectionProtocol`, the clock, the timer, who waits.
+"""A connection to a broker on asyncio's streams: the shell of `ConnectionProtocol`, with the clock and the timer.
 
-What is told whom is decided there. It is an asyncio protocol, not a pair of streams: an answer gets from the socket to
-its callable in one turn of the event loop, with no task and no future in between.
+`Connection` is the StreamReader, and decides nothing: its `feed_data` passes the received bytes to `ConnectionProtocol`
+immediately. So a response reaches its callable in the loop iteration of the read, without a task and without a Future.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ log: Final = Log(__name__)
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """`drain` waits while more than this is left to write."""
-READ_BYTES: Final = 64 * 1024
-"""The most that is read at once, into a buffer that stays: asyncio would allocate 256 KiB for each answer."""
 LONG_THROTTLE_S: Final = 1.0
 """Shortest throttle that is logged."""
 FLUSH_GRACE_S: Final = 1.0
@@ -50,8 +48,8 @@ FLUSH_GRACE_S: Final = 1.0
 R = TypeVar("R", bound=Message)
 
 
-class Connection(asyncio.BufferedProtocol):
-    """A connection past its handshake; made by `open_connection`. Its transport calls the methods of asyncio.BufferedProtocol."""
+class Connection(asyncio.StreamReader):
+    """A connection past its handshake, made by `open_connection`. It buffers no data for `read`."""
 
     on_closed: Callable[[Connection, ProducerError | None], None] | None = None
     """Called once, after every call was settled; None if the connection was closed on purpose."""
@@ -69,14 +67,14 @@ class Connection(asyncio.BufferedProtocol):
         security: ConnectionSecurity | None,
         expected: ExpectedNode | None = None,
     ) -> None:
+        super().__init__(loop=loop)
         now = loop.time()
         self._security = security
         self._session = security.session(self) if security is not None else None
         logs_in = self._session is not None
         self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in, expected=expected)
         self._settings, self._loop, self._step = settings, loop, step_here()
-        self._received = memoryview(bytearray(READ_BYTES))
-        self._room_to_write: asyncio.Future[None] | None = None  # while the transport's buffer is full
+        self._protocol = _Protocol(self, loop)
         self._released: asyncio.Future[None] | None = None  # while requests are held back
         self._shaken_hands: asyncio.Future[None] = loop.create_future()  # or closed
         self._timer: asyncio.TimerHandle | None = None
@@ -141,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         """Whether nothing more can be sent."""
-        return self._core.state is not READY or self._transport.is_closing()
+        return self._core.state is not READY or self._writer.is_closing()
 
     @property
     def waits_for(self) -> str:
@@ -163,9 +161,9 @@ class Connection(asyncio.BufferedProtocol):
     async def reach(self, dial: Dial) -> None:
         """Get a transport. Raises: what *dial* raises, and TLS."""
         if self._security is None:
-            await dial(*self.address, lambda: self)
+            await dial(*self.address, lambda: self._protocol)
         else:
-            await self._security.dial(dial, self.address, lambda: self)
+            await self._security.dial(dial, self.address, lambda: self._protocol)
 
     async def shake_hands(self) -> None:
         """Ask for versions, and log in; if it is lost meanwhile, `error` says so. Raises: what the login raises."""
@@ -192,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not know such
             requests. Nothing was written then, and *on_answer* is not called.
         """
-        if self._transport.is_closing():
+        if self._writer.is_closing():
             raise self._core.refusal()
         now = self._loop.time()
         self._core.send(request, now, on_answer, version, decode)
@@ -253,10 +251,15 @@ class Connection(asyncio.BufferedProtocol):
         Raises: ConnectionFailed if it is lost meanwhile, or closed here after the request timeout. Cancelling is harmless.
         """
         timeout_s = self._settings.request_timeout_s
-        while not self._core.is_closed and (room := self._released or self._room_to_write) is not None:
+        while not self._core.is_closed:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await asyncio.shield(room)
+                    if self._released is None:
+                        await self._writer.drain()
+                        break
+                    await asyncio.shield(self._released)
+            except ConnectionResetError:
+                break  # reported to `lost` before
             except TimeoutError:
                 if self._core.throttled_until + timeout_s > self._loop.time():
                     continue  # a throttling broker reads nothing
@@ -292,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
             self._session.end()
         failed = core.connection_lost(cause, self._unwritten())
         if cause is None and not failed:
-            self._transport.close()
+            self._writer.close()
         else:
             self._transport.abort()
         for call, error in failed:
@@ -303,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             self.on_closed(self, cause)
 
     def _end(self) -> None:
-        """Drop what is unsent. `gone` is done even if a signal handler has interrupted `connection_lost`."""
+        """Drop what is unsent. `gone` is done even if a signal handler has interrupted `lost`."""
         self._transport.abort()
         let_go(self.gone)
 
@@ -311,22 +314,20 @@ class Connection(asyncio.BufferedProtocol):
         """Wait until the socket is closed; to be called after `close`."""
         await asyncio.wait([self.gone])
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep *transport*; `shake_hands` goes on when the dial is over."""
+    def set_transport(self, transport: asyncio.BaseTransport) -> None:
+        """Write to *transport*; `shake_hands` goes on when the dial is over."""
+        super().set_transport(transport)
         self._transport = cast("asyncio.Transport", transport)
+        self._writer = asyncio.StreamWriter(self._transport, self._protocol, None, self._loop)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.tally.at(self._loop.time()).opened += 1
         configure_socket(transport, self._settings)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to put what comes."""
-        return self._received
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Hand out the answers that are complete with the *nbytes* that have come."""
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # typeshed: an iterable of integers
+        """Settle the calls whose responses are complete with *data*."""
         self.is_reading = True
         try:
-            self._step.run(self._hand_out, nbytes)
+            self._step.run(self._hand_out, data)
         except BaseException as interrupt:  # of a signal handler: an answer may be lost
             self.close(ConnectionFailed(f"{self}: {interrupt!r} interrupted the reading"))
             raise
@@ -335,14 +336,14 @@ class Connection(asyncio.BufferedProtocol):
             if callback is not None:
                 callback()
 
-    def _hand_out(self, nbytes: int) -> None:
+    def _hand_out(self, data: bytes) -> None:
         core, tally, is_exchanging = self._core, self.tally, self._core.is_exchanging
         now = self._loop.time()
         if now >= tally.window_ends_at:
             tally.begin_window(now)
-        tally.bytes_in += nbytes
+        tally.bytes_in += len(data)
         try:
-            for call, answer, surplus in core.receive_data(bytes(self._received[:nbytes]), now):
+            for call, answer, surplus in core.receive_data(data, now):
                 if surplus:
                     self._note_surplus(call, surplus)
                 self._settle(call, answer)
@@ -381,35 +382,25 @@ class Connection(asyncio.BufferedProtocol):
             self.close(ConnectionFailed(f"{self}: closed before the answer to {call} was decoded"))
             return
         self._core.decoded(call, decoding.result)
-        self.buffer_updated(0)
-        if not self._transport.is_closing() and self._decoding is None:
+        self.feed_data(b"")
+        if not self._writer.is_closing() and self._decoding is None:
             self._transport.resume_reading()
 
-    def eof_received(self) -> None:
-        """Close: a broker that says no more will not listen either."""
+    def feed_eof(self) -> None:
+        """Close: a broker that has sent its last byte reads no further request."""
         story = self._core.story(self._loop.time())
         self.close(ConnectionFailed(f"{self}: closed by the broker {story}"))
 
     @as_step
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Report the loss of the connection, unless this side has closed it."""
+    def lost(self, exc: Exception | None) -> None:
+        """Report the loss of the transport by *exc*, unless this side has closed the connection."""
         now = self._loop.time()
         refused = None if self._security is None else self._security.lost(exc, self.address)
         lost = refused or ConnectionFailed(f"{self}: lost {self._core.story(now)}: {exc}")
         self.close(caused(lost, exc))
-        self.resume_writing()
         self.tally.at(now).closed += 1
         let_go(self.gone)
         self._stop_timer()
-
-    def pause_writing(self) -> None:
-        """Let `drain` wait."""
-        self._room_to_write = self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        """Let `drain` go on."""
-        let_go(self._room_to_write)
-        self._room_to_write = None
 
     def _write(self, now: float) -> None:
         """Write what there is to write, and see to it that the timer goes off in time for the answer."""
@@ -420,7 +411,7 @@ class Connection(asyncio.BufferedProtocol):
                 tally.begin_window(now)
             tally.requests += 1
             tally.bytes_out += size
-            self._transport.write(frame)
+            self._writer.write(frame)
         if core.next_timeout < self._wakes_at:
             self._stop_timer()
             self._wakes_at = core.next_timeout
@@ -431,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
 
         The one place that knows: TLS has buffers of its own, of which asyncio tells nothing.
         """
-        if self._transport.get_extra_info("ssl_object") is not None:
+        if self._writer.get_extra_info("ssl_object") is not None:
             return None
         return self._transport.get_write_buffer_size()
 
@@ -492,3 +483,18 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._wakes_at = None, inf
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """StreamReaderProtocol of a connection, which separates the end of the stream from the loss of the transport."""
+
+    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(connection, loop=loop)
+        self.connection: Final = connection
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report the loss, then wake the tasks in `drain`: the connection has the reason."""
+        try:
+            self.connection.lost(exc)
+        finally:  # a signal handler may raise
+            super().connection_lost(None)

@@ -47,6 +47,7 @@ class FrameReader:
         that payload, without another call.
         """
         self._max = max_payload_bytes
+        self._unchecked = min(max_payload_bytes, UNCHECKED_BYTES)
         self._expected_bytes = expected_bytes
         self._on_large = on_large
         self._postponed: bytes | None = None  # the payload for which on_large has raised
@@ -66,10 +67,10 @@ class FrameReader:
         Raises, while they are taken: ProtocolError at a length that cannot be, after the payloads before it. The reader
             is of no use after that: where the next frame begins is not known.
         """
-        # One whole frame, as nearly every answer comes: without a generator.
+        # One whole small frame, as nearly every response arrives: without a generator.
         if not self.begun and len(data) > LENGTH.size:
             (length,) = LENGTH.unpack_from(data)
-            if MIN_PAYLOAD_BYTES <= length <= self._max and length == len(data) - LENGTH.size:
+            if MIN_PAYLOAD_BYTES <= length <= self._unchecked and length == len(data) - LENGTH.size:
                 return (data[LENGTH.size :],)
         return self._payloads(data)
 

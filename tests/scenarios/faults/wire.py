@@ -64,19 +64,19 @@ class Wire:
     @contextmanager
     def listening(self) -> Iterator[Wire]:
         """Listen to every connection, between it and its transport: below that it may be TLS."""
-        connection_made, buffer_updated = Connection.connection_made, Connection.buffer_updated
+        set_transport, feed_data = Connection.set_transport, Connection.feed_data
         conversations: dict[Connection, _Conversation] = {}
 
         def made(connection: Connection, transport: asyncio.BaseTransport) -> None:
             conversations[connection] = conversation = _Conversation(self._attempts, self._names)
             _overhear(transport, "write", conversation.said_by_client)
-            connection_made(connection, transport)
+            set_transport(connection, transport)
 
-        def updated(connection: Connection, nbytes: int) -> None:
-            conversations[connection].said_by_broker(bytes(connection.get_buffer(-1)[:nbytes]))
-            buffer_updated(connection, nbytes)
+        def received(connection: Connection, data: bytes) -> None:
+            conversations[connection].said_by_broker(data)
+            feed_data(connection, data)
 
-        with mock.patch.multiple(Connection, connection_made=made, buffer_updated=updated):
+        with mock.patch.multiple(Connection, set_transport=made, feed_data=received):
             yield self
 
 

@@ -103,8 +103,7 @@ async def test_answers_to_requests_that_expect_none_are_skipped_in_whatever_piec
         connection.write_only(ASK)
         unasked = (await peer.inbox.get()).answered_with_id(1)
         for piece in (unasked[:6], unasked[6:10], unasked[10:]):
-            connection.get_buffer(-1)[: len(piece)] = piece
-            connection.buffer_updated(len(piece))
+            connection.feed_data(piece)
         connection.write_only(ASK)
         connection.call(ASK, outcomes.of("a"))
         unasked, asked = [(await peer.inbox.get()).answered_with_id(each) for each in (2, 3)]

@@ -46,7 +46,7 @@ class Interrupted:
 
 
 async def test_interrupted_reading_closes(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupted = Interrupted(monkeypatch, "buffer_updated")
+    interrupted = Interrupted(monkeypatch, "feed_data")
     at, interrupted.has_raised = 0, True
     while interrupted.has_raised:
         interrupted.has_raised = False
@@ -72,7 +72,7 @@ async def test_interrupted_reading_closes(broker: ScriptedBroker, monkeypatch: p
 async def test_interrupted_loss_leaves_no_caller_waiting(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupted = Interrupted(monkeypatch, "connection_lost")
+    interrupted = Interrupted(monkeypatch, "lost")
     at, interrupted.has_raised = 0, True
     while interrupted.has_raised:
         interrupted.has_raised = False

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import ConnectionFailed
-from aioproducer.net.connection import Connection
 from tests.unit.net.connection_rig import connected
 from tests.unit.net.scripted import ASK, ScriptedBroker
-
-
-def deliver(connection: Connection, data: bytes) -> None:
-    """Let *data* come, all at once."""
-    connection.get_buffer(-1)[: len(data)] = data
-    connection.buffer_updated(len(data))
 
 
 async def test_it_is_done_once_behind_all_answers_that_come_together(broker: ScriptedBroker) -> None:
@@ -35,9 +28,9 @@ async def test_it_is_done_once_behind_all_answers_that_come_together(broker: Scr
         for _ in range(3):
             connection.call(ASK, answered)
         answers = [(await peer.inbox.get()).answered_with_id(number) for number in range(3)]
-        deliver(connection, answers[0] + answers[1] + answers[2][:6])
+        connection.feed_data(answers[0] + answers[1] + answers[2][:6])
         assert done == [0, 1, "over"]
-        deliver(connection, answers[2][6:])
+        connection.feed_data(answers[2][6:])
         assert done == [0, 1, "over", 2, "over"]
 
 
@@ -49,7 +42,7 @@ async def test_it_is_done_too_where_the_bytes_make_no_sense_behind_an_answer(bro
             connection.after_read = lambda: done.append(f"over, closed: {connection.closed}")
 
         connection.call(ASK, answered)
-        deliver(connection, (await peer.inbox.get()).answered_with_id(1) + b"\xff" * 8)
+        connection.feed_data((await peer.inbox.get()).answered_with_id(1) + b"\xff" * 8)
         assert done == ["over, closed: True"]
 
 
@@ -67,7 +60,7 @@ async def test_and_where_an_answer_is_interrupted(
         connection.call(ASK, answered)
         data = (await peer.inbox.get()).answered_with_id(1)
         with pytest.raises(interrupt):
-            deliver(connection, data)
+            connection.feed_data(data)
         assert done == ["over"]
         assert not connection.is_reading
 

@@ -88,3 +88,17 @@ def test_limit_of_the_expected_answer_counts_for_large_frames() -> None:
 def test_small_frames_are_not_compared_with_the_expected_answer() -> None:
     payload = bytes(UNCHECKED_BYTES)
     assert list(FrameReader(10**9, lambda: 0).feed(LENGTH.pack(len(payload)) + payload + b"\0")) == [payload]
+
+
+def test_limit_counts_for_large_frames_in_one_chunk() -> None:
+    length = UNCHECKED_BYTES + 1
+    with pytest.raises(ProtocolError, match="cannot be 65537 bytes long"):
+        list(FrameReader(10**9, lambda: UNCHECKED_BYTES).feed(LENGTH.pack(length) + bytes(length)))
+
+
+def test_large_frames_in_one_chunk_are_reported() -> None:
+    large: list[int] = []
+    reader = FrameReader(10**9, on_large=lambda payload: large.append(len(payload)))
+    for length in (UNCHECKED_BYTES, UNCHECKED_BYTES + 1):
+        assert [*map(len, reader.feed(LENGTH.pack(length) + bytes(length)))] == [length]
+    assert large == [UNCHECKED_BYTES + 1]

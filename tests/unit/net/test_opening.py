@@ -14,7 +14,7 @@ from aioproducer.errors import (
     ProtocolError,
 )
 from aioproducer.net.address import Address
-from aioproducer.net.connection import Connection
+from aioproducer.net.connection import Connection, _Protocol
 from aioproducer.net.connection_security import ConnectionSecurity
 from aioproducer.net.dial import Dial, MakeProtocol, dial
 from aioproducer.net.opening import open_connection
@@ -120,9 +120,9 @@ async def test_a_connection_lost_before_the_dial_is_over_is_told_as_lost(broker:
     async def dial_and_lose(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.Transport:
         transport = await dial(host, port, make_protocol)
         transport.abort()
-        connection = transport.get_protocol()
-        assert isinstance(connection, Connection)
-        await connection.wait_closed()
+        protocol = transport.get_protocol()
+        assert isinstance(protocol, _Protocol)
+        await protocol.connection.wait_closed()
         return transport
 
     with pytest.raises(ConnectionFailed, match=r"lost after .* before the handshake was over"):
@@ -215,10 +215,10 @@ class FakeSecurity(ConnectionSecurity):
         return True
 
     async def dial(self, dial: Dial, address: Address, make_protocol: MakeProtocol) -> None:
-        connection = make_protocol()
-        assert isinstance(connection, Connection)
-        self.connection = connection
-        await dial(*address, lambda: connection)
+        protocol = make_protocol()
+        assert isinstance(protocol, _Protocol)
+        self.connection = protocol.connection
+        await dial(*address, lambda: protocol)
 
     def lost(self, error: Exception | None, address: Address) -> AuthenticationFailed | None:
         return self.refusal
