@@ -191,6 +191,7 @@ class TopicQueues:
         "pending_calls",
         "sticky",
         "topic_id",
+        "used_until",
     )
 
     def __init__(
@@ -219,6 +220,8 @@ class TopicQueues:
         """Calls that left the queue until the topic has a partition, with its number."""
         self.pending_calls: set[object] = set()
         """Pending calls, queued or not."""
+        self.used_until: float = 0.0
+        """Time up to which the metadata counts the topic as in use (loop clock)."""
         self.sticky: PartitionQueue | None = None
         """Where records for any partition go now."""
         self.by_partition: Mapping[int, PartitionQueue] = _Queues(self._make)

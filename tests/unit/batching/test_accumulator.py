@@ -37,6 +37,16 @@ async def test_a_record_waits_in_an_open_batch_and_takes_memory() -> None:
 
 
 @in_virtual_time
+async def test_topic_counts_as_used_once_per_second() -> None:
+    rig = FloorRig()
+    for expected in (1, 1, 2):
+        put(rig)
+        assert rig.updater.touched == [TOPIC] * expected
+        rig.accumulator.seal(unresolved(rig)[-1], rig.loop.time())
+        pass_time(0.5)
+
+
+@in_virtual_time
 async def test_the_second_record_joins_the_first_and_wakes_nobody() -> None:
     rig = FloorRig()
     put(rig)
