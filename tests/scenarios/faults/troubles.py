@@ -82,9 +82,15 @@ class Troubles:
                 kind = self.chance.choice(kinds)
                 _ = group.create_task(kind(), name=kind.__name__)
                 await asyncio.sleep(self.chance.expovariate(per_second))
+        await self.end_rules()
+
+    async def end_rules(self) -> None:
+        """Remove all rules, and wait until the last throttle is over: the calm begins without a throttled broker."""
         for rule in self.rules:
             rule.remove()
+        throttle_ms = max((rule.throttle_ms for rule in self.rules), default=0)
         self.rules.clear()
+        await asyncio.sleep(throttle_ms / 1_000)
 
     @property
     def alive(self) -> list[int]:
