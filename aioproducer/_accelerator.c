@@ -37,7 +37,7 @@ static PyMethodDef functions[] = {
 
 static int add_types(PyObject *module)
 {
-    return aioproducer_add_buffer(module);
+    return aioproducer_add_append_types(module) < 0 ? -1 : aioproducer_add_buffer(module);
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -18,6 +18,9 @@
 #define LARGE_RECORD_OVERHEAD 36
 #define LARGE_HEADER_OVERHEAD 5
 
+/* _append.c */
+int aioproducer_add_append_types(PyObject *module);
+
 /* _awaiting.c */
 PyObject *aioproducer_acknowledgements(PyObject *module, PyObject *base);
 PyObject *aioproducer_factory_of(PyObject *module, PyObject *args);
@@ -55,6 +58,7 @@ void aioproducer_receipts_publish(PyObject *receipts, PyObject *receipt);
 PyObject *aioproducer_metadata_of(PyTypeObject *kind, PyObject *const fields[METADATA_FIELDS]);
 PyObject *aioproducer_key_partitions(PyObject *module, PyObject *args);
 PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers);
+Py_ssize_t aioproducer_partition_of(PyObject *key, Py_ssize_t partition_count);
 PyObject *aioproducer_murmur2(PyObject *module, PyObject *data);
 PyObject *aioproducer_new_metadata(PyObject *module, PyObject *args);
 PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);

@@ -1,4 +1,4 @@
-/* Rows on their way in and out: the twins of what is in aioproducer/partitioning/murmur2.py, intake/short_way.py,
+/* Rows on their way in and out: the twins of what is in aioproducer/partitioning/murmur2.py, intake/fast_append.py,
    intake/rows.py, batching/bulk.py and batching/waiters.py, where each has a `python_` before its name.
 */
 #include "_accelerator.h"
@@ -51,6 +51,13 @@ PyObject *aioproducer_key_partitions(PyObject *module, PyObject *args)
     return chosen;
 }
 
+/* Return the partition of *key*, which is bytes, by Kafka's default partitioner. */
+Py_ssize_t aioproducer_partition_of(PyObject *key, Py_ssize_t partition_count)
+{
+    const unsigned char *data = (unsigned char *)PyBytes_AsString(key);
+    return (Py_ssize_t)(hash_of(data, (size_t)PyBytes_Size(key)) & 0x7FFFFFFF) % partition_count;
+}
+
 PyObject *aioproducer_murmur2(PyObject *module, PyObject *data)
 {
     char *bytes;
@@ -62,7 +69,7 @@ PyObject *aioproducer_murmur2(PyObject *module, PyObject *data)
 
 /* ---- measured_headers(headers) ---- */
 
-/* Of aioproducer/intake/short_way.py: the size of what has to go the long way. */
+/* Of aioproducer/intake/fast_append.py: the size of what has to go the long way. */
 #define OTHER ((long long)1 << 62)
 
 /* Return what a header takes in a small record, 0 if it is not plain, -1 for an error. */

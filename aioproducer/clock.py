@@ -16,6 +16,7 @@ from threading import get_ident
 from typing import Any, Final
 
 from aioproducer.acceleration import fastest
+from aioproducer.fields import ClockFields
 
 TURN_AFTER_S: Final = 0.01
 """So long may calls that await nothing keep the event loop to themselves …"""
@@ -35,19 +36,18 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class LoopClock:
+class LoopClock(ClockFields):
     """The wall clock, read once per iteration of an event loop.
 
     To read it for every record would cost a tenth of appending one. Where an iteration is long, because somebody
     sends many records without an await, whoever keeps the clock says `forget` now and then.
     """
 
-    __slots__ = ("_loop", "known_ms")
+    __slots__ = ("_loop",)
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self.known_ms: int = 0
-        """The time of this iteration, or 0 if nobody has asked yet."""
+        self.known_ms = 0
 
     def now_ms(self) -> int:
         """Return the time of this iteration."""

@@ -17,7 +17,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.engine import Engine
 from aioproducer.errors import ProducerClosed, ProducerError
 from aioproducer.intake.checks import check_timeout
-from aioproducer.intake.intake import Intake
+from aioproducer.intake.fast_append import Append
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.log_limits import REMINDER_S
 from aioproducer.steps import Log
@@ -59,7 +59,7 @@ class Lifecycle:
         self._ended = False
         self._interceptors = InterceptorChain(config.interceptors)
         # Another object per state, so that no record asks for the state.
-        self._intake: Intake | NoIntake = NoIntake(self)
+        self._intake: Append = NoIntake(self)
         self._awaits: Kind[Acknowledgement] = Acknowledgement
         self._receipts = cast("ReceiptKind", None)  # the start sets both; before it each call is refused
         self._turns: LoopTurns  # the start has them; no call gets as far as that before
@@ -131,7 +131,7 @@ class Lifecycle:
         self._turns = engine.accumulator.turns
         self._state = State.READY
         if engine.transactions is None:
-            self._intake = engine.intake
+            self._intake = engine.intake.front
 
     async def close(self, timeout_s: float | None = None) -> int:
         """Send the appended records, then end; return the number of records that failed instead.
@@ -231,7 +231,7 @@ class Lifecycle:
         """Note whether a transaction takes records now."""
         engine = self._engine
         if engine is not None and self._state in {State.READY, State.FAILED}:
-            self._intake = engine.intake if takes_records else NoIntake(self)
+            self._intake = engine.intake.front if takes_records else NoIntake(self)
 
 
 class NoIntake:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer.errors import ProducerError
+from aioproducer.fields import LockFields
 
 _numbers: Final = count(1)
 _by_number: Final = attrgetter("number")
@@ -38,17 +39,17 @@ class QueuedCall:
         return False
 
 
-class AppendLock:
+class AppendLock(LockFields):
     """A fair lock. A call that releases it makes the attempts of the calls behind it.
 
     An `asyncio.Lock` wakes one waiter per iteration of the event loop. A few hundred tasks that had to wait once,
     for metadata at the start, would then queue for good: each comes back before the last one is served.
     """
 
-    __slots__ = ("_holder", "_line", "held")
+    __slots__ = ("_holder", "_line")
 
     def __init__(self) -> None:
-        self.held: bool = False
+        self.held = False
         """True if a call holds the lock; if none does, none waits for it."""
         self._holder: QueuedCall | None = None
         self._line: OrderedDict[QueuedCall, asyncio.Future[bool]] = OrderedDict()

@@ -11,6 +11,7 @@ from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, 
 from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.waiters import Delivered, Kind, Stretch, Waiter, Waiters
 from aioproducer.errors import BrokerError, ProducerError
+from aioproducer.fields import BatchFields
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.record_batch import Encoded, RecordColumns, Records
 from aioproducer.records.sizes import BATCH_OVERHEAD
@@ -32,7 +33,7 @@ _ACKNOWLEDGE = BatchEvent.ACKNOWLEDGE
 """What every batch goes through: before Python 3.12 to look up a member of an Enum costs more than a call."""
 
 
-class Batch:
+class Batch(BatchFields):
     """Records as columns, who waits for them, and where the batch is in its life.
 
     Its fields are for everybody to read. Only its own methods write them, one for each thing that can happen to a
@@ -43,7 +44,6 @@ class Batch:
     __slots__ = (
         "_resolved",
         "attempts",
-        "columns",
         "created_at",
         "deadline",
         "due",
@@ -51,10 +51,7 @@ class Batch:
         "encoded_sequence",
         "held",
         "joins_until",
-        "kind",
-        "last",
         "last_error",
-        "limit",
         "new_waiter",
         "numbered_before",
         "order",
@@ -64,7 +61,6 @@ class Batch:
         "retries",
         "retry_at",
         "sequence",
-        "size",
         "state",
         "stretches",
         "successors",

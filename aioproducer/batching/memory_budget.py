@@ -8,24 +8,25 @@ from collections import deque
 from collections.abc import Callable
 
 from aioproducer.errors import ProducerError
+from aioproducer.fields import MemoryFields
 
 
-class MemoryBudget:
+class MemoryBudget(MemoryFields):
     """Bytes to take and give back; who has to wait is served first come, first served.
 
     `free` and `waiters` are public for the append path, which takes without a call when nobody waits.
     """
 
-    __slots__ = ("free", "granted", "limit", "waited_s", "waiters")
+    __slots__ = ("granted", "limit", "waited_s")
 
     def __init__(self, limit: int) -> None:
         self.limit: int = limit
-        self.free: int = limit
+        self.free = limit
         self.waited_s: float = 0.0
         """How long calls have waited, all together, served or not; those that still do are not in it."""
         self.granted: dict[object, int] = {}
         """Bytes granted and not used yet, per owner."""
-        self.waiters: deque[tuple[int, asyncio.Future[None], object]] = deque()
+        self.waiters = deque()
 
     @property
     def used(self) -> int:

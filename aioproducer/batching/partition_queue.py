@@ -13,6 +13,7 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import BrokerError, TimeoutReason
+from aioproducer.fields import QueueFields
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
 from aioproducer.metadata.snapshot import NO_LEADER
@@ -29,7 +30,7 @@ MOVED_BACKOFF_S: Final = 0.1
 """… and after so long from then on: brokers that disagree about the leader must not be asked in a loop."""
 
 
-class PartitionQueue:
+class PartitionQueue(QueueFields):
     """The batches of one partition, in order, wherever they are between append and answer.
 
     Order in the log is order of `batches`, because a batch leaves it only when everything before it
@@ -47,7 +48,6 @@ class PartitionQueue:
         "leader",
         "numbered",
         "offered_to",
-        "open",
         "partition",
         "retrying",
         "sealed_bytes",
@@ -66,7 +66,6 @@ class PartitionQueue:
         self.batches: deque[Batch] = deque()
         """Without a sequence: the open one last, before it sealed ones."""
         self.open: Batch | None = None
-        """The last of `batches` while it takes records."""
         self.is_watched: bool = False
         """True while the accumulator checks the age of `open`."""
         self.retrying: list[Batch] = []

@@ -13,6 +13,7 @@ from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.missing_partitions import MissingPartitions
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.schedule import Paces
+from aioproducer.fields import TopicFields
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
@@ -170,7 +171,7 @@ class _Queues(dict[int, PartitionQueue]):
         return queue
 
 
-class TopicQueues:
+class TopicQueues(TopicFields):
     """A topic's queues, and which partition records without a key stick to."""
 
     __slots__ = (
@@ -180,16 +181,12 @@ class TopicQueues:
         "_settings",
         "_stalled",
         "_sticky_from",
-        "append_lock",
         "available",
         "awaiting_partition",
-        "by_partition",
-        "leaders",
         "limits",
         "missing",
         "name",
         "pending_calls",
-        "sticky",
         "topic_id",
         "used_until",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from aioproducer.batching.accumulator import Accumulator, W
 from aioproducer.batching.batch import Batch, RecordFuture
@@ -41,17 +41,14 @@ from aioproducer.intake.checks import (
     exact_str,
     legal_headers,
 )
+from aioproducer.intake.fast_append import Append, FastAppend, accelerated_append
 from aioproducer.intake.intake_settings import IntakeSettings
 from aioproducer.intake.serializing import InContext, in_context, serialized
-from aioproducer.intake.short_way import AppendShort, ShortWay
 from aioproducer.metadata.updater import MetadataUpdater
 from aioproducer.partitioning.partitioner import ColumnPartitioner
-from aioproducer.records.sizes import RECORD_OVERHEAD, SMALL_PAYLOAD, record_size_bound
+from aioproducer.records.sizes import record_size_bound
 from aioproducer.serializers import Serializer
 from aioproducer.types import Headers, HeadersInput, ProducerRecord
-
-_NO_HEADERS: Final = ()
-"""What the calls that send have by default; CPython has one empty tuple, and another one would only be slower."""
 
 
 class Intake:
@@ -93,13 +90,21 @@ class Intake:
         if self.in_context is None:
             self.key_serializer = cast("Serializer | None", settings.key_serializer)
             self.value_serializer = cast("Serializer | None", settings.value_serializer)
-        plain = not (settings.key_serializer or settings.value_serializer or settings.interceptors)
-        short_up_to = min(SMALL_PAYLOAD, accumulator.settings.largest_record)
-        short = ShortWay(settings.partitioner, accumulator, short_up_to, self.choose, self.tell)
-        self._append_short: AppendShort | None = short.append if plain else None
-        goes_to_open = plain and settings.partitioner.keyless_is_sticky
-        self._goes_to_open_up_to = short_up_to - RECORD_OVERHEAD if goes_to_open else -1
-        """How long a value may be for `Accumulator.append_to_open`."""
+        self.front: Append = self
+        """What `send`, `enqueue` and `send_nowait` call: the fast path if no user code sees the records, else this object."""
+        if not (settings.key_serializer or settings.value_serializer or settings.interceptors):
+            fast = FastAppend(
+                accumulator,
+                settings.partitioner,
+                loop=self.loop,
+                running_loop=self._running_loop,
+                choose=self.choose,
+                refused=self.tell,
+                general=self,
+            )
+            self.front = accelerated_append(
+                fast, accumulator, loop=self.loop, running_loop=self._running_loop
+            )
 
     def append(
         self,
@@ -110,36 +115,12 @@ class Intake:
         partition: int | None,
         headers: HeadersInput,
         timestamp_ms: int | None,
+        /,
     ) -> W | PendingAppend:
-        """Append a record if that needs no waiting, and return its waiter of *kind*; else a `PendingAppend`.
+        """Append a record and return its waiter, or return the record as a pending call if the call has to wait.
 
         Raises: TypeError, ValueError, SerializationError, RecordTooLarge, WrongLoop; nothing is appended then.
         """
-        try:
-            queues = self._topics[topic]
-            here = self._running_loop()
-        except (KeyError, TypeError, RuntimeError):
-            pass  # not written to yet, or not even a str; another thread
-        else:
-            if here is not self.loop or not queues.leaders or queues.append_lock.held:
-                pass
-            elif (
-                key is None
-                and type(value) is bytes
-                and partition is None
-                and headers is _NO_HEADERS
-                and timestamp_ms is None
-                and len(value) <= self._goes_to_open_up_to
-            ):  # nothing to check, nothing to convert
-                waiter = self._accumulator.append_to_open(queues, value, kind)
-                if waiter is not None:
-                    return waiter
-            elif self._append_short is not None:
-                outcome = self._append_short(
-                    kind, queues, topic, value, key, partition, headers, timestamp_ms
-                )
-                if outcome is not None:
-                    return outcome
         self.check_loop()
         pending = self.check(topic, value, key, partition, headers, timestamp_ms)
         return self._append_pending(kind, pending)

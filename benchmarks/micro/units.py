@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from aioproducer.batching.accumulator import Accumulator
 from aioproducer.batching.bulk import Rows, SendManyCall
-from aioproducer.batching.topic import TopicQueues
-from aioproducer.batching.waiters import Acknowledgement
+from aioproducer.batching.waiters import Acknowledgement, acknowledgement_on
 from aioproducer.config import ProducerConfig
 from aioproducer.idempotence.identity import IdentityKeeper
-from aioproducer.intake.short_way import ShortWay
+from aioproducer.intake.fast_append import Append, FastAppend, accelerated_append
 from aioproducer.metadata.snapshot import MetadataSnapshot
 from aioproducer.metadata.updater import MissingBrokers
 from aioproducer.metrics.counters import Metrics
@@ -38,7 +37,7 @@ from aioproducer.protocol.schema import decode, encode, encode_response
 from aioproducer.records.compression import Codec, compressor
 from aioproducer.records.decode import decode_batches
 from aioproducer.records.record_batch import RecordColumns, encode_batch
-from aioproducer.records.sizes import SMALL_PAYLOAD, record_size_bound
+from aioproducer.records.sizes import record_size_bound
 from aioproducer.sender.requests import decoder_for
 from benchmarks.micro.clock import Unit
 from benchmarks.payload import Window, window_of
@@ -124,21 +123,34 @@ def sending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
     assert records.headers is not None
     rows = list(zip(records.values, records.keys, records.headers, strict=True))[:APPENDED]
 
-    def short_way(bench: Bench) -> tuple[ShortWay, TopicQueues]:
-        way = ShortWay(
-            Murmur2Partitioner(), bench.accumulator, SMALL_PAYLOAD, lambda *_: None, lambda *_: None
-        )
-        return way, bench.topic
+    kind = acknowledgement_on(loop)
 
-    def send(prepared: tuple[ShortWay, TopicQueues]) -> None:
-        append, topic = prepared[0].append, prepared[1]
+    class General:
+        def append(self, *_: Any) -> Any:
+            raise AssertionError("a record left the fast path")
+
+    def fast_path(bench: Bench) -> Append:
+        on_loop: Any = {"loop": loop, "running_loop": lambda: loop}
+        never: Any = General().append
+        front = FastAppend(
+            bench.accumulator,
+            Murmur2Partitioner(),
+            choose=never,
+            refused=never,
+            general=General(),
+            **on_loop,
+        )
+        return accelerated_append(front, bench.accumulator, **on_loop)
+
+    def send(front: Append) -> None:
+        append = front.append
         for value, key, headers in rows:
-            append(Acknowledgement, topic, TOPIC, value, key, None, headers, AT)
+            append(kind, TOPIC, value, key, None, headers, AT)
 
     bench = Bench(loop)
-    send(short_way(bench))
+    send(fast_path(bench))
     assert sum(map(len, bench.accumulator.unresolved)) == APPENDED
-    return Unit(lambda: short_way(Bench(loop)), send, APPENDED)
+    return Unit(lambda: fast_path(Bench(loop)), send, APPENDED)
 
 
 def extending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:

@@ -104,7 +104,7 @@ class Rig(FloorRig):
         headers: HeadersInput = (),
         timestamp_ms: Any = None,
     ) -> RecordFuture | PendingAppend:
-        return self.intake.append(self.receipts, topic, value, key, partition, headers, timestamp_ms)
+        return self.intake.front.append(self.receipts, topic, value, key, partition, headers, timestamp_ms)
 
     def appended(self, value: Any = b"value", key: Any = None, **more: Any) -> RecordFuture:
         outcome = self.try_append(value, key, **more)

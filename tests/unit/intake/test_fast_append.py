@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.errors import ProducerError
 from aioproducer.intake.appending import PendingAppend
-from aioproducer.intake.short_way import ShortWay
+from aioproducer.intake.fast_append import Append, FastAppend, accelerated_append
 from aioproducer.partitioning.partitioner import (
     Murmur2Partitioner,
     Partitioner,
@@ -19,7 +19,7 @@ from aioproducer.records.sizes import BATCH_OVERHEAD, record_size_bound
 from tests.unit.floor_rig import TOPIC
 from tests.unit.intake.intake_rig import NOW_MS, Rig, Spy
 
-UP_TO = 300
+LARGEST = 300
 
 
 class Bytes(bytes):
@@ -35,26 +35,39 @@ class Header(NamedTuple):
     value: bytes
 
 
-class ShortRig(Rig):
-    """An intake, and a short way of its own to the same batches."""
+class General:
+    """Stand-in for the general path. It receives the records that the fast path passes on."""
 
-    def __init__(self, *, partitioner: Partitioner | None = None, **settings: Any) -> None:
+    def append(self, *_: Any) -> Any:
+        return None
+
+
+class FastRig(Rig):
+    """An intake, and a fast path of its own to the same batches."""
+
+    def __init__(
+        self, *, partitioner: Partitioner | None = None, largest_record: int = LARGEST, **settings: Any
+    ) -> None:
         partitioner = partitioner or Murmur2Partitioner()
-        super().__init__(partitioner=partitioner, **settings)
-        self.told: list[BaseException] = []
-        self.short = ShortWay(
-            partitioner,
-            self.accumulator,
-            UP_TO,
-            self.intake.choose,
-            lambda topic, partition, headers, error: self.told.append(error),  # noqa: ARG005 - of one record
+        super().__init__(
+            partitioner=partitioner, max_request_bytes=largest_record + BATCH_OVERHEAD, **settings
         )
+        self.refused: list[BaseException] = []
+        on_loop: Any = {"loop": self.loop, "running_loop": asyncio.get_running_loop}
+        self.python = FastAppend(
+            self.accumulator,
+            partitioner,
+            choose=self.intake.choose,
+            refused=lambda topic, partition, headers, error: self.refused.append(error),  # noqa: ARG005
+            general=General(),
+            **on_loop,
+        )
+        self.fast: Append = accelerated_append(self.python, self.accumulator, **on_loop)
 
-    def append_short(
+    def append_fast(
         self, value: Any = b"value", key: Any = None, partition: Any = None, headers: Any = (), at: Any = None
     ) -> Any:
-        queues = self.accumulator.topic(TOPIC)
-        return self.short.append(self.receipts, queues, TOPIC, value, key, partition, headers, at)
+        return self.fast.append(self.receipts, TOPIC, value, key, partition, headers, at)
 
 
 class TestCommonRecords:
@@ -70,31 +83,31 @@ class TestCommonRecords:
         ],
     )
     async def test_they_are_appended_as_the_long_way_would(self, value: Any, key: Any, headers: Any) -> None:
-        rig = ShortRig()
-        assert isinstance(rig.append_short(value, key, headers=headers), asyncio.Future)
+        rig = FastRig()
+        assert isinstance(rig.append_fast(value, key, headers=headers), asyncio.Future)
         pairs = tuple(headers.items() if isinstance(headers, dict) else headers)
         assert rig.records() == [(value, key, pairs, NOW_MS)]
         [batch] = rig.accumulator.unresolved
         assert batch.size == BATCH_OVERHEAD + record_size_bound(value, key, pairs)
 
     async def test_headers_are_a_snapshot(self) -> None:
-        rig, headers = ShortRig(), [("trace", b"1")]
-        rig.append_short(headers=headers)
+        rig, headers = FastRig(), [("trace", b"1")]
+        rig.append_fast(headers=headers)
         headers.clear()
         assert rig.records() == [(b"value", None, (("trace", b"1"),), NOW_MS)]
 
     async def test_a_key_goes_where_the_long_way_puts_it(self) -> None:
-        rig, long = ShortRig(partitions=6), ShortRig(partitions=6)
+        rig, long = FastRig(partitions=6), FastRig(partitions=6)
         for number in range(20):
-            rig.append_short(key=b"%d" % number)
+            rig.append_fast(key=b"%d" % number)
             long.put(b"value", Bytes(b"%d" % number))
         for partition in range(6):
             assert rig.records(partition) == long.records(partition)
 
     @pytest.mark.parametrize("at", [0, NOW_MS - 5, 2**63 - 1])
     async def test_a_partition_and_a_time_may_be_given(self, at: int) -> None:
-        rig = ShortRig(partitions=3)
-        rig.append_short(partition=2, at=at)
+        rig = FastRig(partitions=3)
+        rig.append_fast(partition=2, at=at)
         assert rig.records(2) == [(b"value", None, (), at)]
 
 
@@ -105,10 +118,10 @@ class TestOthers:
             {"value": "text"},
             {"value": Bytes(b"value")},
             {"value": bytearray(b"value")},
-            {"value": b"v" * UP_TO},
+            {"value": b"v" * LARGEST},
             {"key": "text"},
             {"key": Bytes(b"key")},
-            {"key": b"k" * UP_TO},
+            {"key": b"k" * LARGEST},
             {"partition": 3},
             {"partition": -1},
             {"partition": True},
@@ -130,27 +143,27 @@ class TestOthers:
             {"headers": [("trace", "text")]},
             {"headers": [("trace", bytearray(b"1"))]},
             {"headers": [("\ud800", b"1")]},
-            {"headers": [("trace", b"1"), ("more", b"h" * UP_TO)]},
+            {"headers": [("trace", b"1"), ("more", b"h" * LARGEST)]},
         ],
     )
     async def test_they_go_the_long_way_and_nothing_has_happened(self, record: dict[str, Any]) -> None:
-        rig = ShortRig(partitions=3)
-        assert rig.append_short(**record) is None
+        rig = FastRig(partitions=3)
+        assert rig.append_fast(**record) is None
         assert rig.queued == 0
 
     async def test_what_is_as_large_as_may_be_does_not(self) -> None:
-        rig = ShortRig()
-        most = UP_TO - record_size_bound(b"", None, ())
-        assert rig.append_short(b"v" * (most + 1)) is None
-        assert rig.append_short(b"v" * most) is not None
+        rig = FastRig()
+        most = LARGEST - record_size_bound(b"", None, ())
+        assert rig.append_fast(b"v" * (most + 1)) is None
+        assert rig.append_fast(b"v" * most) is not None
 
 
 class TestPartitioners:
     async def test_each_record_is_offered_once(self) -> None:
-        rig = ShortRig(partitions=3, partitioner=RoundRobinPartitioner())
+        rig = FastRig(partitions=3, partitioner=RoundRobinPartitioner())
         for _ in range(6):
-            rig.append_short(key=b"key")
-            rig.append_short()
+            rig.append_fast(key=b"key")
+            rig.append_fast()
         assert [len(rig.records(partition)) for partition in range(3)] == [4, 4, 4]
 
     async def test_a_subclass_of_kafkas_is_watched_like_any_other(self) -> None:
@@ -158,10 +171,10 @@ class TestPartitioners:
             def partition(self, *_: Any) -> int:
                 return 7
 
-        rig = ShortRig(partitions=3, partitioner=Wrong())
+        rig = FastRig(partitions=3, partitioner=Wrong())
         with pytest.raises(ProducerError, match="it chose 7 of 3 partitions") as caught:
-            rig.append_short(key=b"key")
-        assert rig.told == [caught.value]
+            rig.append_fast(key=b"key")
+        assert rig.refused == [caught.value]
         assert rig.queued == 0
 
     async def test_without_memory_the_partition_stays_chosen(self) -> None:
@@ -171,9 +184,9 @@ class TestPartitioners:
             asked.append(key)
             return 1
 
-        rig = ShortRig(partitions=3, partitioner=as_partitioner(choose))
+        rig = FastRig(partitions=3, partitioner=as_partitioner(choose))
         rig.use_up_memory()
-        pending = rig.append_short(key=b"key", headers=[("trace", b"1")])
+        pending = rig.append_fast(key=b"key", headers=[("trace", b"1")])
         assert isinstance(pending, PendingAppend)
         assert asked == [b"key"]
         assert pending.timestamp_ms == NOW_MS

@@ -1,0 +1,385 @@
+/* The fast path of an append: the twin of `PythonFastAppend` in aioproducer/intake/fast_append.py, and the base classes with the
+   fields that the fast path reads and writes: the twins of those in aioproducer/batching/fields.py.
+
+   `append` runs no Python code between its first and its last change, so an append is complete or has not happened, whatever a
+   signal handler raises.
+*/
+#include "_accelerator.h"
+#include <stddef.h>
+#include <structmember.h>
+
+/* ---- Fields ---- */
+
+/* All base classes have one layout, so a wrong class is a wrong value and never a wrong pointer. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *objects[4];
+    long long numbers[3];
+    char flag;
+} Fields;
+
+static int fields_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Fields *own = (Fields *)self;
+    Py_VISIT(Py_TYPE(self));
+    for (int at = 0; at < 4; at++)
+        Py_VISIT(own->objects[at]);
+    return 0;
+}
+
+static int fields_clear(PyObject *self)
+{
+    Fields *own = (Fields *)self;
+    for (int at = 0; at < 4; at++)
+        Py_CLEAR(own->objects[at]);
+    return 0;
+}
+
+static void fields_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    PyObject_GC_UnTrack(self);
+    (void)fields_clear(self);
+    release(self);
+    Py_DECREF(type);
+}
+
+#define OBJECT(name, at) {name, T_OBJECT_EX, offsetof(Fields, objects) + (at) * sizeof(PyObject *), 0, NULL}
+#define NUMBER(name, at) {name, T_LONGLONG, offsetof(Fields, numbers) + (at) * sizeof(long long), 0, NULL}
+#define LAST {NULL, 0, 0, 0, NULL}
+
+enum { WAITERS };
+enum { FREE };
+static PyMemberDef memory_members[] = {OBJECT("waiters", WAITERS), NUMBER("free", FREE), LAST};
+
+enum { KNOWN_MS };
+static PyMemberDef clock_members[] = {NUMBER("known_ms", KNOWN_MS), LAST};
+
+static PyMemberDef lock_members[] = {{"held", T_BOOL, offsetof(Fields, flag), 0, NULL}, LAST};
+
+enum { APPEND_LOCK, BY_PARTITION, LEADERS, STICKY };
+static PyMemberDef topic_members[] = {
+    OBJECT("append_lock", APPEND_LOCK), OBJECT("by_partition", BY_PARTITION), OBJECT("leaders", LEADERS),
+    OBJECT("sticky", STICKY), LAST,
+};
+
+enum { OPEN };
+static PyMemberDef queue_members[] = {OBJECT("open", OPEN), LAST};
+
+enum { COLUMNS, KIND, LAST_WAITERS };
+enum { SIZE, HELD, LIMIT };
+static PyMemberDef batch_members[] = {
+    OBJECT("columns", COLUMNS), OBJECT("kind", KIND), OBJECT("last", LAST_WAITERS),
+    NUMBER("size", SIZE), NUMBER("held", HELD), NUMBER("limit", LIMIT), LAST,
+};
+
+static const struct {
+    const char *name;
+    PyMemberDef *members;
+} of_fields[] = {
+    {"aioproducer.batching.fields.BatchFields", batch_members}, {"aioproducer.batching.fields.ClockFields", clock_members},
+    {"aioproducer.batching.fields.LockFields", lock_members},   {"aioproducer.batching.fields.MemoryFields", memory_members},
+    {"aioproducer.batching.fields.QueueFields", queue_members}, {"aioproducer.batching.fields.TopicFields", topic_members},
+};
+
+/* Return whether instances of *type* begin with Fields. */
+static int has_fields(PyTypeObject *type)
+{
+    for (; type != NULL; type = PyType_GetSlot(type, Py_tp_base))
+        if (PyType_GetSlot(type, Py_tp_dealloc) == (void *)fields_dealloc)
+            return 1;
+    return 0;
+}
+
+/* ---- FastAppend ---- */
+
+enum { TOPICS, MEMORY, CLOCK, NOW_MS, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS, LONG_WAY, OBJECTS };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *objects[OBJECTS];
+    Py_ssize_t largest_payload; /* in bytes; less than 0: every record goes the long way */
+    int sticks;                 /* records without a key go to the sticky partition */
+    int hashes;                 /* records with a key go where Kafka's murmur2 puts them */
+} FastAppend;
+
+static int fast_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    FastAppend *own = (FastAppend *)self;
+    Py_VISIT(Py_TYPE(self));
+    for (int at = 0; at < OBJECTS; at++)
+        Py_VISIT(own->objects[at]);
+    return 0;
+}
+
+static int fast_clear(PyObject *self)
+{
+    FastAppend *own = (FastAppend *)self;
+    for (int at = 0; at < OBJECTS; at++)
+        Py_CLEAR(own->objects[at]);
+    return 0;
+}
+
+static void fast_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)fast_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyObject *fast_new(PyTypeObject *type, PyObject *args, PyObject *names)
+{
+    PyObject *of[OBJECTS], *front;
+    Py_ssize_t largest_payload;
+    int sticks, hashes;
+    if (names != NULL && PyDict_Size(names) > 0) {
+        PyErr_SetString(PyExc_TypeError, "FastAppend() takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "OO!OOOOOO!O!O!Onpp:FastAppend", &front, &PyDict_Type, &of[TOPICS], &of[MEMORY], &of[CLOCK],
+                          &of[NOW_MS], &of[RUNNING_LOOP], &of[LOOP], &PyType_Type, &of[TOPIC_TYPE], &PyType_Type,
+                          &of[QUEUE_TYPE], &PyType_Type, &of[BATCH_TYPE], &of[NO_HEADERS], &largest_payload, &sticks, &hashes))
+        return NULL;
+    if (!has_fields(Py_TYPE(of[MEMORY])) || !has_fields(Py_TYPE(of[CLOCK])) || !has_fields((PyTypeObject *)of[TOPIC_TYPE]) ||
+        !has_fields((PyTypeObject *)of[QUEUE_TYPE]) || !has_fields((PyTypeObject *)of[BATCH_TYPE])) {
+        PyErr_SetString(PyExc_TypeError, "FastAppend() takes objects and classes with fields in C");
+        return NULL;
+    }
+    FastAppend *own = (FastAppend *)PyType_GenericNew(type, args, NULL);
+    if (own == NULL)
+        return NULL;
+    for (int at = 0; at < LONG_WAY; at++)
+        own->objects[at] = Py_NewRef(of[at]);
+    own->objects[LONG_WAY] = PyObject_GetAttrString(front, "append");
+    if (own->objects[LONG_WAY] == NULL)
+        Py_CLEAR(own);
+    else {
+        own->largest_payload = largest_payload;
+        own->sticks = sticks;
+        own->hashes = hashes;
+    }
+    return (PyObject *)own;
+}
+
+/* A record as the call gave it: borrowed references, NULL for what it does not have. */
+typedef struct {
+    PyObject *kind;
+    PyObject *topic;
+    PyObject *value;
+    PyObject *key;
+    PyObject *partition;
+    PyObject *headers;
+    PyObject *timestamp_ms;
+} Arguments;
+
+static PyObject *or_null(PyObject *argument)
+{
+    return argument == Py_None ? NULL : argument;
+}
+
+/* Return the object that *own* has at *at*, if it is an instance of *type*, else NULL. */
+static Fields *field(Fields *own, int at, PyObject *type)
+{
+    PyObject *object = own->objects[at];
+    return object != NULL && (PyObject *)Py_TYPE(object) == type ? (Fields *)object : NULL;
+}
+
+/* Return the queue of the record, or NULL: without an exception the record goes the long way. */
+static Fields *queue_of(FastAppend *own, Fields *topic, const Arguments *of)
+{
+    PyObject *lock = topic->objects[APPEND_LOCK], *leaders = topic->objects[LEADERS], *found;
+    Py_ssize_t count = leaders == NULL ? 0 : PyObject_Size(leaders);
+    if (count <= 0 || lock == NULL || !has_fields(Py_TYPE(lock)) || ((Fields *)lock)->flag)
+        return NULL;
+    if (of->partition == NULL && of->key == NULL)
+        return own->sticks ? field(topic, STICKY, own->objects[QUEUE_TYPE]) : NULL;
+    PyObject *by_partition = topic->objects[BY_PARTITION];
+    if (by_partition == NULL || !PyDict_Check(by_partition))
+        return NULL;
+    if (of->partition != NULL) {
+        if (!PyLong_CheckExact(of->partition))
+            return NULL;
+        Py_ssize_t partition = PyLong_AsSsize_t(of->partition);
+        if (partition < 0 || partition >= count) {
+            PyErr_Clear(); /* an int beyond 64 bits */
+            return NULL;
+        }
+        found = PyDict_GetItemWithError(by_partition, of->partition);
+    } else {
+        if (!own->hashes)
+            return NULL;
+        PyObject *partition = PyLong_FromSsize_t(aioproducer_partition_of(of->key, count));
+        found = partition == NULL ? NULL : PyDict_GetItemWithError(by_partition, partition);
+        Py_XDECREF(partition);
+    }
+    return found != NULL && (PyObject *)Py_TYPE(found) == own->objects[QUEUE_TYPE] ? (Fields *)found : NULL;
+}
+
+/* Return whether the call runs on the producer's event loop; -1 for an error. */
+static int on_loop(FastAppend *own)
+{
+    PyObject *here = PyObject_CallNoArgs(own->objects[RUNNING_LOOP]);
+    int is_here = here == own->objects[LOOP];
+    if (here == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) /* no event loop runs in this thread */
+            return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    Py_DECREF(here);
+    return is_here;
+}
+
+/* Put the timestamp of the record into *ms*; return 0 if the record goes the long way, and for an exception. */
+static int timestamp_of(FastAppend *own, const Arguments *of, long long *ms)
+{
+    Fields *clock = (Fields *)own->objects[CLOCK];
+    if (of->timestamp_ms != NULL) {
+        *ms = PyLong_CheckExact(of->timestamp_ms) ? PyLong_AsLongLong(of->timestamp_ms) : -1;
+        PyErr_Clear(); /* an int beyond 64 bits */
+        return *ms >= 0;
+    }
+    *ms = clock->numbers[KNOWN_MS];
+    if (*ms == 0) {
+        PyObject *now = PyObject_CallNoArgs(own->objects[NOW_MS]); /* Python code: before anything is looked at */
+        *ms = now == NULL ? -1 : PyLong_AsLongLong(now);
+        Py_XDECREF(now);
+    }
+    return *ms >= 0;
+}
+
+/* Append the record to *batch* and return its waiter. Without an exception NULL: the record goes the long way. */
+static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, long long ms)
+{
+    Fields *memory = (Fields *)own->objects[MEMORY];
+    PyObject *columns = batch->objects[COLUMNS], *last = batch->objects[LAST_WAITERS];
+    Py_ssize_t size = 0, more_held = 0;
+    if (columns == NULL || last == NULL || batch->objects[KIND] != of->kind || !aioproducer_is_buffer(columns))
+        return NULL;
+    int awaits = PyList_CheckExact(last), is_added = 0;
+    if (!awaits || !PyCallable_Check(of->kind))
+        return NULL;
+    /* First: an allocation may start the garbage collector, and finalizers may use the producer. */
+    PyObject *waiter = PyObject_CallNoArgs(of->kind);
+    if (waiter == NULL)
+        return NULL;
+    long long room = batch->numbers[LIMIT] - batch->numbers[SIZE], free = memory->numbers[FREE];
+    if (room > own->largest_payload + RECORD_OVERHEAD)
+        room = own->largest_payload + RECORD_OVERHEAD;
+    if (batch->objects[COLUMNS] == columns && batch->objects[LAST_WAITERS] == last && batch->objects[KIND] == of->kind &&
+        room > 0 && free > 0 && (!awaits || PyList_Append(last, waiter) == 0)) {
+        is_added = aioproducer_buffer_put(columns, of->value, of->key, of->headers, ms, (Py_ssize_t)room, (Py_ssize_t)free,
+                                          &size, &more_held) == 1;
+        if (awaits && !is_added)
+            (void)PyList_SetSlice(last, PyList_Size(last) - 1, PyList_Size(last), NULL);
+    }
+    if (!is_added) {
+        Py_DECREF(waiter);
+        return NULL;
+    }
+    batch->numbers[SIZE] += size;
+    batch->numbers[HELD] += more_held;
+    memory->numbers[FREE] -= more_held;
+    return waiter;
+}
+
+/* As `append`; without an exception NULL: the record goes the long way. */
+static PyObject *append_fast(FastAppend *own, const Arguments *of)
+{
+    Fields *memory = (Fields *)own->objects[MEMORY], *queue, *batch;
+    PyObject *topic;
+    long long ms;
+    int is_here;
+    if (own->largest_payload < 0 || !PyUnicode_CheckExact(of->topic) || (of->value != NULL && !PyBytes_CheckExact(of->value)) ||
+        (of->key != NULL && !PyBytes_CheckExact(of->key)))
+        return NULL;
+    if (sum(of->value == NULL ? 0 : PyBytes_Size(of->value), of->key == NULL ? 0 : PyBytes_Size(of->key)) > own->largest_payload)
+        return NULL;
+    if ((is_here = on_loop(own)) <= 0 || !timestamp_of(own, of, &ms))
+        return NULL;
+    /* From here on no Python code runs, apart from what `append_to` allocates. */
+    if (memory->objects[WAITERS] == NULL || PyObject_Size(memory->objects[WAITERS]) != 0)
+        return NULL;
+    topic = PyDict_GetItemWithError(own->objects[TOPICS], of->topic);
+    if (topic == NULL || (PyObject *)Py_TYPE(topic) != own->objects[TOPIC_TYPE])
+        return NULL;
+    queue = queue_of(own, (Fields *)topic, of);
+    batch = queue == NULL ? NULL : field(queue, OPEN, own->objects[BATCH_TYPE]);
+    return batch == NULL ? NULL : append_to(own, batch, of, ms);
+}
+
+enum { A_KIND, A_TOPIC, A_VALUE, A_KEY, A_PARTITION, A_HEADERS, A_TIMESTAMP, A_COUNT };
+
+static PyObject *fast_append(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    FastAppend *own = (FastAppend *)self;
+    if (count != A_COUNT) {
+        PyErr_Format(PyExc_TypeError, "append() takes %d arguments, not %zd", A_COUNT, count);
+        return NULL;
+    }
+    Arguments of = {args[A_KIND],
+                    args[A_TOPIC],
+                    or_null(args[A_VALUE]),
+                    or_null(args[A_KEY]),
+                    or_null(args[A_PARTITION]),
+                    args[A_HEADERS] == own->objects[NO_HEADERS] ? NULL : args[A_HEADERS],
+                    or_null(args[A_TIMESTAMP])};
+    PyObject *waiter = append_fast(own, &of);
+    if (waiter != NULL || PyErr_Occurred())
+        return waiter;
+    return PyObject_CallFunctionObjArgs(own->objects[LONG_WAY], args[A_KIND], args[A_TOPIC], args[A_VALUE], args[A_KEY],
+                                        args[A_PARTITION], args[A_HEADERS], args[A_TIMESTAMP], NULL);
+}
+
+static PyMethodDef fast_methods[] = {
+    {"append", (PyCFunction)(void (*)(void))fast_append, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot fast_slots[] = {
+    {Py_tp_new, fast_new},
+    {Py_tp_traverse, fast_traverse},
+    {Py_tp_clear, fast_clear},
+    {Py_tp_dealloc, fast_dealloc},
+    {Py_tp_methods, fast_methods},
+    {0, NULL},
+};
+
+static PyType_Spec fast_specification = {
+    .name = "aioproducer.intake.fast_append.FastAppend",
+    .basicsize = sizeof(FastAppend),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = fast_slots,
+};
+
+/* ---- The types ---- */
+
+static int add_type(PyObject *module, PyType_Spec *specification)
+{
+    PyObject *type = PyType_FromSpec(specification);
+    int failed = type == NULL || PyModule_AddObjectRef(module, strrchr(specification->name, '.') + 1, type) < 0;
+    Py_XDECREF(type);
+    return failed ? -1 : 0;
+}
+
+int aioproducer_add_append_types(PyObject *module)
+{
+    for (size_t at = 0; at < sizeof of_fields / sizeof *of_fields; at++) {
+        PyType_Slot slots[] = {
+            {Py_tp_new, PyType_GenericNew},      {Py_tp_traverse, fields_traverse},         {Py_tp_clear, fields_clear},
+            {Py_tp_dealloc, fields_dealloc},     {Py_tp_members, of_fields[at].members},    {0, NULL},
+        };
+        PyType_Spec specification = {
+            .name = of_fields[at].name,
+            .basicsize = sizeof(Fields),
+            .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+            .slots = slots,
+        };
+        if (add_type(module, &specification) < 0)
+            return -1;
+    }
+    return add_type(module, &fast_specification);
+}

@@ -1,0 +1,236 @@
+"""The fast path of an append: small records that need no conversion join the open batch of their partition."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from aioproducer.acceleration import fastest
+from aioproducer.batching.accumulator import Accumulator, W
+from aioproducer.batching.batch import Batch
+from aioproducer.batching.partition_queue import PartitionQueue
+from aioproducer.batching.topic import TopicQueues
+from aioproducer.batching.waiters import Kind
+from aioproducer.errors import ProducerError
+from aioproducer.intake.appending import PendingAppend
+from aioproducer.intake.checks import HIGHEST_TIMESTAMP
+from aioproducer.partitioning.partitioner import Murmur2Partitioner, Partitioner
+from aioproducer.records.sizes import HEADER_SIZES, RECORD_OVERHEAD, SMALL_PAYLOAD
+from aioproducer.types import Headers, HeadersInput
+
+NO_HEADERS: Final = ()
+"""Default of the argument *headers* of every send method. CPython has one empty tuple, so `is` compares."""
+_OTHER: Final = 2**62
+"""Size that stands for a value, key or headers of another type: larger than every record of the fast path."""
+_TIMESTAMPS: Final = HIGHEST_TIMESTAMP + 1
+
+
+class Append(Protocol):
+    """Object with the method that `send`, `enqueue` and `send_nowait` call: one for each state of a producer."""
+
+    def append(
+        self,
+        kind: Kind[W],
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+        /,
+    ) -> W | PendingAppend:
+        """Append a record and return its waiter, or return the record as a pending call if the call has to wait."""
+        ...
+
+
+class FastAppend:
+    """Appends small records that need no conversion, serializer or interceptor; passes every other record on.
+
+    The general path needs three times as many instructions for a record with a key and two headers. It makes the same
+    checks and raises the errors, so a record that fails a check here is passed on.
+    """
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        partitioner: Partitioner,
+        *,
+        loop: AbstractEventLoop,
+        running_loop: Callable[[], AbstractEventLoop],
+        choose: Callable[[TopicQueues, bytes | None], PartitionQueue | None],
+        refused: Callable[[str, int | None, Headers, BaseException], None],
+        general: Append,
+    ) -> None:
+        """*choose*, *refused* and *general* belong to the general path."""
+        self._accumulator = accumulator
+        self._topics = accumulator.topics
+        self._running_loop = running_loop
+        self._loop = loop
+        self._choose, self._refused, self._general = choose, refused, general.append
+        self.largest_record: int = min(SMALL_PAYLOAD, accumulator.settings.largest_record)
+        """Largest size of a record on the fast path, in bytes, overhead included."""
+        self.sticks: bool = partitioner.keyless_is_sticky
+        """True if records without a key go to the sticky partition."""
+        self._partition_of: Callable[..., Any] | None = None
+        """Kafka's default partitioner, which raises nothing and chooses only existing partitions."""
+        if type(partitioner) is Murmur2Partitioner:
+            self._partition_of = partitioner.partition
+        self._largest_value = self.largest_record - RECORD_OVERHEAD if self.sticks else -1
+
+    @property
+    def hashes(self) -> bool:
+        """True if Kafka's default partitioner chooses the partition of a key."""
+        return self._partition_of is not None
+
+    def append(
+        self,
+        kind: Kind[W],
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+        /,
+    ) -> W | PendingAppend:
+        """Append a record, or pass the record on. Raises: as `Intake.append`."""
+        try:
+            queues = self._topics[topic]
+            here = self._running_loop()
+        except (KeyError, TypeError, RuntimeError):
+            pass  # an unknown topic, a topic of another type, or a thread without an event loop
+        else:
+            if here is not self._loop or not queues.leaders or queues.append_lock.held:
+                pass
+            elif (
+                key is None
+                and type(value) is bytes
+                and partition is None
+                and headers is NO_HEADERS
+                and timestamp_ms is None
+                and len(value) <= self._largest_value
+            ):
+                waiter = self._accumulator.append_to_open(queues, value, kind)
+                if waiter is not None:
+                    return waiter
+            else:
+                outcome = self._append_any(kind, queues, value, key, partition, headers, timestamp_ms)
+                if outcome is not None:
+                    return outcome
+        return self._general(kind, topic, value, key, partition, headers, timestamp_ms)
+
+    def _append_any(
+        self,
+        kind: Kind[W],
+        queues: TopicQueues,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: HeadersInput,
+        timestamp_ms: int | None,
+    ) -> W | PendingAppend | None:
+        """Append a record with any fields; return None for a record that is passed on."""
+        size = RECORD_OVERHEAD
+        if value is not None:
+            size += len(value) if type(value) is bytes else _OTHER
+        if key is not None:
+            size += len(key) if type(key) is bytes else _OTHER
+        if headers is not NO_HEADERS:
+            headers, of_headers = measured_headers(headers)
+            size += of_headers
+        if (
+            size > self.largest_record
+            or not (partition is None or _is_within(partition, len(queues.leaders)))
+            or not (timestamp_ms is None or _is_within(timestamp_ms, _TIMESTAMPS))
+        ):
+            return None
+        queue = queues.by_partition[partition] if partition is not None else self._queue(queues, key, headers)
+        waiter = self._accumulator.append(queues, queue, value, key, headers, timestamp_ms, size, kind)
+        if waiter is not None:
+            return waiter
+        if timestamp_ms is None:
+            timestamp_ms = self._accumulator.clock.fresh_ms()
+        ready = (queue, value, key, headers, timestamp_ms, size)
+        return PendingAppend(queues.name, value, key, partition, headers, timestamp_ms, ready)
+
+    def _queue(self, queues: TopicQueues, key: bytes | None, headers: Headers) -> PartitionQueue | None:
+        """Return the queue that the partitioner chooses; None for the sticky one."""
+        if key is None and self.sticks:
+            return None
+        if key is not None and self._partition_of is not None:
+            return queues.by_partition[
+                self._partition_of(queues.name, key, len(queues.leaders), queues.available)
+            ]
+        try:
+            return self._choose(queues, key)
+        except ProducerError as error:
+            self._refused(queues.name, None, headers, error)
+            raise
+
+
+def _python_accelerated(front: FastAppend, *_: Any) -> Append:
+    return front
+
+
+_accelerated: Final = fastest("FastAppend", _python_accelerated)
+
+
+def accelerated_append(
+    front: FastAppend,
+    accumulator: Accumulator,
+    *,
+    loop: AbstractEventLoop,
+    running_loop: Callable[[], AbstractEventLoop],
+) -> Append:
+    """Return *front*, or with the accelerator an object in C that appends to open batches and passes the rest to *front*."""
+    return _accelerated(
+        front,
+        accumulator.topics,
+        accumulator.memory,
+        accumulator.clock,
+        accumulator.clock.now_ms,
+        running_loop,
+        loop,
+        TopicQueues,
+        PartitionQueue,
+        Batch,
+        NO_HEADERS,
+        front.largest_record - RECORD_OVERHEAD,
+        front.sticks,
+        front.hashes,
+    )
+
+
+def _is_within(number: object, stop: int) -> bool:
+    return type(number) is int and 0 <= number < stop
+
+
+def python_measured_headers(headers: Any) -> tuple[Headers, int]:
+    """Return a snapshot of *headers* as pairs, and what they take in a record; `_OTHER` if the long way has to look.
+
+    The pairs themselves are kept: a tuple of a str and bytes can be changed by nobody.
+    """
+    if type(headers) is dict:
+        headers = headers.items()
+    elif type(headers) is not list and type(headers) is not tuple:
+        return (), _OTHER
+    pairs, size = tuple(headers), 0
+    try:
+        for pair in pairs:
+            if type(pair) is not tuple:
+                return (), _OTHER
+            name, data = pair
+            if type(name) is not str:
+                return (), _OTHER
+            size += HEADER_SIZES[name]
+            if data is not None:
+                if type(data) is not bytes:
+                    return (), _OTHER
+                size += len(data)
+    except ValueError:  # no pair, or a name that has no UTF-8 form
+        return (), _OTHER
+    return pairs, size
+
+
+measured_headers: Final = fastest("measured_headers", python_measured_headers)
