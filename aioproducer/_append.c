@@ -1,5 +1,5 @@
 /* The fast path of an append: the twin of `PythonFastAppend` in aioproducer/intake/fast_append.py, and the base classes with the
-   fields that the fast path reads and writes: the twins of those in aioproducer/batching/fields.py.
+   fields that the fast path reads and writes: the twins of those in aioproducer/append_fields.py.
 
    `append` runs no Python code between its first and its last change, so an append is complete or has not happened, whatever a
    signal handler raises.
@@ -78,9 +78,9 @@ static const struct {
     const char *name;
     PyMemberDef *members;
 } of_fields[] = {
-    {"aioproducer.batching.fields.BatchFields", batch_members}, {"aioproducer.batching.fields.ClockFields", clock_members},
-    {"aioproducer.batching.fields.LockFields", lock_members},   {"aioproducer.batching.fields.MemoryFields", memory_members},
-    {"aioproducer.batching.fields.QueueFields", queue_members}, {"aioproducer.batching.fields.TopicFields", topic_members},
+    {"aioproducer.append_fields.BatchFields", batch_members}, {"aioproducer.append_fields.ClockFields", clock_members},
+    {"aioproducer.append_fields.LockFields", lock_members},   {"aioproducer.append_fields.MemoryFields", memory_members},
+    {"aioproducer.append_fields.QueueFields", queue_members}, {"aioproducer.append_fields.TopicFields", topic_members},
 };
 
 /* Return whether instances of *type* begin with Fields. */
@@ -260,10 +260,10 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
     if (columns == NULL || last == NULL || batch->objects[KIND] != of->kind || !aioproducer_is_buffer(columns))
         return NULL;
     int awaits = PyList_CheckExact(last), is_added = 0;
-    if (!awaits || !PyCallable_Check(of->kind))
+    if (awaits ? !PyCallable_Check(of->kind) : !aioproducer_is_receipts(last))
         return NULL;
     /* First: an allocation may start the garbage collector, and finalizers may use the producer. */
-    PyObject *waiter = PyObject_CallNoArgs(of->kind);
+    PyObject *waiter = awaits ? PyObject_CallNoArgs(of->kind) : aioproducer_receipts_make(last);
     if (waiter == NULL)
         return NULL;
     long long room = batch->numbers[LIMIT] - batch->numbers[SIZE], free = memory->numbers[FREE];
@@ -280,6 +280,8 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
         Py_DECREF(waiter);
         return NULL;
     }
+    if (!awaits)
+        aioproducer_receipts_publish(last, waiter);
     batch->numbers[SIZE] += size;
     batch->numbers[HELD] += more_held;
     memory->numbers[FREE] -= more_held;

@@ -16,7 +16,7 @@ from threading import get_ident
 from typing import Any, Final
 
 from aioproducer.acceleration import fastest
-from aioproducer.fields import ClockFields
+from aioproducer.append_fields import ClockFields
 
 TURN_AFTER_S: Final = 0.01
 """So long may calls that await nothing keep the event loop to themselves …"""

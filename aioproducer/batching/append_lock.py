@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer.errors import ProducerError
-from aioproducer.fields import LockFields
+from aioproducer.append_fields import LockFields
 
 _numbers: Final = count(1)
 _by_number: Final = attrgetter("number")

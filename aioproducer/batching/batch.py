@@ -11,7 +11,7 @@ from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, 
 from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.waiters import Delivered, Kind, Stretch, Waiter, Waiters
 from aioproducer.errors import BrokerError, ProducerError
-from aioproducer.fields import BatchFields
+from aioproducer.append_fields import BatchFields
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.record_batch import Encoded, RecordColumns, Records
 from aioproducer.records.sizes import BATCH_OVERHEAD

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from aioproducer.errors import ProducerError
-from aioproducer.fields import MemoryFields
+from aioproducer.append_fields import MemoryFields
 
 
 class MemoryBudget(MemoryFields):

@@ -13,7 +13,7 @@ from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import BrokerError, TimeoutReason
-from aioproducer.fields import QueueFields
+from aioproducer.append_fields import QueueFields
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
 from aioproducer.metadata.snapshot import NO_LEADER

@@ -12,8 +12,8 @@ from hypothesis import example, given, strategies as st
 
 from aioproducer.batching.bulk import python_split_columns
 from aioproducer.batching.waiters import python_new_metadata
-from aioproducer.intake.rows import python_uniform_headers
 from aioproducer.intake.fast_append import python_measured_headers
+from aioproducer.intake.rows import python_uniform_headers
 from aioproducer.partitioning.murmur2 import python_murmur2
 from aioproducer.types import RecordMetadata
 from tests.property.test_acceleration import DATA, NAMES, NO_DATA, WRONG_HEADERS, Raw, Text
