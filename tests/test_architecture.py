@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer.append_fields import PythonBatchFields
 from aioproducer.batching.batch import Batch
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +36,7 @@ BATCHES = {
     *("batches", "in_flight", "parts", "retrying", "successors"),
 }
 """What a batch, or a line of them, is called."""
+FIELDS = (*Batch.__slots__, *PythonBatchFields.__slots__)
 APPEND_PATH = {
     ("aioproducer/batching/accumulator.py", each, field)
     for each in ("append", "append_to_open")
@@ -197,7 +199,7 @@ def written_to_batches(tree: ast.AST, function: str = "") -> Iterator[tuple[str,
         inside = node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             of_batches_alone = node.attr in fields_of_batches_alone()
-            if of_batches_alone or (node.attr in Batch.__slots__ and called(node.value) in BATCHES):
+            if of_batches_alone or (node.attr in FIELDS and called(node.value) in BATCHES):
                 yield inside, node.attr
         yield from written_to_batches(node, inside)
 
@@ -223,7 +225,7 @@ def fields_of_batches_alone() -> frozenset[str]:
         if isinstance(node, ast.ClassDef) and (path, node.name) != (BATCH, Batch.__name__)
         for field in fields_of(node)
     }
-    return frozenset(Batch.__slots__) - others
+    return frozenset(FIELDS) - others
 
 
 def fields_of(of: ast.ClassDef) -> Iterator[str]:
