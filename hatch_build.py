@@ -18,7 +18,7 @@ ABI3 = not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether one build serves all later Pythons: those without a GIL have no limited API."""
 OLDEST = "cp311"
 SOURCES = (
-    *("_accelerator", "_awaiting", "_buffer", "_buffer_read", "_encoding", "_produce"),
+    *("_accelerator", "_append", "_awaiting", "_buffer", "_buffer_read", "_encoding", "_produce"),
     *("_receipt", "_receipt_callbacks", "_receipt_kind", "_receipts", "_rows"),
 )
 COMPILE = [

@@ -27,7 +27,7 @@ from aioproducer.clock import LoopClock, LoopTurns
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID
-from aioproducer.records.record_batch import RecordColumns
+from aioproducer.records.record_batch import RecordColumns, open_records
 from aioproducer.records.sizes import BATCH_OVERHEAD, RECORD_OVERHEAD
 from aioproducer.types import Headers
 
@@ -53,7 +53,7 @@ class Accumulator:
         wake: Callable[[], None],
         wake_at: Callable[[float], None],
         touch: Callable[[str, float], None],
-        records: Callable[[], Any] = RecordColumns,
+        records: Callable[[], Any] = open_records,
     ) -> None:
         """*records* makes the records of a batch: RecordBuffer, or RecordColumns."""
         self._open_records = records
@@ -420,7 +420,7 @@ class Accumulator:
         """Let *batch* wait for no more records."""
         queue = self.queue(batch)
         queue.seal(batch)
-        trim(self.memory, batch)
+        trim(self.memory, batch, self.recount)
         self.schedule.forget(batch)
         self.schedule.offer(queue, now)
         self.wake()

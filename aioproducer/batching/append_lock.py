@@ -9,8 +9,8 @@ from itertools import count
 from operator import attrgetter
 from typing import Final
 
-from aioproducer.errors import ProducerError
 from aioproducer.append_fields import LockFields
+from aioproducer.errors import ProducerError
 
 _numbers: Final = count(1)
 _by_number: Final = attrgetter("number")

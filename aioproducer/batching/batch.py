@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
+from aioproducer.append_fields import BatchFields
 from aioproducer.batching.batch_state import RESOLVED, TRANSITIONS, BatchEvent, BatchState
 from aioproducer.batching.persistence import Persistence
 from aioproducer.batching.waiters import Delivered, Kind, Stretch, Waiter, Waiters
 from aioproducer.errors import BrokerError, ProducerError
-from aioproducer.append_fields import BatchFields
 from aioproducer.idempotence.sequences import BatchSequence
 from aioproducer.records.record_batch import Encoded, RecordColumns, Records
 from aioproducer.records.sizes import BATCH_OVERHEAD
@@ -49,7 +49,6 @@ class Batch(BatchFields):
         "due",
         "encoded",
         "encoded_sequence",
-        "held",
         "joins_until",
         "last_error",
         "new_waiter",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aioproducer.batching.batch import Batch
@@ -48,7 +49,12 @@ def charge(memory: MemoryBudget, batch: Batch) -> None:
     batch.held = held
 
 
-def trim(memory: MemoryBudget, batch: Batch) -> None:
-    """Give back the memory that *batch*, which takes no more records, does not need."""
-    if batch.held > batch.size and (freed := batch.trim()):
-        memory.give_back(freed)
+def trim(memory: MemoryBudget, batch: Batch, recount: Callable[[], None]) -> None:
+    """Give back the spare memory of *batch*, which takes no more records; *recount* after an interruption."""
+    if batch.held == batch.size:
+        return
+    try:
+        memory.give_back(batch.trim())
+    except BaseException:  # raised by a signal handler between the batch's and the budget's change
+        recount()
+        raise

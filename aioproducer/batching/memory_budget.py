@@ -7,8 +7,8 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 
-from aioproducer.errors import ProducerError
 from aioproducer.append_fields import MemoryFields
+from aioproducer.errors import ProducerError
 
 
 class MemoryBudget(MemoryFields):

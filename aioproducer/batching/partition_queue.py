@@ -8,12 +8,12 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Final
 
+from aioproducer.append_fields import QueueFields
 from aioproducer.batching.batch import Batch, Order
 from aioproducer.batching.batch_state import BatchState
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.persistence import DENIALS_BELIEVED
 from aioproducer.errors import BrokerError, TimeoutReason
-from aioproducer.append_fields import QueueFields
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.idempotence.sequences import PartitionSequences
 from aioproducer.metadata.snapshot import NO_LEADER

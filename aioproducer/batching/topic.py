@@ -7,13 +7,13 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from aioproducer.append_fields import TopicFields
 from aioproducer.batching.append_lock import AppendLock, QueuedCall
 from aioproducer.batching.batch import Batch
 from aioproducer.batching.batching_settings import BatchingSettings
 from aioproducer.batching.missing_partitions import MissingPartitions
 from aioproducer.batching.partition_queue import PartitionQueue
 from aioproducer.batching.schedule import Paces
-from aioproducer.append_fields import TopicFields
 from aioproducer.idempotence.identity import IdentityKeeper
 from aioproducer.metadata.snapshot import NO_LEADER
 from aioproducer.protocol.types import NO_TOPIC_ID

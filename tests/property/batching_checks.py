@@ -31,7 +31,7 @@ def check_accounts(world: World) -> None:
     accumulator = world.accumulator
     batches = [batch for queue in world.queues for batch in everywhere(queue)]
     assert accumulator.unfinished == len(batches) == len(set(batches))
-    assert accumulator.memory.used == sum(batch.size for batch in batches)
+    assert accumulator.memory.used == sum(batch.held for batch in batches)
     assert set(accumulator.unresolved) == {
         batch for batch in batches if batch.state is not BatchState.ABANDONED
     }

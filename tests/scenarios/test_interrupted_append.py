@@ -131,7 +131,7 @@ async def test_records_of_other_calls_are_unaffected(
             numbered.send(3)
             await producer.flush()
             at += 1 if send is plain and not options else FAR_APART
-        assert at > 50
+        assert at > 20
 
 
 @pytest.mark.filterwarnings("ignore:.*was never awaited:RuntimeWarning")
@@ -147,7 +147,7 @@ async def test_records_of_the_open_transaction_are_unaffected(send: Send, transa
                 has_raised = numbered.interrupt(at)
                 numbered.send(3)
             at += FAR_APART
-        assert at > 50
+        assert at > 20
 
 
 @story
@@ -164,7 +164,7 @@ async def test_topic_accepts_records_after_an_interrupted_first_one() -> None:
             assert [values[future.result().offset] for future in futures] == [b"1", b"2"]
             if not has_raised:
                 break
-        assert at > 50
+        assert at > 20
         check_accounts(producer)
 
 
@@ -182,4 +182,4 @@ async def test_an_interrupted_purge_affects_no_later_record() -> None:
             assert all(future.result().offset >= 0 for future in later)
             check_accounts(producer)
             at += FAR_APART
-        assert at > 50
+        assert at > 20
