@@ -7,7 +7,6 @@ immediately. So a response reaches its callable in the loop iteration of the rea
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -17,6 +16,7 @@ from aioproducer.errors import ConnectionFailed, ProducerError
 from aioproducer.log_limits import LogLimits
 from aioproducer.metrics.counters import NodeTally
 from aioproducer.net.address import Address
+from aioproducer.net.connection_log import ConnectionLog
 from aioproducer.net.connection_protocol import (
     READY,
     ConnectionProtocol,
@@ -30,20 +30,16 @@ from aioproducer.net.in_flight import Call, Decode
 from aioproducer.net.large_answers import Undecoded, decode_unless_large
 from aioproducer.net.waiting import decoded, let_go, resolve
 from aioproducer.protocol.schema import ApiVersionTable, Message, Request, decode_response
-from aioproducer.steps import Log, as_step, step_here
+from aioproducer.steps import as_step, step_here
 from aioproducer.worker_threads import WORK_THREADS
 
-if TYPE_CHECKING:  # it brings TLS and logins with it, which not everybody needs
+if TYPE_CHECKING:  # imports TLS and logins, which plain connections do not need
     from aioproducer.net.connection_security import ConnectionSecurity
 
-log: Final = Log(__name__)
-
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
-"""`drain` waits while more than this is left to write."""
-LONG_THROTTLE_S: Final = 1.0
-"""Shortest throttle that is logged."""
+"""`drain` waits while more than this number of bytes is unwritten."""
 FLUSH_GRACE_S: Final = 1.0
-"""How long an orderly close waits for the socket to take what nobody expects an answer to."""
+"""Time for an orderly close to write requests without a response, in seconds."""
 
 R = TypeVar("R", bound=Message)
 
@@ -54,9 +50,9 @@ class Connection(asyncio.StreamReader):
     on_closed: Callable[[Connection, ProducerError | None], None] | None = None
     """Called once, after every call was settled; None if the connection was closed on purpose."""
     is_reading: bool = False
-    """Whether answers that have come are being handed out …"""
+    """True while `feed_data` passes responses to their callables."""
     after_read: Callable[[], None] | None = None
-    """… and what to call, once, behind the last of them."""
+    """Called once after the last response of a read; None after the call."""
 
     def __init__(
         self,
@@ -73,6 +69,7 @@ class Connection(asyncio.StreamReader):
         self._session = security.session(self) if security is not None else None
         logs_in = self._session is not None
         self._core = ConnectionProtocol(address, settings, node_id, now, logs_in=logs_in, expected=expected)
+        self._log = ConnectionLog(self._core)
         self._settings, self._loop, self._step = settings, loop, step_here()
         self._protocol = _Protocol(self, loop)
         self._released: asyncio.Future[None] | None = None  # while requests are held back
@@ -80,21 +77,18 @@ class Connection(asyncio.StreamReader):
         self._timer: asyncio.TimerHandle | None = None
         self._decoding: asyncio.Task[tuple[Any, int]] | None = None  # meanwhile nothing is read
         self._wakes_at = inf
-        self._told_of_surplus = False
-        self._noted_throttle = 0.0  # end of the logged throttle; 0 after a response without a throttle
         self.gone: asyncio.Future[None] = loop.create_future()
-        """Done once the socket is closed, some time after `close`."""
+        """Done once the socket is closed, after `close`."""
         self.address: Final = address
-        self.tally: NodeTally = NodeTally(now)  # other connections may count there, too
-        self.limits: LogLimits = LogLimits()
-        """Log limits of the producer."""
+        self.tally: NodeTally = NodeTally(now)  # shared with other connections to the node
+        self.limits: LogLimits = LogLimits()  # later those of the producer
 
     def __str__(self) -> str:
         return str(self._core)
 
     @property
     def node_id(self) -> int:
-        """Whose connection it is; below 0 while that is not known."""
+        """Node id of the broker; below 0 while unknown."""
         return self._core.node_id
 
     @node_id.setter
@@ -103,27 +97,27 @@ class Connection(asyncio.StreamReader):
 
     @property
     def versions(self) -> ApiVersionTable:
-        """What the broker speaks."""
+        """Versions that the broker supports, per API."""
         return self._core.versions
 
     @property
     def error(self) -> ProducerError | None:
-        """What the connection was closed for; None also if on purpose."""
+        """Cause of the loss; None for an open connection and after an intended close."""
         return self._core.error
 
     @property
     def last_used(self) -> float:
-        """When the last request was written or the last answer came, in loop time."""
+        """Time of the last request or response (loop clock)."""
         return self._core.last_used
 
     @property
     def throttled_until(self) -> float:
-        """Time at which the broker reads requests again, in loop time (KIP-219)."""
+        """Time at which the broker reads requests again (loop clock, KIP-219)."""
         return self._core.throttled_until
 
     @property
     def idle_since(self) -> float:
-        """Time from which on the connection counts as idle while nothing is in flight, in loop time."""
+        """Time from which a connection without requests in flight counts as idle (loop clock)."""
         return max(self._core.last_used, self._core.throttled_until)
 
     @property
@@ -133,29 +127,29 @@ class Connection(asyncio.StreamReader):
 
     @property
     def in_flight(self) -> int:
-        """How many calls wait for their answer."""
+        """Number of calls without a response yet."""
         return self._core.in_flight
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more can be sent."""
+        """True if the connection accepts no more calls."""
         return self._core.state is not READY or self._writer.is_closing()
 
     @property
     def waits_for(self) -> str:
-        """What is not over yet of `shake_hands`, for people."""
+        """Current stage of `shake_hands`, for a message."""
         if self._session is None or self._core.state is ConnectionState.HANDSHAKE:
             return "the handshake"
         return self._session.story
 
     @property
     def muted(self) -> bool:
-        """Whether the broker wants no requests now."""
+        """True while the broker throttles this connection."""
         return self._core.throttled_until > self._loop.time()
 
     @property
     def is_one_way(self) -> bool:
-        """Whether requests were written that nobody answers."""
+        """True if requests without a response were written."""
         return self._core.is_one_way
 
     async def reach(self, dial: Dial) -> None:
@@ -166,8 +160,8 @@ class Connection(asyncio.StreamReader):
             await self._security.dial(dial, self.address, lambda: self._protocol)
 
     async def shake_hands(self) -> None:
-        """Ask for versions, and log in; if it is lost meanwhile, `error` says so. Raises: what the login raises."""
-        if not self._core.is_closed:  # not lost before the dial was over
+        """Request the versions and log in. A lost connection sets `error`. Raises: the errors of the login."""
+        if not self._core.is_closed:  # not lost during the dial
             now = self._loop.time()
             self._core.connection_made(now)
             self._write(now)
@@ -183,12 +177,12 @@ class Connection(asyncio.StreamReader):
         version: int | None = None,
         decode: Decode = decode_response,
     ) -> None:
-        """Write *request* now; *on_answer* is called once, later, with its answer or with why there is none.
+        """Write *request* now; *on_answer* is called once, later, with the response or the error.
 
-        Without it the broker is not to answer; if it does, no harm. Without *version* it is the highest that both sides know.
+        Without *on_answer* no response is expected, and a response is skipped. *version* is by default the highest common one.
 
-        Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not know such
-            requests. Nothing was written then, and *on_answer* is not called.
+        Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not support the
+            request. Nothing was written then, and *on_answer* is not called.
         """
         if self._writer.is_closing():
             raise self._core.refusal()
@@ -197,15 +191,13 @@ class Connection(asyncio.StreamReader):
         self._write(now)
 
     def write_only(self, request: Request[Any], *, version: int | None = None) -> None:
-        """Write *request* now, which the broker is not to answer: one with acks=0. Raises: as `call`."""
+        """Write *request* now; the broker sends no response (acks=0). Raises: as `call`."""
         self.call(request, None, version=version)
 
     async def request(self, request: Request[R], *, version: int | None = None) -> R:
-        """Return the answer to *request*, written once the broker is `unmuted`; cancelling stops the waiting.
+        """Write *request* once the broker is `unmuted`, and return the response, decoded in a worker thread if large.
 
-        A large answer is decoded in a worker thread.
-
-        Raises: as `call`, and why it was closed.
+        Raises: as `call`, and the error of a connection that is closed meanwhile. Cancelling stops the waiting.
         """
         if self.muted:
             await self.unmuted()
@@ -220,7 +212,7 @@ class Connection(asyncio.StreamReader):
             await asyncio.wait([self.gone], timeout=pause_s)
 
     def ask(self, request: Request[R]) -> asyncio.Future[R]:
-        """Write *request*, one of a login; the future has its answer. Raises: as `call`."""
+        """Write *request* of a login and return the Future of its response. Raises: as `call`."""
         answered: asyncio.Future[R] = self._loop.create_future()
         now = self._loop.time()
         self._core.ask(request, now, partial(resolve, answered))
@@ -228,16 +220,16 @@ class Connection(asyncio.StreamReader):
         return answered
 
     def logged_in(self) -> None:
-        """Take requests from now on."""
+        """Accept requests from now on."""
         self._core.logged_in()
 
     def hold(self) -> None:
-        """Hold back requests that are sent from now on, until `release`; `drain` waits as long."""
+        """Hold back later requests until `release`; `drain` waits for `release`."""
         self._core.hold()
         self._released = self._loop.create_future()
 
     def release(self) -> None:
-        """Write what was held back."""
+        """Write the requests that were held back."""
         self._core.release(now := self._loop.time())
         self._write(now)
         let_go(self._released)
@@ -246,9 +238,9 @@ class Connection(asyncio.StreamReader):
             self.close()
 
     async def drain(self) -> None:
-        """Wait until the socket has taken most of what was written, or held: nothing else bounds `write_only`.
+        """Wait until at most `WRITE_BUFFER_BYTES` are unwritten and no request is held back: the only bound of `write_only`.
 
-        Raises: ConnectionFailed if it is lost meanwhile, or closed here after the request timeout. Cancelling is harmless.
+        Raises: ConnectionFailed if the connection is lost, or closed here after the request timeout. Cancelling is harmless.
         """
         timeout_s = self._settings.request_timeout_s
         while not self._core.is_closed:
@@ -281,8 +273,7 @@ class Connection(asyncio.StreamReader):
     def close(self, cause: ProducerError | None = None) -> None:
         """Close now and settle every call in flight with *cause*, before this returns.
 
-        Without a cause and with nothing in flight, what `write_only` left in the buffer still goes out, if the
-        broker takes it soon.
+        Without a cause and with nothing in flight, unwritten requests of `write_only` have `FLUSH_GRACE_S` to leave.
         """
         core = self._core
         if core.is_closed:
@@ -306,16 +297,16 @@ class Connection(asyncio.StreamReader):
             self.on_closed(self, cause)
 
     def _end(self) -> None:
-        """Drop what is unsent. `gone` is done even if a signal handler has interrupted `lost`."""
+        """Drop unwritten bytes. `gone` is done even if a signal handler has interrupted `lost`."""
         self._transport.abort()
         let_go(self.gone)
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed; to be called after `close`."""
+        """Wait until the socket is closed. Call `close` first."""
         await asyncio.wait([self.gone])
 
     def set_transport(self, transport: asyncio.BaseTransport) -> None:
-        """Write to *transport*; `shake_hands` goes on when the dial is over."""
+        """Write to *transport* from now on; `shake_hands` continues after the dial."""
         super().set_transport(transport)
         self._transport = cast("asyncio.Transport", transport)
         self._writer = asyncio.StreamWriter(self._transport, self._protocol, None, self._loop)
@@ -345,13 +336,13 @@ class Connection(asyncio.StreamReader):
         try:
             for call, answer, surplus in core.receive_data(data, now):
                 if surplus:
-                    self._note_surplus(call, surplus)
+                    self._log.surplus(call, surplus, self.tally)
                 self._settle(call, answer)
                 self.tally.responses += 1
                 if core.is_done:
                     self.close()
-            if core.throttled_until > now or self._noted_throttle:
-                self._note_throttle(now)
+            if core.throttled_until > now or self._log.throttled_until:
+                self._log.throttle(now, self.limits)
         except Exception as reason:  # noqa: BLE001 - logged with its traceback
             self._stop_reading(reason)
         if is_exchanging:
@@ -363,11 +354,10 @@ class Connection(asyncio.StreamReader):
         """Close because of *reason*, or read no more until a large answer is decoded."""
         if isinstance(reason, Undecoded):
             self._decode(reason)
-        elif isinstance(reason, ProducerError):
-            self.close(reason)
-        else:
-            self.limits.log(log, logging.ERROR, str(self), "connection.bug connection=%s", self, error=reason)
-            self.close(self._our_bug(reason))
+            return
+        if not isinstance(reason, ProducerError):
+            reason = self._log.bug("connection.bug", reason, self.limits)
+        self.close(reason)
 
     def _decode(self, large: Undecoded) -> None:
         """Decode *large* in a worker thread, and read on afterwards: answers are settled in their order."""
@@ -378,7 +368,7 @@ class Connection(asyncio.StreamReader):
 
     def _read_on(self, call: Call, decoding: asyncio.Task[tuple[Any, int]]) -> None:
         self._decoding = None
-        if decoding.cancelled():  # by `close`, or by the end of the event loop
+        if decoding.cancelled():  # by `close`, or at the end of the event loop
             self.close(ConnectionFailed(f"{self}: closed before the answer to {call} was decoded"))
             return
         self._core.decoded(call, decoding.result)
@@ -403,7 +393,7 @@ class Connection(asyncio.StreamReader):
         self._stop_timer()
 
     def _write(self, now: float) -> None:
-        """Write what there is to write, and see to it that the timer goes off in time for the answer."""
+        """Write the frames that are due, and set the timer for the next timeout."""
         core, tally = self._core, self.tally
         for frame in core.data_to_send():
             size = len(frame)
@@ -418,59 +408,18 @@ class Connection(asyncio.StreamReader):
             self._timer = self._loop.call_at(self._wakes_at, self._on_timer)
 
     def _unwritten(self) -> int | None:
-        """Return how many of the bytes that were handed over are surely still here; None if nobody can tell.
-
-        The one place that knows: TLS has buffers of its own, of which asyncio tells nothing.
-        """
-        if self._writer.get_extra_info("ssl_object") is not None:
-            return None
-        return self._transport.get_write_buffer_size()
-
-    def _note_surplus(self, call: Call, surplus: int) -> None:
-        """Say, once per node, that there was more in an answer than belongs there; bootstrap servers may become nodes."""
-        self.tally.surplus_answers += 1
-        if self.tally.surplus_answers == 1 and not self._told_of_surplus:
-            self._told_of_surplus = True
-            log.warning(
-                "connection.surplus node_id=%d address=%s api=%s version=%d bytes=%d",
-                *(self.node_id, self.address, call.api, call.version, surplus),
-            )
-
-    def _note_throttle(self, now: float) -> None:
-        """Log the start of a throttle, or the first response after it without a throttle."""
-        until, subject = self._core.throttled_until, f"node_id={self.node_id}"
-        if until > self._noted_throttle and until - now >= LONG_THROTTLE_S:
-            self._noted_throttle = until
-            self.limits.log(
-                log,
-                logging.WARNING,
-                subject,
-                "connection.throttled %s address=%s throttle_s=%.3f",
-                *(subject, self.address, until - now),
-            )
-        elif until <= now:
-            self._noted_throttle = 0.0
-            _ = self.limits.over(
-                "connection.throttled",
-                subject,
-                "connection.unthrottled %s address=%s",
-                *(subject, self.address),
-            )
+        """Return the number of bytes in the transport's buffer; None with TLS, whose buffers asyncio does not report."""
+        has_tls = self._writer.get_extra_info("ssl_object") is not None
+        return None if has_tls else self._transport.get_write_buffer_size()
 
     def _settle(self, call: Call, outcome: Message | ProducerError) -> None:
         try:
             call.on_answer(outcome)
         except Exception as error:  # noqa: BLE001 - the stream is fine; the state of the caller is unknown
-            self.limits.log(
-                log, logging.ERROR, str(self), "connection.handler_failed connection=%s", self, error=error
-            )
-            self.close(self._our_bug(error))
-
-    def _our_bug(self, error: Exception) -> ConnectionFailed:
-        return caused(ConnectionFailed(f"{self}: closed by a bug of ours: {error!r}"), error)
+            self.close(self._log.bug("connection.handler_failed", error, self.limits))
 
     def _on_timer(self) -> None:
-        """The timer is seldom set anew, so it goes off for calls that were answered long ago, too."""
+        """Close after a timeout. The timer is rarely reset, so it also fires for calls that were answered long ago."""
         self._timer, self._wakes_at = None, inf
         now = self._loop.time()
         try:
