@@ -356,7 +356,7 @@ class Connection(asyncio.StreamReader):
             self._decode(reason)
             return
         if not isinstance(reason, ProducerError):
-            reason = self._log.bug("connection.bug", reason, self.limits)
+            reason = self._log.bug(reason, self.limits)
         self.close(reason)
 
     def _decode(self, large: Undecoded) -> None:
@@ -416,7 +416,7 @@ class Connection(asyncio.StreamReader):
         try:
             call.on_answer(outcome)
         except Exception as error:  # noqa: BLE001 - the stream is fine; the state of the caller is unknown
-            self.close(self._log.bug("connection.handler_failed", error, self.limits))
+            self.close(self._log.handler_failed(error, self.limits))
 
     def _on_timer(self) -> None:
         """Close after a timeout. The timer is rarely reset, so it also fires for calls that were answered long ago."""

@@ -62,8 +62,28 @@ class ConnectionLog:
                 "connection.throttled", subject, "connection.unthrottled %s address=%s", subject, address
             )
 
-    def bug(self, event: str, error: Exception, limits: LogLimits) -> ConnectionFailed:
-        """Log the internal *error* as *event*, and return the error that closes the connection."""
+    def bug(self, error: Exception, limits: LogLimits) -> ConnectionFailed:
+        """Log an internal error, and return the error that closes the connection."""
         connection = self._connection
-        limits.log(log, logging.ERROR, str(connection), f"{event} connection=%s", connection, error=error)
-        return caused(ConnectionFailed(f"{connection}: closed after an internal error: {error!r}"), error)
+        limits.log(
+            log, logging.ERROR, str(connection), "connection.bug connection=%s", connection, error=error
+        )
+        return self._closed_by(error)
+
+    def handler_failed(self, error: Exception, limits: LogLimits) -> ConnectionFailed:
+        """Log the error of a response's callable, and return the error that closes the connection."""
+        connection = self._connection
+        limits.log(
+            log,
+            logging.ERROR,
+            str(connection),
+            "connection.handler_failed connection=%s",
+            connection,
+            error=error,
+        )
+        return self._closed_by(error)
+
+    def _closed_by(self, error: Exception) -> ConnectionFailed:
+        return caused(
+            ConnectionFailed(f"{self._connection}: closed after an internal error: {error!r}"), error
+        )

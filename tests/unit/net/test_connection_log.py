@@ -71,15 +71,18 @@ async def test_short_throttle_is_not_logged(caplog: pytest.LogCaptureFixture) ->
     limits.close()
 
 
-async def test_bug_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("event", ["bug", "handler_failed"])
+async def test_internal_error_is_logged_with_its_traceback(
+    event: str, caplog: pytest.LogCaptureFixture
+) -> None:
     connection, limits, error = protocol(), LogLimits(), LookupError("oops")
-    failed = ConnectionLog(connection).bug("connection.bug", error, limits)
+    failed = getattr(ConnectionLog(connection), event)(error, limits)
     assert isinstance(failed, ConnectionFailed)
     assert str(failed) == f"{connection}: closed after an internal error: LookupError('oops')"
     assert failed.__cause__ is error
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.getMessage() == f"connection.bug connection={connection}"
+    assert record.getMessage() == f"connection.{event} connection={connection}"
     assert record.exc_info is not None
     assert record.exc_info[1] is error
     limits.close()
