@@ -1,4 +1,4 @@
-"""The producer as users see it."""
+"""The public class `Producer`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aioproducer.transactional import Transactional
 from aioproducer.types import ClusterDescription, HeadersInput, RecordMetadata
 
 if TYPE_CHECKING:
-    # imported with what send_many needs, by its first call
+    # imported by the first call of send_many
     from aioproducer.errors.send_many import SendManyResult
     from aioproducer.intake.convoy import Convoy
 
@@ -30,8 +30,8 @@ class Producer(Transactional):
         async with Producer("localhost:9092") as producer:
             sent = await producer.send("orders", b"value", key=b"customer-7")
 
-    One producer serves any number of tasks of one event loop. Making one touches no event loop and no
-    network: it only checks the configuration, so it may be done at module level.
+    One producer serves any number of tasks of one event loop. The constructor only checks the configuration and touches
+    no event loop and no network, so a producer may be created at module level.
 
     Raises:
         ConfigError: an option is unknown, out of range, or contradicts another.
@@ -47,9 +47,9 @@ class Producer(Transactional):
 
     @classmethod
     def from_config(cls, config: ProducerConfig) -> Self:
-        """Return a producer with a configuration that was made before, say by `ProducerConfig.from_mapping`.
+        """Return a producer with *config*, for example a result of `ProducerConfig.from_mapping`.
 
-        Raises: TypeError for anything else.
+        Raises: TypeError if *config* is no ProducerConfig.
         """
         if not isinstance(config, ProducerConfig):
             raise TypeError(
@@ -71,24 +71,24 @@ class Producer(Transactional):
         timestamp_ms: int | None = None,
         timeout_s: float | None = None,
     ) -> RecordMetadata:
-        """Send one record and return where it is, once the broker has acknowledged it.
+        """Send one record, wait until the broker has acknowledged the record, and return its metadata.
 
         Args:
-            topic: its name.
-            value: bytes, bytearray, memoryview or None (a tombstone); anything with a `value_serializer`.
-            key: likewise; records with the same key go to the same partition.
-            partition: from 0; by default the partitioner chooses.
+            topic: name of the topic.
+            value: bytes, bytearray, memoryview or None (a tombstone); with a `value_serializer` any object.
+            key: bytes, bytearray, memoryview or None; with a `key_serializer` any object. Equal keys share a partition.
+            partition: index from 0; by default the partitioner chooses.
             headers: pairs or a mapping of str to bytes or None.
-            timestamp_ms: milliseconds since the epoch; by default now.
-            timeout_s: fail after this many seconds, if that is before the delivery timeout.
+            timestamp_ms: milliseconds since the epoch; by default the current time.
+            timeout_s: time limit from the call to the acknowledgement, in seconds, if shorter than `delivery_timeout_ms`.
 
         Waits for metadata and memory (at most `max_block_ms` together), then for the broker (at most
-        `delivery_timeout_ms` from the call). Cancelled before the record is appended, it is not sent;
-        after that it goes on, and only the waiting ends.
+        `delivery_timeout_ms` from the call). Cancelling before the append withdraws the record. After the append,
+        cancelling only ends the waiting, and the record is sent.
 
         Raises:
-            TypeError, ValueError: an argument is not what it should be; the message names it.
-            ProducerError: see `aioproducer.errors`; `possibly_persisted` says whether it may be in the log.
+            TypeError, ValueError: an argument is invalid; the message names the argument.
+            ProducerError: see `aioproducer.errors`; `possibly_persisted` is true if the record may be in the log.
         """
         outcome: Acknowledgement | PendingAppend
         if timeout_s is None:
@@ -111,14 +111,16 @@ class Producer(Transactional):
         timestamp_ms: int | None = None,
         timeout_s: float | None = None,
     ) -> RecordFuture:
-        """Append one record and return the Future of its acknowledgement.
+        """Append one record and return the Future of its `RecordMetadata`. The arguments are those of `send`.
 
-        Waits as `send` does for metadata and memory, but not for the broker; and now and then, its record appended,
-        for one turn of the event loop, so that a loop of such calls holds up nobody. Cancelling the Future only
-        detaches it. A Future that nobody awaits is fine, too: its failure is logged, once per batch
-        (when many batches fail at once, the rest at DEBUG).
+        Waits for metadata and memory (at most `max_block_ms` together). After the append the call yields to the event loop
+        at times, so a loop of calls does not block other tasks. The Future has the result or error of the acknowledgement,
+        at the latest after `delivery_timeout_ms` from the call, or after *timeout_s* seconds. The Future works as an
+        `asyncio.Future`; with the accelerator it has a type of its own. Cancelling the call before the append withdraws the
+        record. Cancelling the Future ends only the Future, and the record is sent. The failures of a batch are logged once,
+        so a Future need not be awaited.
 
-        Raises: as `send`, for what happens before the append; the rest is in the Future.
+        Raises: the errors of `send` before the append. Later errors are in the Future.
         """
         outcome: RecordFuture | PendingAppend
         if timeout_s is None:
@@ -142,12 +144,12 @@ class Producer(Transactional):
         headers: HeadersInput = (),
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """Append one record now and return the Future of its acknowledgement.
+        """Append one record without waiting and return the Future of its `RecordMetadata`, as `enqueue` does.
 
         Raises:
-            BufferFull: there is no memory for it, or earlier calls for the topic are waiting.
-            MetadataUnavailable: the topic is not known yet; it is being asked for.
-            TypeError, ValueError, ProducerError: as `enqueue`.
+            BufferFull: no memory is free for the record, or earlier calls for the topic are waiting.
+            MetadataUnavailable: the topic is unknown; its metadata is requested.
+            TypeError, ValueError, ProducerError: the errors of `send` before the append.
         """
         outcome = self._intake.append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
         if type(outcome) is PendingAppend:
@@ -167,27 +169,27 @@ class Producer(Transactional):
         partitions: Iterable[int | None] | None = None,
         timeout_s: float | None = None,
     ) -> SendManyResult:
-        """Send many records of one topic, given as columns, and return all their outcomes.
+        """Send many records of one topic, given as columns, wait for their acknowledgements, and return all outcomes.
 
         Args:
-            topic: its name.
-            values: one item per record.
-            keys: a column of the same length, like *headers*, *timestamps_ms* and *partitions*.
-            headers: one item per record, as `send` takes them.
-            timestamps_ms: None where now will do.
-            partitions: None where the partitioner is to choose.
-            common_headers: put before each record's own.
-            partition: one for all.
-            timeout_s: fail what has no outcome after this many seconds.
+            topic: name of the topic.
+            values: one value per record.
+            keys: one key per record. All columns have the same length.
+            headers: the headers of each record, as `send` takes them.
+            timestamps_ms: one timestamp per record; None for the current time.
+            partitions: one partition per record; None for the partitioner's choice.
+            common_headers: headers in front of each record's own.
+            partition: partition of all records.
+            timeout_s: time limit for each record's outcome, in seconds from the call.
 
-        Order within a partition is the order of *values*. Records are appended in chunks that fit memory; each
-        chunk waits at most `max_block_ms` for it. Records of other calls may come between chunks. It never lingers.
-        A record that cannot be serialized or is too large is the only one to fail. Cancelled, it appends no more;
-        what was appended goes on.
+        Order within a partition is the order of *values*. Records are appended in chunks that fit memory, and each
+        chunk waits at most `max_block_ms` for memory. Records of other calls may come between chunks. The call never
+        lingers. A record that cannot be serialized or is too large fails alone. A cancelled call appends no further
+        records; appended records are sent.
 
         Raises:
-            TypeError, ValueError: an argument, or an item of a column; nothing was appended.
-            SendManyError: records failed; `result` tells which and why.
+            TypeError, ValueError: an argument or an item of a column is invalid; nothing was appended.
+            SendManyError: records failed; `result` has each failure.
         """
         return await self._sending().many.send_columns(
             topic,
@@ -202,12 +204,12 @@ class Producer(Transactional):
         )
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send every record appended so far without lingering, and wait for the outcome of each, good or bad.
+        """Send every appended record without lingering, and wait for the outcome of each.
 
         Returns after the done callbacks of their Futures have run. Cancelling ends only the waiting.
 
         Raises:
-            TimeoutError: (the builtin one) some records had no outcome after *timeout_s* seconds.
+            TimeoutError: (the builtin) records have no outcome after *timeout_s* seconds.
         """
         engine = self._started()
         engine.intake.check_loop()
@@ -222,11 +224,11 @@ class Producer(Transactional):
         await asyncio.sleep(0)
 
     async def partitions_for(self, topic: str) -> frozenset[int]:
-        """Return the partitions of *topic*, waiting for its metadata if it is not known yet.
+        """Return the partitions of *topic*; wait for the metadata of an unknown topic.
 
         Raises:
-            MetadataTimeout: it was not known after `max_block_ms`.
-            BrokerError: the cluster refuses it for good, such as TopicAuthorizationFailed.
+            MetadataTimeout: the topic is unknown after `max_block_ms`.
+            BrokerError: the cluster refuses the topic for good, for example with TopicAuthorizationFailed.
         """
         engine = self._started()
         engine.intake.check_loop()
@@ -235,12 +237,12 @@ class Producer(Transactional):
         return frozenset(range(len(info.partitions)))
 
     async def cluster(self) -> ClusterDescription:
-        """Ask a broker for the cluster: its brokers, and all topics with their partitions, leaders and replicas.
+        """Request and return the brokers of the cluster, and all topics with their partitions, leaders and replicas.
 
-        One request for everything, so not for every record: in a large cluster the answer is large, too.
+        In a large cluster the response is large, so call this rarely.
 
         Raises:
-            ConnectionFailed: no broker has answered within `request_timeout_ms`.
+            ConnectionFailed: no broker answered within `request_timeout_ms`.
             AuthenticationFailed, ProducerClosed.
         """
         engine = self._started()
@@ -248,21 +250,21 @@ class Producer(Transactional):
         return described(await engine.updater.whole_cluster())
 
     def purge(self) -> int:
-        """Drop every record that waits to be sent, and return how many there were.
+        """Drop every record that was never sent, and return the number of dropped records.
 
-        Each fails with RecordPurged, and is surely not in the log. What is on its way to a broker, or was before, goes
-        on; so do calls that still wait for memory or metadata.
+        Each fails with RecordPurged and is not in the log. Records that were sent continue, and so do calls that wait for
+        memory or metadata.
         """
         engine = self._started()
         engine.intake.check_loop()
         return engine.purge(Failure(RecordPurged, "purge() dropped the record before it was sent"))
 
     def __len__(self) -> int:
-        """Return how many records have no outcome yet; 0 before the start and after the end."""
+        """Return the number of records without an outcome; 0 before the start and after the end."""
         return 0 if self._engine is None else self._engine.unfinished
 
     def __bool__(self) -> bool:
-        """Be true, however many records there are: `if producer:` asks whether there is one."""
+        """Return True, also with no records, so `if producer:` tests for None."""
         return True
 
     def metrics(self) -> dict[str, dict[Any, Any]]:
@@ -285,7 +287,7 @@ class Producer(Transactional):
     async def _send_in(
         self, convoy: Convoy, topic: str, values: Iterable[Any], **more: Any
     ) -> SendManyResult:
-        """Do as `send_many`, after the calls that are in *convoy* have appended their records."""
+        """Send as `send_many`, after the calls in *convoy* have appended their records."""
         return await self._sending().many.send_columns(topic, values, convoy=convoy, **more)
 
     def _limited_intake(self, timeout_s: float) -> Intake:

@@ -129,12 +129,13 @@ class Options(SecurityOptions):
         " (quotas) does not count.",
     )
     max_block_ms: int = option(
-        60_000, long_ms(), "How long a call may wait for metadata and for memory, together."
+        60_000, long_ms(), "Maximum time a call may wait for metadata and memory together."
     )
     buffer_memory: int = option(
         33_554_432,
         Integer(1, INT64_MAX, unit="bytes"),
-        "What may be queued and in flight, over all partitions.",
+        "Memory limit for queued and in-flight records of all partitions. With the accelerator, batches count with the"
+        " capacity of their buffers.",
     )
     batch_size: int = option(
         NotGiven(16_384),
