@@ -1,16 +1,16 @@
-/* The accelerator: loops over records, what their tasks await, the requests that take them and the answers, in C. Each
-   function does what the Python function of its name does.
+/* The accelerator: the append of a record, loops over records, waiters, requests and responses, in C. Each function and class is
+   the twin of the Python function or class of its name.
 
-   aioproducer/acceleration.py imports it, if it was built and is wanted. The Python functions say what is meant, and
-   tests/property/test_acceleration*.py compare the two. Most are called with what was checked before; anything else raises an
-   exception all the same: no type and no size is taken for granted here.
+   aioproducer/acceleration.py imports the accelerator if it was built and is enabled. The Python twins are the definition;
+   tests/property/test_acceleration*.py compare both. Arguments of another type or size raise an exception.
 
-   - Only the limited API of Python 3.11, so one build serves all later ones.
-   - No state besides the module, but in what waits for records, in the records of a batch, and in functions that are made of what they always need
-     (`factory_of`, `running_loop_without_getpid`, `produce_writer`). Columns are copied to tuples first: what is in a tuple stays there, so references borrowed from it are good, whoever changes the
-     lists meanwhile (bytes, str and tuples do not change). Only `uniform_headers` reads the headers of a record where they
-     are, while it holds the GIL and allocates nothing; without a GIL it leaves lists and dicts to Python.
-   - Sizes are Py_ssize_t, and added by `sum`, which does not overflow.
+   - Only the limited API of Python 3.11 is used, so one build serves all later versions.
+   - Only waiters, buffers, the fields of the append path and functions with bound arguments (`factory_of`,
+     `running_loop_without_getpid`, `produce_writer`) have state.
+   - Columns are copied to tuples first, so borrowed references stay valid when lists change meanwhile. Only `uniform_headers`
+     and `RecordBuffer` read headers in place: under the GIL and without running Python code. Without a GIL they leave lists and
+     dicts to Python.
+   - Sizes are Py_ssize_t, and `sum` adds them without overflow.
 */
 #include "_accelerator.h"
 

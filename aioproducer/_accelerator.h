@@ -1,4 +1,4 @@
-/* What the C files of the accelerator share: see _accelerator.c. */
+/* Declarations shared by the C files of the accelerator (_accelerator.c). */
 #ifndef AIOPRODUCER_ACCELERATOR_H
 #define AIOPRODUCER_ACCELERATOR_H
 
@@ -64,7 +64,7 @@ PyObject *aioproducer_new_metadata(PyObject *module, PyObject *args);
 PyObject *aioproducer_split_columns(PyObject *module, PyObject *args);
 PyObject *aioproducer_uniform_headers(PyObject *module, PyObject *headers);
 
-/* Return the sum, or PY_SSIZE_T_MAX if it is more: memory for that many bytes is refused in the end. */
+/* Return the sum, at most PY_SSIZE_T_MAX: an allocation of that many bytes fails later. */
 static inline Py_ssize_t sum(Py_ssize_t left, Py_ssize_t right)
 {
     return left > PY_SSIZE_T_MAX - right ? PY_SSIZE_T_MAX : left + right;
@@ -83,7 +83,7 @@ static inline int varint_size(int64_t number)
     return size;
 }
 
-/* Return *column* as a tuple, of *count* items unless that is -1. */
+/* Return *column* as a tuple; *count* is the required number of items, or -1. */
 static inline PyObject *tuple_of(PyObject *column, Py_ssize_t count)
 {
     PyObject *tuple = PySequence_Tuple(column);

@@ -1,8 +1,7 @@
-/* The fast path of an append: the twin of `PythonFastAppend` in aioproducer/intake/fast_append.py, and the base classes with the
-   fields that the fast path reads and writes: the twins of those in aioproducer/append_fields.py.
+/* The fast path of an append: the twin of `FastAppend` in aioproducer/intake/fast_append.py, and the base classes with the
+   fields of the fast path: the twins of the classes in aioproducer/append_fields.py.
 
-   `append` runs no Python code between its first and its last change, so an append is complete or has not happened, whatever a
-   signal handler raises.
+   `append` runs no Python code between its first and its last change. So no signal handler can interrupt an append.
 */
 #include "_accelerator.h"
 #include <stddef.h>
@@ -10,7 +9,7 @@
 
 /* ---- Fields ---- */
 
-/* All base classes have one layout, so a wrong class is a wrong value and never a wrong pointer. */
+/* All base classes share one layout, so a wrong class leads to a wrong value and never to a wrong pointer. */
 typedef struct {
     PyObject_HEAD
     PyObject *objects[4];
@@ -83,7 +82,7 @@ static const struct {
     {"aioproducer.append_fields.QueueFields", queue_members}, {"aioproducer.append_fields.TopicFields", topic_members},
 };
 
-/* Return whether instances of *type* begin with Fields. */
+/* Return 1 if instances of *type* begin with Fields, else 0. */
 static int has_fields(PyTypeObject *type)
 {
     for (; type != NULL; type = PyType_GetSlot(type, Py_tp_base))
@@ -94,14 +93,14 @@ static int has_fields(PyTypeObject *type)
 
 /* ---- FastAppend ---- */
 
-enum { TOPICS, MEMORY, CLOCK, NOW_MS, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS, LONG_WAY, OBJECTS };
+enum { TOPICS, MEMORY, CLOCK, NOW_MS, RUNNING_LOOP, LOOP, TOPIC_TYPE, QUEUE_TYPE, BATCH_TYPE, NO_HEADERS, GENERAL, OBJECTS };
 
 typedef struct {
     PyObject_HEAD
     PyObject *objects[OBJECTS];
-    Py_ssize_t largest_payload; /* in bytes; less than 0: every record goes the long way */
-    int sticks;                 /* records without a key go to the sticky partition */
-    int hashes;                 /* records with a key go where Kafka's murmur2 puts them */
+    Py_ssize_t largest_payload; /* in bytes; below 0: every record takes the general path */
+    int sticks;                 /* 1 if records without a key go to the sticky partition */
+    int hashes;                 /* 1 if Kafka's default partitioner chooses the partition of a key */
 } FastAppend;
 
 static int fast_traverse(PyObject *self, visitproc visit, void *arg)
@@ -151,10 +150,10 @@ static PyObject *fast_new(PyTypeObject *type, PyObject *args, PyObject *names)
     FastAppend *own = (FastAppend *)PyType_GenericNew(type, args, NULL);
     if (own == NULL)
         return NULL;
-    for (int at = 0; at < LONG_WAY; at++)
+    for (int at = 0; at < GENERAL; at++)
         own->objects[at] = Py_NewRef(of[at]);
-    own->objects[LONG_WAY] = PyObject_GetAttrString(front, "append");
-    if (own->objects[LONG_WAY] == NULL)
+    own->objects[GENERAL] = PyObject_GetAttrString(front, "append");
+    if (own->objects[GENERAL] == NULL)
         Py_CLEAR(own);
     else {
         own->largest_payload = largest_payload;
@@ -164,7 +163,7 @@ static PyObject *fast_new(PyTypeObject *type, PyObject *args, PyObject *names)
     return (PyObject *)own;
 }
 
-/* A record as the call gave it: borrowed references, NULL for what it does not have. */
+/* The arguments of a call: borrowed references, NULL for a missing part. */
 typedef struct {
     PyObject *kind;
     PyObject *topic;
@@ -180,14 +179,14 @@ static PyObject *or_null(PyObject *argument)
     return argument == Py_None ? NULL : argument;
 }
 
-/* Return the object that *own* has at *at*, if it is an instance of *type*, else NULL. */
+/* Return the object at *at* of *own* if the object is an instance of *type*, else NULL. */
 static Fields *field(Fields *own, int at, PyObject *type)
 {
     PyObject *object = own->objects[at];
     return object != NULL && (PyObject *)Py_TYPE(object) == type ? (Fields *)object : NULL;
 }
 
-/* Return the queue of the record, or NULL: without an exception the record goes the long way. */
+/* Return the queue of the record. NULL without an exception: the record takes the general path. */
 static Fields *queue_of(FastAppend *own, Fields *topic, const Arguments *of)
 {
     PyObject *lock = topic->objects[APPEND_LOCK], *leaders = topic->objects[LEADERS], *found;
@@ -218,7 +217,7 @@ static Fields *queue_of(FastAppend *own, Fields *topic, const Arguments *of)
     return found != NULL && (PyObject *)Py_TYPE(found) == own->objects[QUEUE_TYPE] ? (Fields *)found : NULL;
 }
 
-/* Return whether the call runs on the producer's event loop; -1 for an error. */
+/* Return 1 if the call runs on the producer's event loop, 0 if not, -1 with an exception. */
 static int on_loop(FastAppend *own)
 {
     PyObject *here = PyObject_CallNoArgs(own->objects[RUNNING_LOOP]);
@@ -233,7 +232,7 @@ static int on_loop(FastAppend *own)
     return is_here;
 }
 
-/* Put the timestamp of the record into *ms*; return 0 if the record goes the long way, and for an exception. */
+/* Set *ms* to the timestamp of the record and return 1; return 0 for the general path, and with an exception. */
 static int timestamp_of(FastAppend *own, const Arguments *of, long long *ms)
 {
     Fields *clock = (Fields *)own->objects[CLOCK];
@@ -244,14 +243,14 @@ static int timestamp_of(FastAppend *own, const Arguments *of, long long *ms)
     }
     *ms = clock->numbers[KNOWN_MS];
     if (*ms == 0) {
-        PyObject *now = PyObject_CallNoArgs(own->objects[NOW_MS]); /* Python code: before anything is looked at */
+        PyObject *now = PyObject_CallNoArgs(own->objects[NOW_MS]); /* Python code: called before the first look-up */
         *ms = now == NULL ? -1 : PyLong_AsLongLong(now);
         Py_XDECREF(now);
     }
     return *ms >= 0;
 }
 
-/* Append the record to *batch* and return its waiter. Without an exception NULL: the record goes the long way. */
+/* Append the record to *batch* and return its waiter. NULL without an exception: the record takes the general path. */
 static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, long long ms)
 {
     Fields *memory = (Fields *)own->objects[MEMORY];
@@ -262,7 +261,7 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
     int awaits = PyList_CheckExact(last), is_added = 0;
     if (awaits ? !PyCallable_Check(of->kind) : !aioproducer_is_receipts(last))
         return NULL;
-    /* First: an allocation may start the garbage collector, and finalizers may use the producer. */
+    /* First, because an allocation may start the garbage collector, and finalizers may call the producer. */
     PyObject *waiter = awaits ? PyObject_CallNoArgs(of->kind) : aioproducer_receipts_make(last);
     if (waiter == NULL)
         return NULL;
@@ -288,7 +287,7 @@ static PyObject *append_to(FastAppend *own, Fields *batch, const Arguments *of, 
     return waiter;
 }
 
-/* As `append`; without an exception NULL: the record goes the long way. */
+/* Append the record and return its waiter. NULL without an exception: the record takes the general path. */
 static PyObject *append_fast(FastAppend *own, const Arguments *of)
 {
     Fields *memory = (Fields *)own->objects[MEMORY], *queue, *batch;
@@ -302,7 +301,7 @@ static PyObject *append_fast(FastAppend *own, const Arguments *of)
         return NULL;
     if ((is_here = on_loop(own)) <= 0 || !timestamp_of(own, of, &ms))
         return NULL;
-    /* From here on no Python code runs, apart from what `append_to` allocates. */
+    /* From here on no Python code runs, except in the allocation of `append_to`. */
     if (memory->objects[WAITERS] == NULL || PyObject_Size(memory->objects[WAITERS]) != 0)
         return NULL;
     topic = PyDict_GetItemWithError(own->objects[TOPICS], of->topic);
@@ -332,7 +331,7 @@ static PyObject *fast_append(PyObject *self, PyObject *const *args, Py_ssize_t c
     PyObject *waiter = append_fast(own, &of);
     if (waiter != NULL || PyErr_Occurred())
         return waiter;
-    return PyObject_CallFunctionObjArgs(own->objects[LONG_WAY], args[A_KIND], args[A_TOPIC], args[A_VALUE], args[A_KEY],
+    return PyObject_CallFunctionObjArgs(own->objects[GENERAL], args[A_KIND], args[A_TOPIC], args[A_VALUE], args[A_KEY],
                                         args[A_PARTITION], args[A_HEADERS], args[A_TIMESTAMP], NULL);
 }
 

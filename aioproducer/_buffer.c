@@ -1,13 +1,12 @@
-/* RecordBuffer: the records of a batch as the bytes of the batch, the counterpart of `RecordColumns` in
-   aioproducer/records/record_batch.py.
+/* RecordBuffer: encoded records of a batch, the counterpart of `RecordColumns` in aioproducer/records/record_batch.py.
 
-   A record is encoded when it is appended. The first 61 bytes are left for the header, which `encode_batch` writes in
-   place. `timestamps`, `values`, `keys` and `headers` are decoded from the bytes on request. A buffer refers to no object
-   but the int of the last timestamp: the garbage collector does not visit it. While a view of its memory exists, nothing is appended or truncated.
+   A record is encoded when it is appended. The first 61 bytes are reserved for the header, which `encode_batch` writes in place.
+   `timestamps`, `values`, `keys` and `headers` are decoded on request. A buffer refers only to the int of the last timestamp, so
+   the garbage collector does not visit buffers. While a view of its memory exists, a buffer refuses changes.
 */
 #include "_buffer.h"
 
-/* Lists and dicts may change while no thread holds the GIL: without a GIL, Python reads them. */
+/* Without a GIL another thread may change lists and dicts, so Python reads them. */
 #ifdef Py_GIL_DISABLED
 #define LISTS_STAY 0
 #else
@@ -16,7 +15,7 @@
 
 /* ---- Room ---- */
 
-/* Set the capacity; return -1, and nothing has happened, if there is no memory. */
+/* Set the capacity; return -1 without any change if no memory is available. */
 int aioproducer_buffer_resize(Buffer *own, Py_ssize_t capacity)
 {
     char *data = PyMem_Realloc(own->data, (size_t)capacity);
@@ -29,11 +28,10 @@ int aioproducer_buffer_resize(Buffer *own, Py_ssize_t capacity)
     return 0;
 }
 
-/* Return 1 if *more* bytes fit behind the records, 0 if there is no memory for them, -1 if a batch cannot be that large.
+/* Make room for *more* bytes and return 1; return 0 without memory, -1 if the batch would be too large for Kafka.
 
-   The capacity doubles; where it comes near the *limit* of the batch, or not far from it with much memory free, it becomes
-   the limit. What is not needed yet is at
-   most a sixteenth of the *free* memory: a budget that is nearly used up is used to the last byte. */
+   The capacity doubles. Near the *limit* of the batch, or with much *free* memory, the capacity becomes the limit. Spare capacity
+   is at most a sixteenth of the *free* memory, so a budget that is nearly used up can be used to the last byte. */
 static int make_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_ssize_t free)
 {
     Py_ssize_t need = sum(own->size, more), wanted, most;
@@ -64,7 +62,7 @@ int aioproducer_buffer_room(Buffer *own, Py_ssize_t more, Py_ssize_t limit, Py_s
 
 /* ---- One record to append ---- */
 
-/* The headers of one record: a tuple, or what the caller of the producer has passed. */
+/* Headers of one record: a tuple, or a list or dict of the caller. */
 typedef struct {
     PyObject *headers; /* NULL for none */
     Py_ssize_t count;
@@ -88,7 +86,7 @@ static Headers headers_of(PyObject *headers)
     return of;
 }
 
-/* Look up the next header; return 0 if there is none that can be encoded. An exception may be set then. */
+/* Read the next header and return 1; return 0, perhaps with an exception, if the header cannot be encoded. */
 static int next_header(Headers *of, Field *name, Field *value)
 {
     PyObject *pair, *text, *data;
@@ -110,12 +108,12 @@ static int next_header(Headers *of, Field *name, Field *value)
     return name->data != NULL && field_of(data, value) == 0;
 }
 
-/* A record, measured. */
+/* A measured record. */
 typedef struct {
     Field key;
     Field value;
     Headers headers;
-    Py_ssize_t fields; /* what follows the offset delta, in bytes */
+    Py_ssize_t fields; /* bytes behind the offset delta */
     int64_t timestamp_ms;
 } Record;
 
@@ -137,7 +135,7 @@ static int measure_headers(Record *record)
     return 1;
 }
 
-/* Write the record, whose *body* fits, behind the others. */
+/* Write the record behind the others; room for *body* bytes was made. */
 static void write_record(Buffer *own, Record *record, Py_ssize_t body, int64_t delta)
 {
     Field name, value;
@@ -175,10 +173,10 @@ static int plain_field(PyObject *data, Field *field)
     return data == NULL || data == Py_None || (PyBytes_CheckExact(data) && field_of(data, field) == 0);
 }
 
-/* Append a record and set how much size and held memory have grown; or return 0, and nothing has happened.
+/* Append a record, set *size* and *more_held* to the growth in bytes, and return 1; return 0 without any change.
 
-   It runs no Python code, so that an append is atomic. Only a name without a UTF-8 form makes an exception, which is dropped
-   before anything has changed. *room* is what is left up to the limit of the batch, *free* what is left of the memory. */
+   No Python code runs, so an append is atomic. The exception for a header name without a UTF-8 form is dropped before any
+   change. *room* is the number of bytes up to the batch's limit, *free* the free memory in bytes. */
 int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyObject *headers, long long timestamp_ms,
                            Py_ssize_t room, Py_ssize_t free, Py_ssize_t *size, Py_ssize_t *more_held)
 {
@@ -209,7 +207,7 @@ int aioproducer_buffer_put(PyObject *buffer, PyObject *value, PyObject *key, PyO
 
 /* ---- put(value, key, headers, timestamp_ms, room, free) ---- */
 
-/* Return if `aioproducer_buffer_put` has appended the record: the tests call it so. */
+/* Return True if `aioproducer_buffer_put` appended the record; for tests. */
 static PyObject *put(PyObject *self, PyObject *args)
 {
     PyObject *value, *key, *headers;
@@ -223,7 +221,7 @@ static PyObject *put(PyObject *self, PyObject *args)
 
 /* ---- append(value, key, headers, timestamp_ms, limit, free), extend(values, keys, headers, timestamps, limit, free) ---- */
 
-/* Read the optional *limit* of the batch and the *free* memory, which is less than nothing if it is overdrawn. */
+/* Read the optional *limit* of the batch and the *free* memory, which is negative after an overdraft. */
 static int read_limits(const char *name, PyObject *const *args, Py_ssize_t count, Py_ssize_t *limit, Py_ssize_t *free)
 {
     if (count != 4 && count != 6) {
@@ -275,7 +273,7 @@ static PyObject *append(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (aioproducer_buffer_room(own, sum(body, varint_size(body)), limit, free) < 0)
         return NULL;
     write_record(own, &record, body, delta);
-    if (args[3] != own->last_time && PyLong_CheckExact(args[3])) { /* to let go of it runs nothing */
+    if (args[3] != own->last_time && PyLong_CheckExact(args[3])) { /* releasing an int runs no code */
         Py_XDECREF(own->last_time);
         own->last_time = Py_NewRef(args[3]);
         own->last_ms = record.timestamp_ms;
@@ -283,10 +281,10 @@ static PyObject *append(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return PyLong_FromSsize_t(own->size);
 }
 
-/* The timestamps of records to add: those of one iteration of the event loop are one object, which is read once. */
+/* Timestamps of records to append. Records of one loop iteration share an object, which is read once. */
 typedef struct {
-    PyObject *each; /* a tuple, or NULL for one time of all */
-    PyObject *last; /* the object that was read last */
+    PyObject *each; /* a tuple, or NULL for one timestamp of all records */
+    PyObject *last; /* the last object read */
     int64_t last_ms;
     int64_t first_ms; /* of the batch */
 } Times;
@@ -377,7 +375,7 @@ static PyObject *extend(PyObject *self, PyObject *const *args, Py_ssize_t count)
 
 /* ---- trim() ---- */
 
-/* Give back what is held and not needed, if it is a quarter or more. */
+/* Release spare capacity of more than a quarter, and return the held bytes. */
 static PyObject *trim(PyObject *self, PyObject *unused)
 {
     Buffer *own = (Buffer *)self;

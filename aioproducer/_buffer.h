@@ -1,28 +1,28 @@
-/* What the C files of RecordBuffer share: see _buffer.c. */
+/* Declarations shared by the C files of RecordBuffer (_buffer.c). */
 #ifndef AIOPRODUCER_BUFFER_H
 #define AIOPRODUCER_BUFFER_H
 
 #include "_records.h"
 
 #define HEADER 61
-#define LENGTH_PREFIX 12 /* base offset and length: the length does not count them, and it is an int32 */
-#define MARKED 64        /* one record in this many has a mark */
+#define LENGTH_PREFIX 12 /* base offset and length: not counted by the length, which is an int32 */
+#define MARKED 64        /* interval between two records with a mark */
 
 typedef struct {
     PyObject_HEAD
     char *data;
-    Py_ssize_t size;     /* of header and records */
-    Py_ssize_t capacity; /* of data; 0 before the first record */
+    Py_ssize_t size;     /* bytes of header and records */
+    Py_ssize_t capacity; /* bytes of data; 0 before the first record */
     Py_ssize_t count;
-    Py_ssize_t views; /* of its memory */
+    Py_ssize_t views; /* number of exported views */
     int64_t first_ms;
     int64_t min_ms;
     int64_t max_ms;
-    PyObject *last_time; /* the int of the last timestamp appended, or NULL: that of the next record is the same, mostly */
+    PyObject *last_time; /* int of the last appended timestamp, or NULL; the next record mostly has the same object */
     int64_t last_ms;
     int has_keys;
     int has_headers;
-    Py_ssize_t *marks; /* positions of records 0, 64, 128, …: made on request, so that a record far behind is found at once */
+    Py_ssize_t *marks; /* positions of records 0, 64, 128, …; set on request, so look-ups of late records are fast */
     Py_ssize_t marked;
 } Buffer;
 
@@ -41,7 +41,7 @@ static inline int refuse_views(const Buffer *own)
 
 /* ---- Timestamps ---- */
 
-/* Set how much later than the first record *timestamp_ms* is; return -1 if a varlong cannot hold that. */
+/* Set *delta* to the difference from the first timestamp; return -1 if the difference exceeds a varlong. */
 static inline int delta_of(int64_t first_ms, int64_t timestamp_ms, int64_t *delta)
 {
     if (first_ms < 0 ? timestamp_ms > INT64_MAX + first_ms : timestamp_ms < INT64_MIN + first_ms)

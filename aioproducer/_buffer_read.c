@@ -1,4 +1,4 @@
-/* What is read from a RecordBuffer: the parts of its records, and a buffer of some of them. See _buffer.c.
+/* Reading of a RecordBuffer (_buffer.c): the parts of its records, and a buffer of some records.
 
    Positions are kept, not pointers: what allocates an object may run anything, which may append to the buffer. Each position
    is checked, since a view of the memory can be written to.
@@ -7,7 +7,7 @@
 
 /* ---- Reading ---- */
 
-/* A record that is read: positions in the data. */
+/* A record read: positions in the data. */
 typedef struct {
     Py_ssize_t start;
     Py_ssize_t key; /* where the fields begin */
@@ -163,7 +163,7 @@ PyObject *aioproducer_buffer_sizes(PyObject *self, PyObject *unused)
     return read_all((Buffer *)self, SIZE);
 }
 
-/* Read how much later than the first the next record is, and where that ends. */
+/* Read the timestamp delta of the next record, and its end. */
 static int read_delta(const Buffer *own, Place *place)
 {
     Py_ssize_t at = place->end;
@@ -177,7 +177,7 @@ static int read_delta(const Buffer *own, Place *place)
     return read_varint(own, &at, place->end, &place->delta);
 }
 
-/* Return a list of the timestamps, in which equal neighbours are one object. */
+/* Return the list of timestamps; equal neighbours share one object. */
 static PyObject *get_timestamps(PyObject *self, void *unused)
 {
     Buffer *own = (Buffer *)self;
@@ -230,7 +230,7 @@ PyGetSetDef aioproducer_buffer_parts[] = {
 
 /* ---- take(indices), truncate(count) ---- */
 
-/* Set *start* to the position of the record at *index*; marks of the records before are made as far as there are none. */
+/* Set *start* to the position of the record at *index*, and set missing marks of earlier records. */
 static int locate(Buffer *own, Py_ssize_t index, Py_ssize_t *start)
 {
     Py_ssize_t mark = index / MARKED;
@@ -260,7 +260,7 @@ static int locate(Buffer *own, Py_ssize_t index, Py_ssize_t *start)
     return 0;
 }
 
-/* Look up the place of a record; the one behind the last that was asked for is at hand. */
+/* Look up the position of a record; the record after the last one looked up needs no search. */
 static int find_place(Buffer *own, PyObject *number, Py_ssize_t *next, Place *place)
 {
     Py_ssize_t index = PyNumber_AsSsize_t(number, PyExc_IndexError), start = place->end;

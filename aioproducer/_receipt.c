@@ -1,7 +1,7 @@
-/* The Future of one record: a place in a stretch, whose outcome all its receipts share (_receipts.c).
+/* The Future of one record: a place in a stretch, whose receipts share one outcome (_receipts.c).
 
-   It does what an asyncio.Future does, in every way that a program can see. The collector visits it from its first callback, its
-   exception or its first attribute on: before these it is part of no cycle, and a million of them cost the collector nothing.
+   Programs see the behaviour of an asyncio.Future. The garbage collector visits a receipt from its first callback, exception or
+   attribute on. Before that a receipt is part of no cycle, so a million receipts cost the collector nothing.
    A receipt belongs to one event loop, and so to one thread.
 */
 #include "_receipts.h"
@@ -13,7 +13,7 @@ int aioproducer_is_receipt(PyObject *object)
     return PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) == (void *)receipt_dealloc;
 }
 
-/* Return the outcome of the record; a stretch that has taken the record over since has another one. */
+/* Return the outcome of the record's present stretch, and follow a record that has moved. */
 Outcome *aioproducer_outcome_of(Receipt *receipt)
 {
     Outcome *of = receipt->of;
@@ -71,7 +71,7 @@ static PyObject *metadata_of(Outcome *of, uint32_t index)
     return metadata;
 }
 
-/* Return the metadata, result or exception of a receipt that is done and was not cancelled; borrowed. */
+/* Return the metadata, result or exception of a receipt that is done and not cancelled; borrowed. */
 static PyObject *value_of(Receipt *own)
 {
     Outcome *of = aioproducer_outcome_of(own);
@@ -84,7 +84,7 @@ static PyObject *value_of(Receipt *own)
         own->value = Py_NewRef(value);
     Py_DECREF(value);
     if (of->state == FAILED)
-        aioproducer_receipt_track(own); /* its traceback may lead to a frame that has the receipt */
+        aioproducer_receipt_track(own); /* its traceback may lead to a frame with the receipt */
     return own->value;
 }
 
@@ -214,7 +214,7 @@ static PyObject *get_class(PyObject *self, void *unused)
     return Py_NewRef(tool((Receipt *)self, FUTURE));
 }
 
-/* An attribute of the program may lead to the receipt. */
+/* Track the receipt: an attribute of the program may refer back to it. */
 static int set_attribute(PyObject *self, PyObject *name, PyObject *value)
 {
     int failed = PyObject_GenericSetAttr(self, name, value);

@@ -3,7 +3,7 @@
 
 /* ---- Callbacks ---- */
 
-/* Take the next callback, with its context, off the receipt; return 0 if there is none. */
+/* Remove the next callback and its context from the receipt; return 0 without one. */
 static int take_callback(Receipt *own, PyObject **callback, PyObject **context)
 {
     if (own->callback != NULL) {
@@ -39,7 +39,7 @@ static int call_soon(Receipt *own, PyObject *callback, PyObject *context)
     return done == NULL ? -1 : 0;
 }
 
-/* Let the receipt alone have an outcome. */
+/* Set the receipt's own outcome, and schedule its callbacks. */
 int aioproducer_receipt_settle(Receipt *own, enum own outcome, PyObject *value)
 {
     PyObject *callback, *context, *before = own->value;
@@ -58,7 +58,7 @@ int aioproducer_receipt_settle(Receipt *own, enum own outcome, PyObject *value)
     return 0;
 }
 
-/* Pass the exception of *callback* to the loop's handler, as the loop does; an interrupt is raised. */
+/* Pass the exception of *callback* to the event loop's handler; raise KeyboardInterrupt and SystemExit. */
 static int report(Receipt *own, PyObject *callback, PyObject *context)
 {
     PyObject *type, *error, *traceback;
@@ -76,7 +76,7 @@ static int report(Receipt *own, PyObject *callback, PyObject *context)
     return done == NULL ? -1 : 0;
 }
 
-/* Run the next callback; return 1, 0 if there is none, or -1 after an interrupt. */
+/* Run the next callback and return 1; return 0 without one, -1 after an interrupt. */
 int aioproducer_receipt_run_one(Receipt *own, PyObject *run)
 {
     PyObject *callback, *context;
@@ -135,7 +135,7 @@ PyObject *aioproducer_remove_done_callback(PyObject *self, PyObject *callback)
 {
     Receipt *own = (Receipt *)self;
     if (aioproducer_receipt_is_done(own))
-        return PyLong_FromLong(0); /* they are on their way */
+        return PyLong_FromLong(0); /* the callbacks are scheduled already */
     PyObject *all = aioproducer_receipt_callbacks(own), *kept = all == NULL ? NULL : PyList_New(0);
     long removed = 0;
     for (Py_ssize_t at = 0; kept != NULL && at < PyList_Size(all); at++) {
@@ -169,7 +169,7 @@ PyObject *aioproducer_receipt_iterator(PyObject *receipt)
     Iterator *made = PyObject_GC_New(Iterator, (PyTypeObject *)tool((Receipt *)receipt, ITERATOR_TYPE));
     if (made != NULL) {
         made->receipt = (Receipt *)Py_NewRef(receipt);
-        if (!aioproducer_receipt_is_done(made->receipt)) /* else it ends at once, and is part of no cycle */
+        if (!aioproducer_receipt_is_done(made->receipt)) /* else the iterator ends at once and is part of no cycle */
             PyObject_GC_Track((PyObject *)made);
     }
     return (PyObject *)made;
@@ -227,7 +227,7 @@ static PyObject *next_of(PyObject *self, PyObject *value)
     PyObject *result;
     if (iterator_send(self, value, &result) != PYGEN_RETURN)
         return result;
-    /* Made here: PyErr_SetObject would take the fields of a tuple for arguments. */
+    /* PyErr_SetObject would pass the fields of a tuple as arguments. */
     PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
     if (stop != NULL)
         PyErr_SetObject(PyExc_StopIteration, stop);

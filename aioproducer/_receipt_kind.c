@@ -17,7 +17,7 @@ static PyObject *kind_waiter(PyObject *self, PyObject *unused)
     return receipt;
 }
 
-/* Fail the receipt alone: its call has a deadline of its own. */
+/* Fail this receipt only, at its call's own deadline. */
 static PyObject *kind_expire(PyObject *self, PyObject *args)
 {
     PyObject *waiter, *failure;
@@ -25,7 +25,7 @@ static PyObject *kind_expire(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO:expire", &waiter, &failure))
         return NULL;
     if (!aioproducer_is_receipt(waiter)) {
-        PyErr_SetString(PyExc_TypeError, "a waiter must be one of this kind");
+        PyErr_SetString(PyExc_TypeError, "a waiter must be a receipt");
         return NULL;
     }
     Receipt *receipt = (Receipt *)waiter;
@@ -108,7 +108,7 @@ PyObject *aioproducer_receipts(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO!:receipts", &waker, &PyTuple_Type, &tools))
         return NULL;
     if (PyTuple_Size(tools) != GIVEN) {
-        PyErr_SetString(PyExc_ValueError, "receipts() takes other tools");
+        PyErr_SetString(PyExc_ValueError, "receipts() takes a tuple of another length");
         return NULL;
     }
     PyObject *types = types_of(module), *shared = types == NULL ? NULL : PySequence_Concat(tools, types);

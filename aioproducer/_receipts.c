@@ -1,9 +1,10 @@
-/* The Futures of single records: a stretch of a batch keeps the outcome of all its records once, and each record's Future
-   (_receipt.c) is a pointer and an index. The twin without the accelerator is a list of asyncio Futures:
+/* Futures of single records: a stretch of a batch keeps the outcome of all its records once, and each record's Future
+   (_receipt.c) is a pointer to that outcome and an index. The twin without the accelerator is a list of asyncio Futures:
    `python_receipts` in aioproducer/batching/receipts.py.
 
-   Outcome: the outcome of a stretch; refers to no callback and no task, since receipts refer to it. Receipts: the stretch; has the
-   receipts with callbacks. Kind: makes both, for one event loop.
+   - Outcome: outcome of a stretch. It refers to no callback and no task, because untracked receipts refer to it.
+   - Receipts: the stretch, which has a list of the receipts with callbacks.
+   - Kind: creates stretches and receipts for one event loop.
 */
 #include "_receipts.h"
 
@@ -14,7 +15,7 @@ int aioproducer_is_receipts(PyObject *object)
     return PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) == (void *)receipts_dealloc;
 }
 
-/* Return a new object of the type at *which*, its fields cleared. */
+/* Return a new object of the type at *which*, with cleared fields. */
 PyObject *aioproducer_allocate(PyObject *shared, enum shared which, size_t size)
 {
     PyObject *made = (PyObject *)PyObject_GC_New(PyObject, (PyTypeObject *)shared_item(shared, which));
@@ -113,13 +114,13 @@ PyObject *aioproducer_new_receipt(Outcome *of)
     return (PyObject *)made;
 }
 
-/* Return a receipt that waits for no record yet. */
+/* Return a receipt without a record yet. */
 PyObject *aioproducer_receipts_make(PyObject *receipts)
 {
     return aioproducer_new_receipt(((Receipts *)receipts)->outcome);
 }
 
-/* Let *receipt*, just made and unknown to others, wait for the record just appended; runs no code of Python. */
+/* Add *receipt*, which no other object refers to, for the record just appended. Runs no Python code. */
 void aioproducer_receipts_publish(PyObject *receipts, PyObject *receipt)
 {
     Receipts *own = (Receipts *)receipts;
@@ -150,7 +151,7 @@ static int check_receipt(PyObject *object)
 {
     if (aioproducer_is_receipt(object))
         return 0;
-    PyErr_SetString(PyExc_TypeError, "a waiter must be one of this kind");
+    PyErr_SetString(PyExc_TypeError, "a waiter must be a receipt");
     return -1;
 }
 
@@ -165,7 +166,7 @@ static PyObject *receipts_add(PyObject *self, PyObject *receipt)
     Py_RETURN_NONE;
 }
 
-/* Let *receipt*, which gets a callback, be among the listeners of its stretch. */
+/* Add *receipt*, which gets a callback, to the listeners of its stretch. */
 int aioproducer_listen(Receipt *receipt)
 {
     Receipts *of = aioproducer_outcome_of(receipt)->receipts;
@@ -188,7 +189,7 @@ static int compare_indices(const void *left, const void *right)
     return one->index < other->index ? -1 : one->index > other->index;
 }
 
-/* Sort the listeners as their records are: asyncio's Futures would be resolved in that order. */
+/* Sort the listeners by record, because asyncio's Futures would be resolved in that order. */
 static int sort_listeners(PyObject *listeners)
 {
     Py_ssize_t count = PyList_Size(listeners), at;
@@ -206,12 +207,12 @@ static int sort_listeners(PyObject *listeners)
         sorted[at] = Py_NewRef(PyList_GetItem(listeners, at));
     qsort(sorted, count, sizeof(PyObject *), compare_indices);
     for (at = 0; at < count; at++)
-        PyList_SetItem(listeners, at, sorted[at]); /* takes the reference over */
+        PyList_SetItem(listeners, at, sorted[at]); /* steals the reference */
     PyMem_Free(sorted);
     return 0;
 }
 
-/* Note the outcome. The failure of a batch is also that of its parts: after a bug they may be nowhere else. */
+/* Note the outcome. A failure applies to the parts of the batch too, which may be lost after an internal error. */
 static void note_outcome(Outcome *of, char state, PyObject *told)
 {
     of->told = Py_NewRef(told);
@@ -221,7 +222,7 @@ static void note_outcome(Outcome *of, char state, PyObject *told)
             note_outcome(of->moved[at].of, state, told);
 }
 
-/* Note the outcome, unless there is one, and have the callbacks run; also those that an interrupt left before. */
+/* Note the first outcome, and schedule the callbacks, including those left by an interrupt. */
 static PyObject *settle(Receipts *own, char state, PyObject *told)
 {
     if (own->outcome->state == PENDING) {
@@ -235,7 +236,7 @@ static PyObject *settle(Receipts *own, char state, PyObject *told)
 static PyObject *receipts_resolve(PyObject *self, PyObject *delivered)
 {
     if (!PyTuple_Check(delivered) || PyTuple_Size(delivered) != METADATA_FIELDS) {
-        PyErr_SetString(PyExc_TypeError, "what was delivered is a tuple");
+        PyErr_SetString(PyExc_TypeError, "resolve() takes a Delivered");
         return NULL;
     }
     return settle((Receipts *)self, DELIVERED, delivered);
@@ -246,7 +247,7 @@ static PyObject *receipts_fail(PyObject *self, PyObject *failure)
     return settle((Receipts *)self, FAILED, failure);
 }
 
-/* Run the callbacks of all listeners; return -1 after an interrupt: the rest is left for another call. */
+/* Run the callbacks of all listeners; return -1 after an interrupt, which leaves the rest to another call. */
 int aioproducer_receipts_wake(PyObject *receipts)
 {
     Receipts *own = (Receipts *)receipts;
@@ -259,9 +260,9 @@ int aioproducer_receipts_wake(PyObject *receipts)
             break;
         }
         PyObject *receipt = Py_NewRef(PyList_GetItem(own->listeners, own->woken));
-        int is_done = aioproducer_receipt_is_done((Receipt *)receipt); /* else another stretch has it */
+        int is_done = aioproducer_receipt_is_done((Receipt *)receipt); /* else the record has moved to another stretch */
         int ran = is_done ? aioproducer_receipt_run_one((Receipt *)receipt, run) : 0;
-        if (ran == 0) /* let go of at once, not with the last receipt */
+        if (ran == 0) /* released now, not after the last receipt */
             PyList_SetItem(own->listeners, own->woken++, Py_NewRef(Py_None));
         failed = ran < 0;
         Py_DECREF(receipt);
@@ -304,7 +305,7 @@ int aioproducer_note_expired(Receipts *own, Py_ssize_t index)
     return 0;
 }
 
-/* Let the listeners whose records have moved listen there as well. */
+/* Add listeners whose records have moved to the listeners of *taken*. */
 static int move_listeners(Receipts *own, Receipts *taken)
 {
     for (Py_ssize_t at = 0; own->listeners != NULL && at < PyList_Size(own->listeners); at++) {
@@ -321,7 +322,7 @@ static int move_listeners(Receipts *own, Receipts *taken)
 static int move(Receipts *own, Receipts *taken, PyObject *indices)
 {
     taken->count = PyTuple_Size(indices);
-    if (own->outcome->state != PENDING) /* they have their outcome already */
+    if (own->outcome->state != PENDING) /* the records already have their outcome */
         return 0;
     if (make_places(own->outcome, own->count) < 0)
         return -1;
@@ -329,7 +330,7 @@ static int move(Receipts *own, Receipts *taken, PyObject *indices)
         Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GetItem(indices, at));
         if (index < 0 || index >= own->count) {
             if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_IndexError, "there is no such record");
+                PyErr_SetString(PyExc_IndexError, "take() got the index of no record");
             return -1;
         }
         if (index < own->expired_size && own->expired[index] && aioproducer_note_expired(taken, at) < 0)

@@ -1,4 +1,4 @@
-/* The types that _receipts.c and _receipt.c share. */
+/* Types shared by the C files of receipts (_receipts.c). */
 #ifndef AIOPRODUCER_RECEIPTS_H
 #define AIOPRODUCER_RECEIPTS_H
 
@@ -8,13 +8,13 @@
 
 enum state { PENDING, DELIVERED, FAILED };
 
-/* The outcome that a receipt has for itself: it was cancelled, its call expired, or a program set it. */
+/* Outcome of a receipt alone: cancelled, expired with its call, or set by the program. */
 enum own { NO_OUTCOME, CANCELLED, RESULT, EXCEPTION };
 
-/* Items of a tuple that all receipts of an event loop share. It refers to the loop weakly: the collector does not see the
-   references of untracked receipts, so none of these may lead to a task. */
+/* Items of a tuple shared by all receipts of an event loop. The garbage collector does not see references of untracked receipts,
+   so no item may lead to a task: the tuple refers to the loop weakly. */
 enum shared {
-    LOOP, /* returns the event loop, or None once that is gone */
+    LOOP, /* returns the event loop, or None after the loop was freed */
     FUTURE,
     METADATA,
     CANCELLED_ERROR,
@@ -42,10 +42,10 @@ typedef struct {
 /* The outcome of a stretch of records. */
 struct Outcome {
     PyObject_HEAD
-    Receipts *receipts; /* borrowed; NULL once that is gone, or without one */
+    Receipts *receipts; /* borrowed; NULL without a stretch, or after it was freed */
     PyObject *shared;
-    PyObject *told; /* the `Delivered`, or the `Failure` */
-    Place *moved;   /* by index, the place of a record that another stretch has taken */
+    PyObject *told; /* a `Delivered` or a `Failure` */
+    Place *moved;   /* by index, the place of a record in another stretch */
     Py_ssize_t moved_count;
     char state;
 };
@@ -60,28 +60,28 @@ struct Receipts {
     PyObject_HEAD
     Kind *kind;
     Outcome *outcome;
-    PyObject *listeners; /* a list of the receipts with callbacks, or NULL */
-    Py_ssize_t woken;    /* the number of listeners without a callback left */
+    PyObject *listeners; /* list of the receipts with callbacks, or NULL */
+    Py_ssize_t woken;    /* number of listeners whose callbacks have run */
     Py_ssize_t count;
     Py_ssize_t expired_count;
     Py_ssize_t expired_size;
-    char *expired; /* by index, 1 if the call of the record has expired */
+    char *expired; /* by index: 1 if the call of the record has expired */
 };
 
 typedef struct {
     PyObject_HEAD
     Outcome *of;
-    PyObject *callback; /* the first one, and its context */
+    PyObject *callback; /* first callback, and its context */
     PyObject *context;
-    PyObject *more;  /* a list of (callback, context), or NULL */
-    PyObject *value; /* the metadata, result or exception, once made; the message of a cancelled receipt */
+    PyObject *more;  /* list of (callback, context), or NULL */
+    PyObject *value; /* metadata, result or exception, once created; message of a cancelled receipt */
     PyObject *source;
     PyObject *dict;
     PyObject *weakrefs;
     uint32_t index;
     char own;
     char is_blocking;
-    char is_listed; /* among the listeners */
+    char is_listed; /* 1 if the receipt is in `listeners` */
     char is_tracked;
 } Receipt;
 

@@ -42,7 +42,7 @@ static inline char *put_field(char *at, Field field)
 
 /* ---- Columns of records ---- */
 
-/* What a record has none of is NULL; all else are tuples that are ours. */
+/* Columns as tuples; NULL for a missing column. */
 typedef struct {
     PyObject *values;
     PyObject *keys;
@@ -136,11 +136,11 @@ static inline int header_at(const Columns *columns, Py_ssize_t index, Py_ssize_t
     return name->data == NULL ? -1 : field_of(data, value);
 }
 
-/* What a record takes. */
+/* Size of a record. */
 typedef struct {
-    Py_ssize_t headers; /* how many it has */
+    Py_ssize_t headers; /* number of headers */
     Py_ssize_t fields;  /* its encoded key, value and headers, in bytes, without the number of headers */
-    Py_ssize_t payload; /* these as records/sizes.py counts them */
+    Py_ssize_t payload; /* payload by the count of records/sizes.py */
 } Measures;
 
 static inline int measure(const Columns *columns, Py_ssize_t index, Measures *of)
@@ -160,10 +160,10 @@ static inline int measure(const Columns *columns, Py_ssize_t index, Measures *of
     return 0;
 }
 
-/* What is known of a record before it is written. */
+/* A record before it is written. */
 typedef struct {
-    Py_ssize_t size; /* behind its length */
-    int64_t delta;   /* how many milliseconds it is later than the first record */
+    Py_ssize_t size; /* bytes behind the length */
+    int64_t delta;   /* timestamp delta from the first record, in ms */
 } Body;
 
 /* Write the record at *index*, number *offset* of its batch, and return its end. Nothing can fail: `measure` has read all. */

@@ -69,10 +69,10 @@ PyObject *aioproducer_murmur2(PyObject *module, PyObject *data)
 
 /* ---- measured_headers(headers) ---- */
 
-/* Of aioproducer/intake/fast_append.py: the size of what has to go the long way. */
+/* Size of headers that take the general path; of aioproducer/intake/fast_append.py. */
 #define OTHER ((long long)1 << 62)
 
-/* Return what a header takes in a small record, 0 if it is not plain, -1 for an error. */
+/* Return the size of a header in a small record, 0 for another type, -1 with an exception. */
 static Py_ssize_t header_size(PyObject *pair)
 {
     Py_ssize_t size;
@@ -116,7 +116,7 @@ PyObject *aioproducer_measured_headers(PyObject *module, PyObject *headers)
 
 /* ---- uniform_headers(headers) ---- */
 
-/* Lists and dicts may change while nobody holds the GIL: without one only tuples are looked at. */
+/* Without a GIL another thread may change lists and dicts, so only tuples are read. */
 #ifdef Py_GIL_DISABLED
 #define LISTS_STAY 0
 #else
