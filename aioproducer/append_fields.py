@@ -49,7 +49,7 @@ class PythonTopicFields:
     append_lock: Any
     """Lock of the calls that wait before they append."""
     by_partition: Mapping[int, Any]
-    """Queue of each partition with records. An index makes a missing queue, `get` does not."""
+    """Queue of each partition with records. An index creates a missing queue; `get` returns None instead."""
     leaders: Sequence[int]
     """Node id of each partition's leader, or NO_LEADER. Empty while the topic is unknown."""
     sticky: Any
@@ -81,7 +81,7 @@ class PythonBatchFields:
     held: int
     """Memory held of the budget, in bytes."""
     limit: int
-    """Size at which an open batch leaves the fast path, in bytes."""
+    """Size at which an open batch leaves the fast path, in bytes; 0 closes the batch to new calls."""
 
 
 if TYPE_CHECKING:  # one static type for both implementations

@@ -1,4 +1,4 @@
-"""Records into the open batch: its RecordBuffer, or its columns, and the memory that they take."""
+"""Adding records to the buffer or columns of the open batch, and charging their memory."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def put_record(
     headers: Headers,
     timestamp_ms: int,
 ) -> None:
-    """Append a record to the RecordBuffer of *batch*; what the buffer grows by is taken from *memory*."""
+    """Append a record to the RecordBuffer of *batch*, and charge the growth of the buffer to *memory*."""
     batch.size = size = batch.columns.append(value, key, headers, timestamp_ms, batch.limit, memory.free)
     if size > batch.held:
         charge(memory, batch)
 
 
 def put_rows(memory: MemoryBudget, batch: Batch, rows: Rows, size: int, limit: int) -> None:
-    """Append *rows* of at most *size* bytes to *batch*, which may grow up to *limit*."""
+    """Append *rows* of at most *size* bytes to *batch*, whose limit is *limit* bytes."""
     columns = batch.columns
     parts = rows.values, rows.keys, rows.headers, rows.timestamps_ms
     if isinstance(columns, RecordColumns):
@@ -43,14 +43,14 @@ def put_rows(memory: MemoryBudget, batch: Batch, rows: Rows, size: int, limit: i
 
 
 def charge(memory: MemoryBudget, batch: Batch) -> None:
-    """Take from *memory* what the RecordBuffer of *batch* has grown by."""
+    """Charge the growth of the RecordBuffer of *batch* to *memory*."""
     held = batch.columns.held
     memory.free -= held - batch.held
     batch.held = held
 
 
 def trim(memory: MemoryBudget, batch: Batch, recount: Callable[[], None]) -> None:
-    """Give back the spare memory of *batch*, which takes no more records; *recount* after an interruption."""
+    """Return the spare memory of the sealed *batch*; call *recount* after an interruption."""
     if batch.held == batch.size:
         return
     try:

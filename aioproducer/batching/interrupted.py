@@ -1,4 +1,4 @@
-"""Appends that an exception interrupted, such as one that a signal handler raised."""
+"""Recovery of appends that an exception interrupted, for example of a signal handler."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aioproducer.batching.topic import TopicQueues
 def complete_or_undo(topic: TopicQueues, schedule: Schedule, now: float) -> list[Batch]:
     """Complete or undo an append to *topic* that an exception interrupted; return the dropped batches.
 
-    A record is appended once it has a waiter, even if the call never returned that waiter. Columns without a waiter are
-    dropped, and open batches are sealed and offered to the schedule again.
+    A record with a waiter is appended, even if the call never returned the waiter. Records without a waiter are dropped.
+    Open batches are sealed and offered to the schedule again.
     """
     dropped, topic.sticky = list[Batch](), None
     for queue in topic.by_partition.values():

@@ -1,4 +1,4 @@
-"""The byte budget of everything that is queued and in flight (`buffer_memory`)."""
+"""Memory budget of queued and in-flight records (`buffer_memory`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aioproducer.errors import ProducerError
 
 
 class MemoryBudget(MemoryFields):
-    """Bytes to take and give back; who has to wait is served first come, first served.
+    """Memory budget in bytes. Calls that wait for memory are served in their order.
 
-    `free` and `waiters` are public for the append path, which takes without a call when nobody waits.
+    `free` and `waiters` are public: while no call waits, the append path charges the budget without a call.
     """
 
     __slots__ = ("granted", "limit", "waited_s")
@@ -23,14 +23,14 @@ class MemoryBudget(MemoryFields):
         self.limit: int = limit
         self.free = limit
         self.waited_s: float = 0.0
-        """How long calls have waited, all together, served or not; those that still do are not in it."""
+        """Total time of all finished waits, in seconds."""
         self.granted: dict[object, int] = {}
         """Bytes granted and not used yet, per owner."""
         self.waiters = deque()
 
     @property
     def used(self) -> int:
-        """How many bytes are taken."""
+        """Bytes in use."""
         return self.limit - self.free
 
     async def take(self, size: int, deadline: float, owner: object = None) -> None:
@@ -60,7 +60,7 @@ class MemoryBudget(MemoryFields):
             else:
                 with contextlib.suppress(ValueError):  # _serve() may have passed over it already
                     self.waiters.remove(waiter)
-                self._serve()  # a large one that leaves may have held up small ones
+                self._serve()  # a large request that leaves may have blocked small ones
             raise
         finally:
             self.waited_s += loop.time() - began_at
@@ -75,13 +75,13 @@ class MemoryBudget(MemoryFields):
         self.waiters = deque(each for each in self.waiters if each[2] is not owner)
 
     def give_back(self, size: int) -> None:
-        """Return *size* bytes and hand them to those who wait."""
+        """Return *size* bytes, and grant memory to waiting calls."""
         self.free += size
         if self.waiters:
             self._serve()
 
     def fail_waiters(self, error: Callable[[], ProducerError]) -> None:
-        """Let everybody who waits raise what *error* returns: one instance each."""
+        """Fail all waiting calls, each with its own instance from *error*."""
         waiters, self.waiters = self.waiters, deque()
         for _, granted, _ in waiters:
             if not granted.done():
@@ -92,8 +92,8 @@ class MemoryBudget(MemoryFields):
             size, granted, owner = self.waiters[0]
             if size > self.free:
                 return
-            if not granted.done():  # a cancelled one takes itself off the budget
-                if owner not in self.granted:  # else an exception interrupted this a moment ago
+            if not granted.done():  # a cancelled call returns its bytes itself
+                if owner not in self.granted:  # else an exception interrupted this call before
                     self.granted[owner] = size
                     self.free -= size
                 granted.set_result(None)

@@ -19,30 +19,30 @@ from aioproducer.types import RecordMetadata
 
 
 class ReceiptStretch(Stretch[RecordFuture], Protocol):
-    """Records whose senders each hold a Future."""
+    """Stretch of records with one Future each."""
 
     def add(self, waiter: RecordFuture) -> None:
         """Add *waiter* for the record just appended."""
 
 
 class ReceiptKind(Kind[RecordFuture], Protocol):
-    """The Futures of one event loop."""
+    """Kind of the Futures of one event loop."""
 
     def stretch(self) -> ReceiptStretch:
         """Return an empty stretch of this kind."""
         ...
 
     def waiter(self) -> RecordFuture:
-        """Return a Future that a stretch adds later: a call that waits has it before its append."""
+        """Return a Future that a stretch adds later: a waiting call creates its Future before the append."""
         ...
 
     def expire(self, waiter: RecordFuture, failure: Failure) -> None:
-        """Fail *waiter* alone: its call has a deadline of its own."""
+        """Fail only *waiter*, at the deadline of its call."""
         ...
 
 
 class FutureKind:
-    """The Futures of one event loop as asyncio makes them."""
+    """Kind of the `asyncio.Future` objects of one event loop."""
 
     __slots__ = ("waiter",)
 
@@ -54,12 +54,12 @@ class FutureKind:
         return FutureWaiters([], self.waiter)
 
     def expire(self, waiter: RecordFuture, failure: Failure) -> None:
-        """Fail *waiter* alone."""
+        """Fail only *waiter*."""
         FutureWaiters([waiter]).fail(failure)
 
 
 class ExpiringReceipt:
-    """The waiter of one record whose call has a deadline of its own."""
+    """Waiter of one record, failed at the deadline of its call."""
 
     __slots__ = ("_kind", "_waiter")
 
@@ -75,7 +75,7 @@ class ExpiringReceipt:
         self._kind.expire(self._waiter, failure)
 
 
-def python_receipts(waker: TaskWaker, tools: tuple[Any, ...]) -> ReceiptKind:  # noqa: ARG001 - for the twin
+def python_receipts(waker: TaskWaker, tools: tuple[Any, ...]) -> ReceiptKind:  # noqa: ARG001 - used by the twin in C
     """Return the kind of the Futures of the event loop of *waker*."""
     return FutureKind(waker.loop)
 

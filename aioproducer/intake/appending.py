@@ -1,4 +1,4 @@
-"""Calls that wait before they append: records of a topic stay in the order of the calls."""
+"""Calls that wait before they append. Records of a topic keep the order of the calls."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def no_memory(memory: MemoryBudget) -> BufferFull:
     """Return the error for a record that would have to wait for memory."""
     return BufferFull(
         f"{memory.free:,} of {memory.limit:,} bytes of buffer_memory are free, "
-        + ("and others wait for them already" if memory.waiters else "too few for this record")
+        + ("and earlier calls are waiting for memory" if memory.waiters else "too few for this record")
     )
 
 
 class WaitingCall(QueuedCall):
-    """A call on its way to the batches of a topic: it waits for earlier calls, for metadata and for memory.
+    """Pending call of a topic, which waits for earlier calls, metadata and memory.
 
-    `begin` starts it, `enter` has its records counted, `take_turn` and `reserve` wait, and `end` follows in any case.
+    `begin` sets the call up, `enter` counts its records, `take_turn` and `reserve` wait, and `end` always follows.
     All waits of a turn share one deadline: `max_block_ms` bounds metadata and memory together. A cancelled or late call
-    leaves nothing behind. A call raises the error of a producer that was closed meanwhile.
+    leaves nothing behind. If the producer is closed meanwhile, the call raises the producer's error.
     """
 
     __slots__ = (
@@ -70,14 +70,14 @@ class WaitingCall(QueuedCall):
 
     queues: TopicQueues
     partition: int | None
-    """Partition of the records, which the topic may lack so far; None without one."""
+    """Requested partition, which the known metadata may lack; None for the partitioner's choice."""
     argument: str
-    """Argument with the partition, for a message."""
+    """Name of the argument with the partition, for messages."""
     deadline: float
     """End of the present wait (loop clock)."""
 
     def begin(self, queues: TopicQueues, accumulator: Accumulator, updater: MetadataUpdater) -> None:
-        """Note the topic, and what the call needs for its waits."""
+        """Set the topic, and the objects that the waits use."""
         self.served = None
         self.queues = queues
         self.argument = "partition"
@@ -85,11 +85,11 @@ class WaitingCall(QueuedCall):
         self._updater = updater
 
     def enter(self, records: int) -> None:
-        """Count the call and the *records* that it still appends."""
+        """Count the call, and its number of *records* not yet appended."""
         self._accumulator.enter(self, self.queues, records)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Leave the queue, release the lock and give up memory; *error* may have interrupted the call at any point.
+        """Leave the queue, release the lock and return memory. *error* may have interrupted the call at any point.
 
         May be called repeatedly.
         """
@@ -102,12 +102,13 @@ class WaitingCall(QueuedCall):
             self._accumulator.recount()
 
     async def take_turn(self, deadline: float) -> bool:
-        """Wait until only this call appends to the topic, whose partitions are known, but no longer than *deadline*.
+        """Wait until the topic's partitions are known and only this call appends, at most until *deadline* (loop clock).
 
-        The call queues behind all earlier calls; `end_turn` follows. Return True, without the turn, if another call has made the attempt of this call.
+        The call queues behind all earlier calls, and `end_turn` follows. Return True, without the turn, if another call has
+        appended the record.
 
-        Raises: BufferTimeout, MetadataTimeout; ValueError for a partition that does not exist; the error that the cluster
-            answers for the topic.
+        Raises: BufferTimeout, MetadataTimeout; ValueError for a partition that does not exist; the cluster's error for the
+            topic.
         """
         queues, lock = self.queues, self.queues.append_lock
         self.take_number()
@@ -129,7 +130,7 @@ class WaitingCall(QueuedCall):
             lock.release()
 
     def end_turn(self) -> None:
-        """Let the calls behind this one append."""
+        """Let the later calls append."""
         self.queues.append_lock.release()
 
     async def reserve(self, size: int) -> int:
@@ -151,24 +152,24 @@ class WaitingCall(QueuedCall):
         if queues.leaders:
             return
         info = await self._updater.topic(queues.name, self.deadline)
-        if not queues.leaders:  # the topic was known before its first record
+        if not queues.leaders:  # the metadata arrived before the queues existed
             self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
         self._check_open()
 
     async def _await_partition(self) -> None:
-        """Wait outside the queue for the partition, which may have been added; return once the call is back in it.
+        """Wait outside the queue for the partition, which may have been added; return once the call is queued again.
 
         Raises: ValueError if two brokers, asked after the call, deny the partition.
         """
         queues, partition = self.queues, self.partition
-        assert partition is not None, "a topic that is known has a partition"
+        assert partition is not None, "every known topic has a partition"
         queues.awaiting_partition[self] = partition
         try:
             await self._updater.topic(queues.name, self.deadline, partition=partition)
         except MetadataTimeout:
             if self.served is None:
                 raise
-            # Readmitted in the iteration of the event loop in which time was up: `acquire` has the outcome.
+            # The call was readmitted in the iteration of its timeout: `acquire` has the outcome.
         queues.awaiting_partition.pop(self, None)
         if self.served is None:
             self._check_open()
@@ -184,7 +185,7 @@ class WaitingCall(QueuedCall):
         return kind(f"waited {waited_s:.3f} s for {what}; max_block_ms or the call's timeout_s ran out")
 
 
-@final  # so that a comparison of its type suffices: `isinstance` takes three times as long, for every record
+@final  # callers compare the type: `isinstance` takes three times as long, for every record
 class PendingAppend(WaitingCall):
     """A checked record whose call has to wait: for the topic's metadata, for its turn, or for memory."""
 
@@ -236,12 +237,12 @@ class PendingAppend(WaitingCall):
         prepare: Callable[[TopicQueues, PendingAppend], Ready],
         kind: ReceiptKind,
     ) -> None:
-        """Note what the call needs for its waits; the record's deadline counts from *called_at*."""
+        """Set the objects that the waits use. The record's deadline counts from *called_at* (loop clock)."""
         self.begin(queues, accumulator, updater)
         self._called_at = called_at
         self._prepare = prepare
         self._kind = kind
-        # Serializers see the context variables of their call, also in an attempt that another call makes.
+        # Serializers see the context variables of their call, also if another call makes the attempt.
         self._context = copy_context()
 
     def attempt(self) -> bool:

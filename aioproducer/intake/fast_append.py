@@ -27,7 +27,7 @@ _TIMESTAMPS: Final = HIGHEST_TIMESTAMP + 1
 
 
 class Append(Protocol):
-    """Object with the method that `send`, `enqueue` and `send_nowait` call: one for each state of a producer."""
+    """Entry of `send`, `enqueue` and `send_nowait`: one object per state of a producer."""
 
     def append(
         self,
@@ -47,8 +47,7 @@ class Append(Protocol):
 class FastAppend:
     """Appends small records that need no conversion, serializer or interceptor; passes every other record on.
 
-    The general path needs three times as many instructions for a record with a key and two headers. It makes the same
-    checks and raises the errors, so a record that fails a check here is passed on.
+    A record that fails a check here is passed on as well: the general path repeats the checks and raises the errors.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class FastAppend:
         refused: Callable[[str, int | None, Headers, BaseException], None],
         general: Append,
     ) -> None:
-        """*choose*, *refused* and *general* belong to the general path."""
+        """*choose*, *refused* and *general* are parts of the general path."""
         self._accumulator = accumulator
         self._topics = accumulator.topics
         self._running_loop = running_loop
@@ -207,9 +206,9 @@ def _is_within(number: object, stop: int) -> bool:
 
 
 def python_measured_headers(headers: Any) -> tuple[Headers, int]:
-    """Return a snapshot of *headers* as pairs, and what they take in a record; `_OTHER` if the long way has to look.
+    """Return a snapshot of *headers* as pairs, and their size in a record; `_OTHER` for the general path.
 
-    The pairs themselves are kept: a tuple of a str and bytes can be changed by nobody.
+    The pairs are kept as they are, because a tuple of a str and bytes is immutable.
     """
     if type(headers) is dict:
         headers = headers.items()
@@ -228,7 +227,7 @@ def python_measured_headers(headers: Any) -> tuple[Headers, int]:
                 if type(data) is not bytes:
                     return (), _OTHER
                 size += len(data)
-    except ValueError:  # no pair, or a name that has no UTF-8 form
+    except ValueError:  # no pair, or a name without a UTF-8 form
         return (), _OTHER
     return pairs, size
 

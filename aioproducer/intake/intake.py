@@ -1,4 +1,4 @@
-"""The intake: a call's arguments become a record in a batch."""
+"""The general path of an append: checks, interceptors, serializers and partitioner."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ from aioproducer.types import Headers, HeadersInput, ProducerRecord
 
 
 class Intake:
-    """Takes records from the five ways to send.
+    """Appends the records of `send`, `enqueue` and `send_nowait`.
 
-    `append` never awaits; `append_when_possible` takes over where it could not finish.
+    `append` never awaits. `append_when_possible` appends a record whose call has to wait.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Intake:
         self._updater = updater
         self._partitioner = settings.partitioner
         self.in_context: InContext | None = in_context(settings.key_serializer, settings.value_serializer)
-        """Both serializers, if any of them sees topic and headers."""
+        """Both serializers, if one of them takes topic and headers; else None."""
         self.key_serializer: Serializer | None = None
         self.value_serializer: Serializer | None = None
-        """Those that are called with the key, or the value, alone."""
+        """Serializers called with only the key or the value; None with `in_context`, or without a serializer."""
         if self.in_context is None:
             self.key_serializer = cast("Serializer | None", settings.key_serializer)
             self.value_serializer = cast("Serializer | None", settings.value_serializer)
         self.front: Append = self
-        """What `send`, `enqueue` and `send_nowait` call: the fast path if no user code sees the records, else this object."""
+        """Entry of `send`, `enqueue` and `send_nowait`: the fast path, or this object with serializers or interceptors."""
         if not (settings.key_serializer or settings.value_serializer or settings.interceptors):
             fast = FastAppend(
                 accumulator,
@@ -141,7 +141,7 @@ class Intake:
         return pending if waiter is None else waiter
 
     def _known(self, topic: str) -> TopicQueues | None:
-        """Return the queues of *topic*, which was not written to yet, if its partitions are known all the same."""
+        """Return the queues of *topic* before its first record, if the metadata has its partitions; else None."""
         info = self._updater.snapshot.topics.get(topic)
         if info is None or not info.partitions:
             return None
@@ -158,9 +158,9 @@ class Intake:
         headers: HeadersInput,
         timestamp_ms: int | None,
     ) -> PendingAppend:
-        """Check a record and make it immutable, after the interceptors have seen it.
+        """Call the interceptors, check the record and copy mutable parts.
 
-        Raises: TypeError, ValueError, naming the argument; ProducerError if the interceptors spoilt it.
+        Raises: TypeError, ValueError, with the argument's name; ProducerError if an interceptor returned an invalid record.
         """
         if not self.settings.interceptors:
             return self._checked(topic, value, key, partition, headers, timestamp_ms)
@@ -175,12 +175,12 @@ class Intake:
         except (TypeError, ValueError) as error:
             try:
                 self._checked(topic, value, key, partition, headers, timestamp_ms)
-            except (TypeError, ValueError) as reason:  # it was so before
+            except (TypeError, ValueError) as reason:  # invalid before the interceptors
                 self.tell(topic, None, legal_headers(record.headers), reason)
                 raise
-            spoilt = ProducerError(f"an interceptor spoilt a record for {topic!r}: {error}")
-            self.tell(topic, None, legal_headers(record.headers), spoilt)
-            raise spoilt from error
+            invalid = ProducerError(f"an interceptor returned an invalid record for {topic!r}: {error}")
+            self.tell(topic, None, legal_headers(record.headers), invalid)
+            raise invalid from error
 
     def _checked(
         self,
@@ -203,7 +203,7 @@ class Intake:
         )
 
     def refusal(self, pending: PendingAppend) -> Exception:
-        """Return why *pending* would have to wait, as the error to raise where it may not."""
+        """Return the error for *pending* in a call that must not wait."""
         topic, partition = pending.topic, pending.partition
         queues = self._topics.get(topic)
         if (
@@ -223,7 +223,7 @@ class Intake:
         if queues is None or not queues.leaders:
             self._updater.touch(topic, self.loop.time())
             return MetadataUnavailable(
-                f"the partitions of {topic!r} are not known yet; they have been asked for"
+                f"the partitions of {topic!r} are not known yet; their metadata is requested"
             )
         if queues.append_lock.held:
             return BufferFull(f"the record would have to wait behind {earlier_calls(queues)}")
@@ -234,11 +234,10 @@ class Intake:
     ) -> RecordFuture:
         """Append *pending* as soon as earlier calls, the topic's metadata and memory allow; return its Future.
 
-        The Future fails with DeliveryTimeout *timeout_s* after *called_at*, if that is not None.
+        The Future fails with DeliveryTimeout *timeout_s* seconds after *called_at*, unless *timeout_s* is None.
         Cancelling before the append leaves nothing behind.
 
-        Raises: MetadataTimeout, BufferTimeout; ValueError for a partition that does not exist;
-            and as `append` for what could not be checked there.
+        Raises: MetadataTimeout, BufferTimeout; ValueError for a partition that does not exist; the errors of `append`.
         """
         settings = self._accumulator.settings
         limits_s = [self.settings.max_block_s, settings.delivery_timeout_s]
@@ -262,20 +261,20 @@ class Intake:
         return pending.future
 
     def tell(self, topic: str, partition: int | None, headers: Headers, error: BaseException) -> None:
-        """Let the interceptors hear of a record that fails before it is appended, too, and have it counted."""
+        """Count a record that fails before its append, and notify the interceptors."""
         self.settings.on_refused(1, error)
         self.settings.interceptors.on_send_error(topic, partition, headers, error)
 
     def _limit(self, pending: PendingAppend, called_at: float, timeout_s: float) -> None:
         """Fail the Future of *pending* at the call's deadline, if that is earlier than the batch's deadline."""
-        assert pending.place is not None, "it is appended"
+        assert pending.place is not None, "the record is appended"
         future, (batch, place) = pending.future, pending.place
         if (due_at := called_at + timeout_s) < batch.deadline:
             timer = self.loop.call_at(due_at, self._expire, future, batch, place, timeout_s, due_at)
             future.add_done_callback(lambda _: timer.cancel())
 
     def not_appended(self, what: str, timeout_s: float, due_at: float) -> DeliveryTimeout:
-        """Return the error of a call that could not append all its records within its *timeout_s*."""
+        """Return the error of a call that did not append all its records within *timeout_s* seconds."""
         oldest = next(iter(self._accumulator.unresolved), None)
         failure = None if oldest is None else self.expired(oldest, timeout_s, due_at)
         details = "" if failure is None else f"; the oldest record: {failure.message}"
@@ -294,7 +293,7 @@ class Intake:
             self._completion.expire_waiters(batch, ExpiringReceipt(self.receipts, future), place, failure)
 
     def check_loop(self) -> None:
-        """Raise WrongLoop unless called on the event loop that the producer was started on."""
+        """Raise WrongLoop unless the call runs on the producer's event loop."""
         try:
             here = self._running_loop()
         except RuntimeError:
@@ -306,9 +305,9 @@ class Intake:
             )
 
     def choose(self, queues: TopicQueues, key: bytes | None) -> PartitionQueue | None:
-        """Return the queue that the partitioner wants for *key*; None for the sticky one.
+        """Return the queue that the partitioner chooses for *key*; None for the sticky one.
 
-        Raises: ProducerError for what the user's partitioner raises, or for a partition that does not exist.
+        Raises: ProducerError if the user's partitioner raises an error or chooses a partition that does not exist.
         """
         count = len(queues.leaders)
         try:
@@ -323,7 +322,7 @@ class Intake:
             raise ProducerError(f"the partitioner failed for a record of {queues.name!r}: {error}") from error
 
     def choose_column(self, queues: TopicQueues, keys: Sequence[bytes]) -> Sequence[int]:
-        """Return the partition that a ColumnPartitioner wants for each of *keys*. Raises: ProducerError, as `choose`."""
+        """Return the partitions that a ColumnPartitioner chooses for *keys*. Raises: ProducerError, as `choose`."""
         partitioner, count = cast("ColumnPartitioner", self._partitioner), len(queues.leaders)
         try:
             chosen = partitioner.partition_column(queues.name, keys, count, queues.available)
@@ -347,7 +346,7 @@ class Intake:
             key = serialized("key", self.key_serializer, topic, key)
             value = serialized("value", self.value_serializer, topic, value)
         size = record_size_bound(value, key, headers)
-        # First: a partitioner would hash a key of any size.
+        # Checked first, because a partitioner hashes keys of any size.
         self._accumulator.settings.check_size(topic, size)
         partition = pending.partition
         queue = self.choose(queues, key) if partition is None else queues[partition]

@@ -1,4 +1,4 @@
-"""`send_many`: columns in, straight into batches."""
+"""`send_many`: appends columns of records to batches."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from aioproducer.intake.rows import check_rows
 from aioproducer.metadata.updater import MetadataUpdater
 
 CHUNK_RECORDS: Final = 4096
-"""After so many records others have their turn: calls that wait for the topic, and the event loop."""
+"""Number of records after which the call yields to other calls of the topic and to the event loop."""
 
 
 class ManyIntake:
-    """Takes the columns of `send_many` calls: chunk by chunk, partition by partition, as memory allows."""
+    """Appends the columns of `send_many` calls by chunk and partition, as far as memory allows."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ManyIntake:
         convoy: Convoy | None = None,
         **columns: Any,
     ) -> SendManyResult:
-        """Check the arguments of a `send_many` call, and carry it out; in *convoy*, behind what is in it already.
+        """Check the arguments of a `send_many` call and send its records, behind earlier calls of *convoy*.
 
         Raises: as `Producer.send_many`.
         """
@@ -69,7 +69,7 @@ class ManyIntake:
     async def send(self, rows: Rows, timeout_s: float | None, convoy: Convoy | None = None) -> SendManyResult:
         """Append all of *rows* and wait for their outcomes.
 
-        Cancelling stops the appending and the waiting; what was appended goes on.
+        Cancelling ends the appending and the waiting; appended records are sent.
         """
         loop = self._intake.loop
         call = SendManyCall(rows.topic, len(rows), loop)
@@ -117,7 +117,7 @@ class ManyIntake:
         sending.partition, sending.argument = _highest_partition(sending.rows, queues)
         while sending.has_more():
             await sending.take_turn(self._block_deadline(sending))
-            sending.partition = None  # the topic has it
+            sending.partition = None  # the topic has the partition
             if not sending.groups:
                 self._prepare_chunk(sending)
             self._extend(sending)
@@ -132,7 +132,7 @@ class ManyIntake:
                 self._check_time(sending)
 
     def _prepare_chunk(self, sending: _Sending) -> None:
-        """Let the next rows be seen by user code, if they were not, and go into groups; some may fail."""
+        """Pass the next rows through user code once, and group them by partition; rows may fail."""
         rows, failed = sending.prepared, 0
         if not rows:
             chunk = sending.rows.slice(sending.taken, sending.taken + CHUNK_RECORDS)
@@ -145,7 +145,7 @@ class ManyIntake:
         self._accumulator.arrived(sending, failed + taken - sum(len(group) for _, group in groups))
 
     def _extend(self, sending: _Sending, reserved: int = 0) -> int:
-        """Append as many groups, from the first one on, as memory allows; return the size of what had to wait for it."""
+        """Append groups from the first one on as far as memory allows; return the bytes appended with *reserved* memory."""
         size, measured, done = 0, bool(reserved), 0
         while sending.groups:
             queue, rows = sending.groups[0]
@@ -165,7 +165,7 @@ class ManyIntake:
         return size
 
     def _patience(self, queues: TopicQueues) -> int:
-        """Return for how many bytes to wait at a time: small calls are not torn apart, and others not held up for long."""
+        """Return the bytes per turn after a wait for memory: small calls stay together, and other calls wait shortly."""
         return max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
 
     def _check_time(self, sending: _Sending) -> None:
@@ -179,7 +179,7 @@ class ManyIntake:
         return until if sending.due_at is None else min(until, sending.due_at)
 
     def _seal(self, queues: TopicQueues, call: SendManyCall) -> None:
-        """Let the call's last batches go: it never lingers."""
+        """Seal the call's last batches, because `send_many` never lingers."""
         now, batches = self._intake.loop.time(), {each.batch for each in call.live}
         for partition in call.partitions:
             batch = queues[partition].open
@@ -202,29 +202,29 @@ class _Sending(WaitingCall):
         self.timeout_s = timeout_s
         self.call = call
         self.due_at = due_at
-        """When `timeout_s` is over (loop clock)."""
+        """End of `timeout_s` (loop clock); None without one."""
         self.waits_since: float = asyncio.get_running_loop().time()
         """Start time of the next record's deadline: the time of the call, or of the previous record."""
         self.taken = 0
-        """How many of `rows` have been looked at."""
+        """Number of `rows` that were prepared."""
         self.prepared: Rows = rows.slice(0, 0)
-        """Those of them that have no partition yet."""
+        """Prepared rows without a partition yet."""
         self.groups: deque[Group] = deque()
-        """Those that only need memory."""
+        """Rows with a partition, which need only memory."""
 
     def has_more(self) -> bool:
-        """Whether there is anything left to append."""
+        """True if rows are left to append."""
         return bool(self.groups or self.prepared or self.taken < len(self.rows))
 
     def begun(self) -> Iterator[Rows]:
-        """Return all that interceptors have seen, and that is not appended."""
+        """Yield the rows that interceptors have seen and that are not appended."""
         for _, rows in self.groups:
             yield rows
         yield self.prepared
 
 
 def _highest_partition(rows: Rows, queues: TopicQueues) -> tuple[int | None, str]:
-    """Return the highest partition that is asked for by number, and where, if it is not known to be there."""
+    """Return the highest requested partition, and the name of its argument if the known topic lacks it."""
     highest = rows.highest_partition()
     if highest is None or has_partition(queues, highest) or not isinstance(rows.partitions, Sequence):
         return highest, "partition"

@@ -211,7 +211,7 @@ class TestRefusal:
         assert str(error) == "0 of 1,000,000 bytes of buffer_memory are free, too few for this record"
         rig.accumulator.memory.waiters.append((1, rig.loop.create_future(), None))
         error = rig.intake.refusal(rig.pending())
-        assert str(error).endswith(" are free, and others wait for them already")
+        assert str(error).endswith(" are free, and earlier calls are waiting for memory")
 
     async def test_interceptors_hear_of_it(self) -> None:
         spy = Spy()

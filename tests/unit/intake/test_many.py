@@ -270,8 +270,14 @@ class TestInterceptors:
         ("change", "told"),
         [
             ({"topic": "audit"}, "an interceptor moved a record from 'orders' to 'audit'"),
-            ({"value": "text"}, "an interceptor spoilt a record for 'orders': value must be bytes"),
-            ({"partition": -1}, "an interceptor spoilt a record for 'orders': partition must be 0 to 2"),
+            (
+                {"value": "text"},
+                "an interceptor returned an invalid record for 'orders': value must be bytes",
+            ),
+            (
+                {"partition": -1},
+                "an interceptor returned an invalid record for 'orders': partition must be 0 to 2",
+            ),
             ({"partition": 2}, "partition=2: 'orders' has 2 partitions"),
         ],
     )
