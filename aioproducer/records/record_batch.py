@@ -1,4 +1,4 @@
-"""Record batches, magic 2 (KIP-98): their records as columns, and their bytes, the form in which a producer sends them.
+"""Record batches, magic 2 (KIP-98): records as columns or encoded in a buffer, and the bytes of a whole batch.
 
 A batch is a header of 61 bytes, and the records (`interleave.py`):
 
@@ -30,12 +30,12 @@ HEADER = Struct(">qiibIhiqqqhii")
 """All the fields, in the order of their positions."""
 
 LENGTH_AT = 8
-"""Where the length stands: batches are skipped by it."""
+"""Position of the length, by which readers skip a batch."""
 LENGTH_PREFIX = 12
-"""Base offset and length: what the length does not count."""
+"""Size of base offset and length, which the length does not count."""
 CRC_AT = 17
 CHECKED_FROM = 21
-"""Where the part that the CRC covers begins; a broker changes only what is before it."""
+"""First position covered by the CRC; a broker changes only earlier fields."""
 IDENTITY_AT = 43
 
 LENGTH = Struct(">i")
@@ -44,7 +44,7 @@ IDENTITY = Struct(">qhi")
 """Producer id, producer epoch and base sequence (KIP-98)."""
 
 _COPIED_BYTES = 4096
-"""To copy fewer bytes is cheaper than a view of them."""
+"""Size in bytes below which copying is cheaper than a view."""
 
 CODEC_MASK = 0b111
 LOG_APPEND_TIME = 0b1000
@@ -57,25 +57,25 @@ Encoded: TypeAlias = bytearray | memoryview
 
 
 class Records(Protocol):
-    """The records of a batch: `RecordColumns`, or `RecordBuffer` of the accelerator, which encodes each at once."""
+    """Records of a batch: `RecordColumns`, or `RecordBuffer` of the accelerator, which encodes records at their append."""
 
     def __len__(self) -> int: ...
 
     @property
     def values(self) -> Sequence[bytes | None]:
-        """Their values."""
+        """Value of each record."""
 
     @property
     def keys(self) -> Sequence[bytes | None] | None:
-        """Their keys; None if no record has one."""
+        """Key of each record; None if no record has a key."""
 
     @property
     def headers(self) -> Sequence[RecordHeaders] | None:
-        """Their headers; None if no record has any."""
+        """Headers of each record; None if no record has headers."""
 
     @property
     def timestamps(self) -> list[int]:
-        """Milliseconds since the epoch, of each record."""
+        """Timestamp of each record, in milliseconds since the epoch."""
 
     @property
     def size(self) -> int:
@@ -86,7 +86,7 @@ class Records(Protocol):
         """Bytes of `buffer_memory`: the capacity of a buffer, the size of columns."""
 
     def sizes(self) -> list[int]:
-        """Return the bytes that each record counts for."""
+        """Return the size of each record in bytes, as counted by `size`."""
 
     def append(
         self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int, /
@@ -101,7 +101,7 @@ class Records(Protocol):
         timestamps: Sequence[int] | int,
         /,
     ) -> object:
-        """Add a record per value, or none with an exception."""
+        """Add a record per value; an exception leaves the records unchanged."""
 
     def truncate(self, count: int, /) -> None:
         """Keep the first *count* records."""
@@ -111,28 +111,27 @@ class Records(Protocol):
 
 
 class RecordColumns:
-    """The parts of records, one list per part; no bytes are built here.
+    """Parts of records, one list per part; `encode_batch` encodes them.
 
-    Columns rather than one object per record: appending costs two list appends, the encoder works on whole
-    columns at C speed, and a part that no record has costs nothing. The lists are public, and `values` and
-    `timestamps` may be appended to directly as long as `keys` and `headers` are both None and the record has
-    neither. All the lists there are have the same length.
+    With columns in place of one object per record, an append costs two list appends, the encoder works on whole columns
+    at C speed, and a part that no record has costs nothing. The lists are public and have equal lengths. While `keys` and
+    `headers` are None, a record without key and headers may be appended to `values` and `timestamps` directly.
 
-    Everything in them is immutable (`bytes`, `str`, tuples): mutable buffers were copied before they got here.
+    All parts are immutable (`bytes`, `str`, tuples): the intake copies mutable buffers.
     """
 
     __slots__ = ("headers", "keys", "timestamps", "values")
 
     values: list[bytes | None]
     keys: list[bytes | None] | None
-    """None as long as no record has a key."""
+    """None while no record has a key."""
     headers: list[RecordHeaders] | HeaderColumns | None
-    """None as long as no record has headers; as columns as long as they came so, with the same names.
+    """None while no record has headers; HeaderColumns while all rows have the same names.
 
-    The same tuple again and again is encoded only once.
+    A repeated tuple is encoded once.
     """
     timestamps: list[int]
-    """Milliseconds since the epoch, of each record."""
+    """Timestamp of each record, in milliseconds since the epoch."""
 
     def __init__(self) -> None:
         self.values = []
@@ -150,7 +149,7 @@ class RecordColumns:
 
     @property
     def held(self) -> int:
-        """The same: what `buffer_memory` counts."""
+        """Bytes of `buffer_memory`: equal to `size`."""
         return self.size
 
     def sizes(self) -> list[int]:
@@ -241,7 +240,7 @@ class RecordColumns:
 
 
 open_records: Final[Callable[[], Records]] = fastest("RecordBuffer", RecordColumns)
-"""Makes what the records of a batch are appended to."""
+"""Returns empty records for a new batch."""
 
 BUFFERED: Final = open_records is not RecordColumns
 """True if `open_records` makes a RecordBuffer."""

@@ -90,7 +90,7 @@ def test_buffer_makes_the_bytes_of_columns(steps: list[tuple[str, Any]]) -> None
 
 
 @given(STEPS, st.integers(-5, 20_000), st.integers(-5, 20_000))
-def test_put_appends_what_append_does_or_nothing(steps: list[tuple[str, Any]], room: int, free: int) -> None:
+def test_put_appends_as_append_or_changes_nothing(steps: list[tuple[str, Any]], room: int, free: int) -> None:
     put, appended = accelerator.RecordBuffer(), accelerator.RecordBuffer()
     for name, arguments in steps:
         if name != "append":

@@ -60,7 +60,7 @@ class TestTheFiveWays:
     @story
     async def test_send_nowait_raises_until_the_topic_is_known_which_it_soon_is(self) -> None:
         async with producing(acquainted=False) as (producer, _):
-            with pytest.raises(MetadataUnavailable, match="asked for"):
+            with pytest.raises(MetadataUnavailable, match="requested"):
                 _ = producer.send_nowait(TOPIC, b"value")
             await asyncio.sleep(0.1)
             assert (await producer.send_nowait(TOPIC, b"value")).offset == 0

@@ -181,7 +181,7 @@ async def test_withdrawn_records_are_left_out_at_the_drain(end: str) -> None:
 
 
 @in_virtual_time
-async def test_batch_whose_records_are_all_withdrawn_gives_back_all() -> None:
+async def test_batch_without_records_returns_all_memory() -> None:
     rig = BufferRig()
     rig.put_many(b"b" * 500, b"c" * 500)
     [batch] = rig.accumulator.unresolved

@@ -166,7 +166,7 @@ async def test_stretch_is_forsaken_once_every_receipt_has_expired(of: Of) -> Non
 
 
 @in_virtual_time
-async def test_record_of_a_cancelled_receipt_is_still_wanted(of: Of) -> None:
+async def test_record_of_a_cancelled_receipt_is_still_sent(of: Of) -> None:
     kind, stretch, [gone, late] = stretch_of(of, 2)
     gone.cancel()
     kind.expire(gone, LATE)

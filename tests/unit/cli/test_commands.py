@@ -48,7 +48,7 @@ def test_a_command_that_is_misspelt_is_told_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.ENOSPC, "cannot write: "), (errno.EBADF, "")])
-def test_a_disk_that_is_full_is_told_and_what_may_be_a_bug_is_not_hidden(
+def test_full_disk_is_reported_and_what_may_be_a_bug_is_not_hidden(
     monkeypatch: pytest.MonkeyPatch, number: int, told: str
 ) -> None:
     def show_options(**_: object) -> None:

@@ -87,7 +87,7 @@ def test_a_string_without_a_line_break_or_an_equals_sign_is_a_path(tmp_path: Pat
         read_properties(str(tmp_path / "missing.properties"))
 
 
-def test_a_line_that_is_continued_often_takes_linear_time() -> None:
+def test_line_with_many_continuations_takes_linear_time() -> None:
     began = time.process_time()
     (value,) = read_properties("name=" + "a long part of a value \\\n" * 50_000).values()
     assert time.process_time() - began < 5

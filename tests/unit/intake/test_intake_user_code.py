@@ -124,7 +124,7 @@ class TestInterceptors:
         spy = Spy(lambda record: ProducerRecord(record.topic, "text"))
         rig = Rig(interceptors=[spy])
         with pytest.raises(
-            ProducerError, match="an interceptor spoilt a record for 'orders': value must be bytes"
+            ProducerError, match="an interceptor returned an invalid record for 'orders': value must be bytes"
         ):
             rig.try_append()
         assert [type(error) for error, _ in spy.errors] == [ProducerError]

@@ -125,7 +125,7 @@ async def test_retired_connection_stays_open_while_an_answer_is_decoded(
         await connection.wait_closed()
 
 
-async def test_large_answer_that_makes_no_sense_closes(
+async def test_malformed_large_answer_closes_the_connection(
     broker: ScriptedBroker, decoder: Decoder, outcomes: Outcomes
 ) -> None:
     decoder.fails = True

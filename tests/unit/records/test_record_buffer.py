@@ -176,7 +176,7 @@ HOSTILE_APPENDS: list[tuple[tuple[Any, ...], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("arguments", "error"), HOSTILE_APPENDS)
-def test_append_refuses_what_is_no_record(arguments: tuple[Any, ...], error: type[Exception]) -> None:
+def test_append_refuses_invalid_records(arguments: tuple[Any, ...], error: type[Exception]) -> None:
     buffer = buffer_of(b"a", b"b")
     before = contents(buffer)
     with pytest.raises(error):
@@ -211,7 +211,7 @@ def test_extend_adds_all_records_or_none(arguments: tuple[Any, ...], error: type
     assert contents(buffer) == before
 
 
-def test_records_that_append_while_they_are_read_harm_nothing() -> None:
+def test_append_during_an_extend_is_harmless() -> None:
     buffer = buffer_of(b"a", b"b")
 
     class Values(list[bytes]):
@@ -232,7 +232,7 @@ def test_records_that_append_while_they_are_read_harm_nothing() -> None:
         buffer.take([0, Indexed(lambda: buffer.truncate(0)), 1])
 
 
-def test_put_takes_plain_records_alone() -> None:
+def test_put_appends_only_plain_records() -> None:
     buffer, room = buffer_of(b"a"), 1 << 20
 
     class Text(str):

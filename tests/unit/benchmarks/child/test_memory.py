@@ -8,7 +8,7 @@ from benchmarks.clients.ours import Aioproducer
 from benchmarks.settings import Settings, Tuning, Work
 
 
-async def test_memory_is_looked_at_until_all_is_acknowledged(
+async def test_memory_is_sampled_until_the_last_acknowledgement(
     kafka_cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "LOOK_EVERY", 100)

@@ -14,7 +14,7 @@ SETTINGS = Settings(work=Work.MEMORY, slow_ms=10)
 
 
 @pytest.mark.parametrize(("claims", "believed"), [(1, True), (2, False)])
-def test_memory_next_to_a_slow_broker_is_believed_if_all_arrived(
+def test_memory_row_counts_when_all_records_arrived(
     claims: int, believed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer_of(module: str, arguments: Sequence[str]) -> str:
